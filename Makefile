@@ -103,6 +103,7 @@ lint: $(VENV)/dev.installed  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/dev.installed  ## format the code
 	$(BIN)/ruff check --fix .

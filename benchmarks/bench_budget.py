@@ -24,8 +24,8 @@ from bench import (
 from models import Workload, gpt2_small, llama, lstm, resnet
 
 from torchprof_hooks import profile
+from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
-from torchprof_hooks.profiles.profile import Profile
 
 BUDGET = 0.01
 #: Steps in a turn, and seconds for the turns of a model, about: the shorter turns are,

@@ -19,7 +19,7 @@ from models import Workload, chain, gpt2_small, llama, lstm, resnet
 from torch import Tensor, nn
 
 from torchprof_hooks import profile
-from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profile_type import Profile
 
 CHILDREN = 1000
 #: What the parent does itself.

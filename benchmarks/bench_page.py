@@ -21,6 +21,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.totals import Totals
 
 SIZES = 1_000, 10_000
@@ -44,8 +45,7 @@ def profile_of(count: int) -> Profile:
         for phase in PHASES:
             for path, own_ns in ((block,), 2_345_678), ((block, name), 12_345_678):
                 cells[("Net", *path), phase] = Totals(calls=3, self_ns=own_ns + number)
-    wall_ns = sum(totals.self_ns for totals in cells.values())
-    return Profile(cells, infos, wall_ns)
+    return Profile((Part("loop").with_cells(cells),), infos)
 
 
 def opened_s(browser: Browser, path: Path) -> tuple[float, float]:

@@ -19,8 +19,9 @@ from torch import nn
 
 from torchprof_hooks import profile
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES
-from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.recorder import make_sampler
 
@@ -74,7 +75,7 @@ def measure(
     return replace(table, notes=[note]), figures
 
 
-def deviation(found: Profile, true: Profile) -> float:
+def deviation(found: ProfileData, true: Profile) -> float:
     """Median, over modules and phases that take 1 % of the time or more, of how far
     their share of the phase is from the true one. Times themselves have what measuring
     adds to them: more, where every step is measured."""
@@ -87,7 +88,7 @@ def deviation(found: Profile, true: Profile) -> float:
     return median(off)
 
 
-def shares(profile: Profile) -> dict[tuple[str, str], float]:
+def shares(profile: ProfileData) -> dict[tuple[str, str], float]:
     """Of the own time of all modules in a phase, what each takes with inner calls."""
     rows = [row for row in profile.rows() if row.kind == "module"]
     found: dict[tuple[str, str], float] = {}

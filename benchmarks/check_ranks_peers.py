@@ -26,7 +26,7 @@ from typing import Any, Final
 import results
 
 from torchprof_hooks import load_ranks
-from torchprof_hooks.reports.ranks.sentences import sentences
+from torchprof_hooks.documents.build.ranks import verdict_text
 
 HERE: Final = Path(__file__).parent
 PROGRAM: Final = str(HERE / "planted_ranks.py")
@@ -92,7 +92,7 @@ def train(planted: str, tool: str, folder: Path) -> None:
 def ours(planted: str, folder: Path) -> str:
     """The first two sentences of the verdict."""
     train(planted, "torchprof_hooks", folder)
-    said = list(sentences(load_ranks(folder).verdict))
+    said = verdict_text(load_ranks(folder).verdict).split(". ")
     return " ".join(said[:2] if said[0].startswith("Rank") else said[:1])
 
 

@@ -5,7 +5,7 @@ import { build } from "esbuild";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-const assets = process.argv[2] ?? "../torchprof_hooks/reports/html/assets";
+const assets = process.argv[2] ?? "../torchprof_hooks/documents/render/assets";
 
 const result = await build({
   entryPoints: ["src/main.ts"],

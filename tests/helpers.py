@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.profile_of import profile_of
 from torchprof_hooks import LinkCall, LinkHook, Profile
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.measure.device_clock import DeviceClock
@@ -18,7 +19,6 @@ from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.text import render
 
 Result = TypeVar("Result")
 
@@ -61,7 +61,7 @@ def hand_built(
         function = ModuleInfo(name.partition("(")[0], "function", order=order)
         info = modules.get(name, function)
         infos[name] = ModuleInfo(info, order=order) if isinstance(info, str) else info
-    return Profile(
+    return profile_of(
         {(paths[key], key[1]): totals for key, totals in cells.items()},
         infos,
         **{"wall_ns": sum(t.self_ns for t in cells.values()), **facts},
@@ -150,11 +150,6 @@ FUNCTIONS = hand_built(
 def table(text: str) -> str:
     """A table as it stands in a test, without the quotes' line ends."""
     return text.strip("\n")
-
-
-def body(profile: Profile, unit: str = "auto_foreach") -> str:
-    """The text report without its first line."""
-    return render(profile, unit).partition("\n\n")[2]
 
 
 def in_thread(work: Callable[[], Result]) -> Result:

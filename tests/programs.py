@@ -19,7 +19,7 @@ from typing import Final
 from tests.thorough import IS_THOROUGH
 
 #: The beginning of the tables of a report.
-TITLE = "Program profiling\n================="
+TITLE = "\nProgram profiling\n"
 #: The first line of a report.
 _BEGINNING: Final = re.compile(
     r"^torchprof_hooks: .*(?:\n[\d.]+(?:sec|ms|us))? wall\b", re.MULTILINE
@@ -32,13 +32,10 @@ TORCH: Final = ("torch",)
 TRAINING: Final = (
     *("torch._dynamo", "torch._functorch.aot_autograd"),
     *("torch.utils.checkpoint", "torch.utils.data", "tabulate"),
-    *(
-        "torchprof_hooks.reports.program.report",
-        "torchprof_hooks.reports.screen.screen",
-    ),
+    *("torchprof_hooks.documents.build.theano", "torchprof_hooks.documents.report"),
 )
 #: Options to look at functions in every step.
-EACH_STEP = ("--every", "1", "--max-overhead", "100")
+EACH_STEP = ("--every", "1", "--max-overhead", "100%")
 NOTHING = (
     "torchprof_hooks: no module was called (processes that a program starts are not "
     "measured)\n"

@@ -9,9 +9,9 @@ from tests.helpers import hand_built, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.rank import Rank, loop_of, rank_of
-from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
+from torchprof_hooks.profiles.provenance import Provenance
+from torchprof_hooks.profiles.ranks.rank import Rank, rank_of
+from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 from torchprof_hooks.profiles.step_times import (
     Bucket,
     StepTimes,
@@ -81,13 +81,13 @@ def buckets(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
     return sorted_buckets(Bucket(bucket_of(ns), 1, ns) for ns in durations_ns)
 
 
-def as_rank(profile: Profile, steps: int = STEPS) -> Rank:
+def as_rank(profile: Profile) -> Rank:
     number = profile.provenance[0].rank
     name = f"profile-rank{number}.json"
-    return rank_of(name, loop_of(profile), steps, steps)
+    return rank_of(name, profile)
 
 
-def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> Ranks:
+def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> RanksData:
     """The ranks of a run that wait for the slowest of them at the end of each step, for
     a millisecond at least.
 

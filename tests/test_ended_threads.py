@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from tests.fake_clock import MS, burn
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import profile
 from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
 from torchprof_hooks.hooks import ended_threads
+from torchprof_hooks.profiles.data import ProfileData
 
 KEPT = 5
 pytestmark = pytest.mark.usefixtures("clock")
@@ -34,7 +35,7 @@ def step() -> None:
     Burns(3, 3)(torch.ones(2, 3)).sum().backward()
 
 
-def calls(found: Profile) -> int:
+def calls(found: ProfileData) -> int:
     return sum(row.calls for row in found.rows() if row.name == "Burns")
 
 

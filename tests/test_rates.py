@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,14 @@ from torch import nn
 import torchprof_hooks
 from tests.fake_clock import FakeClock, burn
 from tests.helpers import NOT_MODULES, STEP, hand_built, own
+from tests.profile_of import profile_of, with_fields
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.functions import aside
+from torchprof_hooks.documents.utilisation import (
+    Utilisation,
+    counted_types,
+    of_row,
+)
 from torchprof_hooks.measure.peaks import (
     data_sheet_peak,
     device_peak,
@@ -23,15 +30,9 @@ from torchprof_hooks.measure.peaks import (
     rounds_products,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.operations.utilisation import (
-    Peak,
-    Utilisation,
-    counted_types,
-    of_row,
-)
+from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.export.rows import render_json
 
 MS = 10**6
 LINEAR = "linear(8x4, 4x4, 4)"
@@ -88,7 +89,7 @@ def test_of_a_module_on_a_device() -> None:
         key: replace(totals, device_self_ns=2 * totals.self_ns)
         for key, totals in TRAINED.cells.items()
     }
-    profile = replace(TRAINED, cells=cells, devices=("cuda:0",))
+    profile = replace(with_fields(TRAINED, cells=cells), devices=("cuda:0",))
     (net,) = [row for row in profile.rows() if row.name == "Net"]
 
     assert of_row(profile, net) == pytest.approx((0.3, 0.4))
@@ -99,14 +100,15 @@ def test_time_of_measuring_is_left_out() -> None:
         key: replace(totals, overhead_ns=totals.self_ns // 2)
         for key, totals in TRAINED.cells.items()
     }
-    profile = replace(TRAINED, cells=cells)
+    profile = with_fields(TRAINED, cells=cells)
 
     assert profile.utilisation == pytest.approx((0.6, 0.8))
     assert profile.corrected().utilisation == pytest.approx((0.6, 0.8))
 
 
 @pytest.mark.parametrize(
-    "profile", [STEP, replace(STEP, peak=TERA), replace(TRAINED, peak=None), Profile()]
+    "profile",
+    [STEP, replace(STEP, peak=TERA), replace(TRAINED, peak=None), profile_of()],
 )
 def test_unknown_without_a_peak_or_operations(profile: Profile) -> None:
     assert profile.utilisation is None
@@ -126,9 +128,12 @@ def test_it_is_told_everywhere(tmp_path: Path) -> None:
     assert line.endswith("60.0 %  80.0 %")
     numbers = TRAINED.scalars()
     assert (numbers["mfu"], numbers["hfu"]) == pytest.approx((0.3, 0.4))
-    json = render_json(TRAINED)
-    assert '"peak": {\n  "flops": 1000000000000' in json
-    assert '"mfu": 0.3' in json
+    rates = json.loads(TRAINED.to_json())["facts"]["rates"]["numbers"]
+    assert (rates["peak_flops"], rates["peak_source"]) == (
+        10**12,
+        "given as peak_flops",
+    )
+    assert (rates["mfu"], rates["hfu"]) == pytest.approx((0.3, 0.4))
 
 
 def test_a_peak_that_is_exceeded_was_none() -> None:
@@ -161,7 +166,7 @@ def test_merged_runs_have_the_higher_peak_whatever_their_order() -> None:
     for merged in (TRAINED.merge(other), other.merge(TRAINED)):
         assert merged.peak == other.peak
         assert merged.utilisation == pytest.approx((0.03, 0.04))
-    assert TRAINED.merge(Profile()).peak == TERA
+    assert TRAINED.merge(profile_of()).peak == TERA
 
 
 def test_the_type_of_most_operations() -> None:
@@ -389,14 +394,15 @@ def test_items_per_second(clock: FakeClock) -> None:
 
 
 def test_items_of_one_step_alone() -> None:
-    profile = replace(STEP, steps=1, items=8, step_times=StepTimes(1, 40 * MS))
+    step = with_fields(STEP, steps=1, step_times=StepTimes(1, 40 * MS))
+    profile = replace(step, items=8)
     later = StepTimes(1, 40 * MS, (Bucket(9, 1, 20 * MS),))
 
     assert profile.items_per_second == pytest.approx(200)
-    both = replace(profile, steps=2, items=16, step_times=later)
+    both = replace(with_fields(profile, steps=2, step_times=later), items=16)
     assert both.items_per_second == pytest.approx(400)
 
 
 def test_items_of_nothing() -> None:
-    assert Profile().items_per_second == 0.0
-    assert "items_per_second" not in Profile().scalars()
+    assert profile_of().items_per_second == 0.0
+    assert "items_per_second" not in profile_of().scalars()

@@ -42,7 +42,7 @@ _CODES: list[int] = []
 
 
 #: Of these, forks get what is loaded; of what else belongs to us, nothing.
-_GIVEN = ("torch", "torchprof_hooks.profiles", "torchprof_hooks.reports")
+_GIVEN = ("torch", "torchprof_hooks.profiles", "torchprof_hooks.documents")
 
 
 class OutOfSight(MetaPathFinder):

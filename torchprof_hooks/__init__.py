@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.functions.function_call import FunctionCall
     from torchprof_hooks.capture.tracking.callbacks import LinkCall
     from torchprof_hooks.class_profiler import profiled
+    from torchprof_hooks.documents.utilisation import Utilisation
     from torchprof_hooks.function_hook import FunctionHook
     from torchprof_hooks.function_profiler import profile_function, region
     from torchprof_hooks.link_hook import LinkHook
+    from torchprof_hooks.profile_type import Profile
     from torchprof_hooks.profiler import Profiler, profile
+    from torchprof_hooks.profiles.collectives import Collective
     from torchprof_hooks.profiles.errors import (
         FlagError,
         MemoryUnavailableError,
@@ -28,13 +31,12 @@ if TYPE_CHECKING:
     )
     from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
-    from torchprof_hooks.profiles.operations.utilisation import Peak, Utilisation
-    from torchprof_hooks.profiles.parts import FirstSteps
-    from torchprof_hooks.profiles.profile import Profile
-    from torchprof_hooks.profiles.ranks.collectives import Collective
-    from torchprof_hooks.profiles.ranks.provenance import Coordinate, Provenance
+    from torchprof_hooks.profiles.parts import Part
+    from torchprof_hooks.profiles.peak import Peak
+    from torchprof_hooks.profiles.program import MeasuredSteps, Program
+    from torchprof_hooks.profiles.provenance import Coordinate, Provenance
     from torchprof_hooks.profiles.ranks.rank import Rank, Waits
-    from torchprof_hooks.profiles.ranks.ranks import Ranks, StaleRank, load_ranks
+    from torchprof_hooks.profiles.ranks.ranks import StaleRank
     from torchprof_hooks.profiles.ranks.skew import RankCollective, SkewRow
     from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
     from torchprof_hooks.profiles.rows import Row
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.totals import Totals
     from torchprof_hooks.profiles.tree import Node
     from torchprof_hooks.program.startup import enable
+    from torchprof_hooks.ranks import Ranks, load_ranks
     from torchprof_hooks.registration import add_hook, delete_hook
     from torchprof_hooks.session.profiler_hook import ProfilerHook
     from torchprof_hooks.session.small_hooks import ReportHook, StepTimerHook
@@ -58,23 +61,25 @@ __all__ = [
     "Bucket",
     "Collective",
     "Coordinate",
-    "FirstSteps",
     "FlagError",
     "FunctionCall",
     "FunctionHook",
     "LinkCall",
     "LinkHook",
+    "MeasuredSteps",
     "MemorySummary",
     "MemoryTotals",
     "MemoryUnavailableError",
     "ModuleInfo",
     "Node",
+    "Part",
     "Peak",
     "Profile",
     "ProfileFileError",
     "Profiler",
     "ProfilerError",
     "ProfilerHook",
+    "Program",
     "Provenance",
     "Rank",
     "RankCollective",
@@ -118,27 +123,30 @@ _HOMES = {
     "function_profiler": ("profile_function", "region"),
     "link_hook": ("LinkHook",),
     "profiler": ("Profiler", "profile"),
-    "profiles.ranks.collectives": ("Collective",),
+    "profiles.collectives": ("Collective",),
     "profiles.errors": (
         "FlagError",
         "MemoryUnavailableError",
         "ProfileFileError",
         "ProfilerError",
     ),
-    "profiles.parts": ("FirstSteps",),
+    "profiles.parts": ("Part",),
+    "profiles.peak": ("Peak",),
+    "profiles.program": ("MeasuredSteps", "Program"),
     "profiles.memory": ("MemorySummary", "MemoryTotals"),
     "profiles.modules": ("ModuleInfo",),
-    "profiles.profile": ("Profile",),
-    "profiles.ranks.provenance": ("Coordinate", "Provenance"),
+    "profile_type": ("Profile",),
+    "profiles.provenance": ("Coordinate", "Provenance"),
     "profiles.ranks.rank": ("Rank", "Waits"),
-    "profiles.ranks.ranks": ("Ranks", "StaleRank", "load_ranks"),
+    "profiles.ranks.ranks": ("StaleRank",),
+    "ranks": ("Ranks", "load_ranks"),
     "profiles.ranks.skew": ("RankCollective", "SkewRow"),
     "profiles.ranks.verdict": ("Reason", "Verdict"),
     "profiles.rows": ("Row",),
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.totals": ("Totals",),
     "profiles.tree": ("Node",),
-    "profiles.operations.utilisation": ("Peak", "Utilisation"),
+    "documents.utilisation": ("Utilisation",),
     "program.startup": ("enable",),
     "registration": ("add_hook", "delete_hook"),
     "session.profiler_hook": ("ProfilerHook",),
@@ -170,7 +178,7 @@ def _imported(name: str) -> "Any":
     would be a tenth of the time that they take."""
     from importlib import import_module
 
-    from torchprof_hooks.profiles.files.collector import without_collections
+    from torchprof_hooks.files.collector import without_collections
 
     with without_collections():
         return import_module(f"{__name__}.{name}")

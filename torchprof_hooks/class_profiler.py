@@ -15,12 +15,13 @@ from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tap import ProcessTap
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.documents.render.units import check_unit
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
+from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file, print_to
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.units import check_unit
 
 Class = TypeVar("Class", bound=type[torch.nn.Module])
 
@@ -61,7 +62,7 @@ class ClassProfiler:
     @property
     def profile(self) -> Profile:
         """Everything measured so far."""
-        return self._threads.profile
+        return Profile.of(self._threads.profile)
 
     def _make_tracker(self) -> Tracker:
         """Make the tracker of a new thread."""
@@ -79,11 +80,12 @@ class ClassProfiler:
         profile = self.profile
         if profile.is_empty and multiprocessing.parent_process() is not None:
             return  # a worker, to load data, say, that only imports the class
-        report = profile.report(unit=self._unit)
+        # A unit is for tables: whoever gives one wants to see them.
+        report = profile.report(full=self._unit != "auto", unit=self._unit)
         print_to(self._file, f"{self._cls.__qualname__}\n{report}")
 
 
-def _profile_of(tracker: Tracker) -> Profile:
+def _profile_of(tracker: Tracker) -> ProfileData:
     from torchprof_hooks.capture.snapshot import take_snapshot
 
     return take_snapshot(tracker, tracker.age_ns)

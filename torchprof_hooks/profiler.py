@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -23,6 +23,7 @@ from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.hooks.rates import Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.device_clock import default_device_clock
+from torchprof_hooks.profile_type import Profile, Reportable
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
     check_flag,
@@ -31,16 +32,12 @@ from torchprof_hooks.profiles.options import (
     check_positive,
     check_share,
 )
-from torchprof_hooks.profiles.reportable import Exportable, Reportable
-
-if TYPE_CHECKING:
-    from torchprof_hooks.profiles.profile import Profile
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Profiler(Reportable, Exportable):
+class Profiler(Reportable):
     """What `profile` returns: measures while it is entered, and reports.
 
     It measures inside of ``with profiler:``, between `start` and `stop`, or in calls of
@@ -122,7 +119,7 @@ class Profiler(Reportable, Exportable):
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also while the profiler is measuring."""
-        return self._signed(self._with_taken(self._threads.profile))
+        return self._signed(self._with_taken(Profile.of(self._threads.profile)))
 
     def take(self) -> Profile:
         """What was measured since the last `take`, or since the beginning; `profile`
@@ -133,7 +130,7 @@ class Profiler(Reportable, Exportable):
         """
         if self._is_entered():
             raise RuntimeError("take() must be called while the profiler is stopped")
-        measured = self._threads.profile
+        measured = Profile.of(self._threads.profile)
         self._taken = [self._with_taken(measured)]
         self._threads.forget_all()  # a thread that goes on adds its own again
         return self._signed(measured)

@@ -1,117 +1,110 @@
-// The tree of calls as an icicle: below each frame lie those that it called.
+// A table whose rows are a tree, as an icicle: below each frame lie those that it called.
 import { hierarchy, partition, type HierarchyRectangularNode } from "d3-hierarchy";
 import { select } from "d3-selection";
-import type { TreeItem } from "./data";
-import type { Metric } from "./metrics";
-import { percent } from "./numbers";
+import { nameOf, type Column, type TableData } from "./data";
+import { inUnit, percent } from "./numbers";
 
 interface Place {
-  item: TreeItem;
-  index: number;
+  row: number; // -1: all of them
   children: Place[];
 }
 
 export type Frame = HierarchyRectangularNode<Place>;
 
-/** Pixels from one level to the next, as in the picture that Python makes. */
+/** Pixels from one level to the next, and of a character of a name. */
 const LEVEL = 26;
-/** The narrowest frame that is drawn, and that has a name, as shares of the width. */
+const CHARACTER = 7;
+/** The narrowest frame that is drawn, as a share of the width. */
 const NARROWEST = 0.0007;
-const NARROWEST_NAMED = 0.012;
-/** Own shares from which on a frame is hotter; as in Python (static_icicle.py). */
-const HEAT = [0.01, 0.03, 0.07, 0.15, 0.3];
-/** Kinds that are cold, however long they take: they are nobody's, or the profiler's. */
-const COLD = ["outside", "profiler", "unsampled"];
-
-export interface Settings {
-  items: TreeItem[];
-  metric: Metric;
-  /** The class that gives a frame its colour; by heat if there is none. */
-  colour?: (item: TreeItem) => string;
-}
 
 export class Icicle {
   readonly root: Frame;
   private focus: Frame;
   private current: Frame;
-  private readonly heat: Map<string, number>;
   private found = new Set<Frame>();
   private isSearching = false;
 
+  /**
+   * metric: the column of own values that frames are as wide as.
+   * toneOf: gives a row its colour.
+   */
   constructor(
     private readonly svg: SVGSVGElement,
-    private readonly settings: Settings,
-    private readonly show: (frame: Frame) => void,
-    private readonly zoomed: (frame: Frame) => void,
+    private readonly table: TableData,
+    private readonly metric: Column,
+    private readonly toneOf: (row: number) => string,
+    private readonly show: (row: number) => void,
+    private readonly zoomed: (isWhole: boolean) => void,
   ) {
-    this.root = layOut(settings);
+    this.root = layOut(table, metric);
     this.focus = this.current = this.root;
-    this.heat = heatByKind(this.root, settings.metric);
     svg.onkeydown = (event) => this.onKey(event);
     this.draw();
-    show(this.root);
+    show(-1);
   }
 
-  /** Have a frame, by its place in the tree, as wide as the picture. */
   zoom(frame: Frame): void {
     this.focus = this.current = frame;
     this.draw();
-    this.show(frame);
-    this.zoomed(frame);
+    this.show(frame.data.row);
+    this.zoomed(frame === this.root);
   }
 
-  /** The widest frame of a name, if it is in the picture. */
-  widest(name: string): Frame | undefined {
-    const named = this.root.descendants().filter((frame) => frame.data.item.name === name);
-    return named.sort((one, other) => (other.value ?? 0) - (one.value ?? 0))[0];
+  zoomToRow(row: number): void {
+    const frame = this.root.find((each) => each.data.row === row);
+    if (frame) this.zoom(frame);
   }
 
-  /** Mark what has the text in its name or class. Returns how many there are, and what they take together. */
-  search(text: string): { count: number; value: number } {
+  /** Mark what has the text in its name. Returns how many there are, and their share. */
+  search(text: string): { count: number; share: string } {
     const wanted = text.trim().toLowerCase();
     this.isSearching = wanted !== "";
-    this.found = new Set(this.root.descendants().filter((frame) => this.isSearching && matches(frame, wanted)));
+    const matches = (frame: Frame): boolean => nameOf(this.table, frame.data.row).toLowerCase().includes(wanted);
+    this.found = new Set(this.root.descendants().filter((frame) => this.isSearching && frame !== this.root && matches(frame)));
     this.draw();
     const outermost = [...this.found].filter((frame) => !frame.ancestors().slice(1).some((around) => this.found.has(around)));
-    return { count: this.found.size, value: outermost.reduce((sum, frame) => sum + (frame.value ?? 0), 0) };
+    const sum = outermost.reduce((all, frame) => all + (frame.value ?? 0), 0);
+    return { count: this.found.size, share: percent(sum, this.root.value ?? 0) };
   }
 
   /** The widest of those that were found. */
   get best(): Frame | undefined {
-    return [...this.found].sort((one, other) => (other.value ?? 0) - (one.value ?? 0))[0];
+    return widestOf([...this.found]);
   }
 
   private draw(): void {
     const frames = this.visible();
     const lowest = Math.max(...frames.map((frame) => frame.depth));
-    this.svg.setAttribute("height", String((lowest + 1) * LEVEL));
+    this.svg.setAttribute("height", String(lowest * LEVEL));
     const { x0, x1 } = this.focus;
     const place = (x: number): number => Math.min(Math.max((x - x0) / (x1 - x0 || 1), 0), 1);
+    const width = (frame: Frame): number => place(frame.x1) - place(frame.x0);
+    const pixels = this.svg.clientWidth || 1000;
     const hasFocus = this.svg.contains(document.activeElement);
     const drawn = select(this.svg)
       .selectAll<SVGSVGElement, Frame>("svg")
-      .data(frames, (frame) => String(frame?.data.index))
+      .data(frames.filter((frame) => frame !== this.root), (frame) => String(frame?.data.row))
       .join((enter) => {
         const added = enter.append("svg").attr("role", "treeitem").attr("height", LEVEL - 1);
         added.append("rect").attr("class", "body").attr("width", "100%").attr("height", "100%");
         added.append("rect").attr("class", "own").attr("y", LEVEL - 5).attr("height", 4);
         added.append("text").attr("x", 5).attr("y", 16);
         added.on("click", (_, frame) => this.zoom(frame));
-        added.on("pointerenter", (_, frame) => this.show(frame));
-        added.on("pointerleave", () => this.show(this.current));
-        added.on("focus", (_, frame) => this.show(frame));
+        added.on("pointerenter", (_, frame) => this.show(frame.data.row));
+        added.on("pointerleave", () => this.show(this.current.data.row));
+        added.on("focus", (_, frame) => this.show(frame.data.row));
         return added;
       })
       .attr("class", (frame) => this.classOf(frame))
       .attr("x", (frame) => inPercent(place(frame.x0)))
-      .attr("y", (frame) => frame.depth * LEVEL)
-      .attr("width", (frame) => inPercent(place(frame.x1) - place(frame.x0)))
-      .attr("aria-level", (frame) => frame.depth + 1)
-      .attr("aria-label", (frame) => `${nameOf(frame)}, ${this.shareText(frame)}`)
-      .attr("tabindex", (frame) => (frame === this.current ? 0 : -1))
+      .attr("y", (frame) => (frame.depth - 1) * LEVEL)
+      .attr("width", (frame) => inPercent(width(frame)))
+      .attr("aria-level", (frame) => frame.depth)
+      .attr("aria-label", (frame) => `${nameOf(this.table, frame.data.row)}, ${this.text(frame)}`)
+      .attr("tabindex", (frame) => (frame === this.current || (this.current === this.root && frame.depth === 1) ? 0 : -1))
       .order();
     drawn.select("rect.own").attr("width", (frame) => inPercent(this.own(frame) / (frame.value || 1)));
-    drawn.select("text").text((frame) => (place(frame.x1) - place(frame.x0) < NARROWEST_NAMED ? "" : this.label(frame)));
+    drawn.select("text").text((frame) => this.label(frame, width(frame) * pixels));
     if (hasFocus) this.node(this.current)?.focus();
   }
 
@@ -130,29 +123,27 @@ export class Icicle {
   }
 
   private classOf(frame: Frame): string {
-    const { item } = frame.data;
-    const colour = this.settings.colour?.(item) ?? `heat${this.level(item)}`;
-    const classes = ["frame", frame === this.root ? "whole" : colour];
+    const classes = ["frame", this.toneOf(frame.data.row)];
     if (this.focus.ancestors().slice(1).includes(frame)) classes.push("around");
     if (this.isSearching) classes.push(this.found.has(frame) ? "found" : "other");
     return classes.join(" ");
   }
 
-  private level(item: TreeItem): number {
-    const share = (this.heat.get(item.like) ?? 0) / (this.root.value || 1);
-    return COLD.includes(item.kind) ? 0 : HEAT.filter((least) => share >= least).length;
-  }
-
   private own(frame: Frame): number {
-    return this.settings.metric.own(frame.data.item);
+    return Math.max(Number(this.metric.values[frame.data.row] ?? 0), 0);
   }
 
-  private shareText(frame: Frame): string {
-    return `${percent(frame.value ?? 0, this.root.value ?? 0)} ${this.settings.metric.whole}`;
+  private text(frame: Frame): string {
+    return `${inUnit(this.metric.unit, frame.value ?? 0)}, ${percent(frame.value ?? 0, this.root.value ?? 0)}`;
   }
 
-  private label(frame: Frame): string {
-    return `${shortName(frame)}  ${percent(frame.value ?? 0, this.root.value ?? 0)}`;
+  /** The name and the share, the name alone, or nothing: never a part of a word. */
+  private label(frame: Frame, pixels: number): string {
+    const name = this.table.labels[frame.data.row] ?? "";
+    const short = name.split(": ")[0] ?? name;
+    const share = percent(frame.value ?? 0, this.root.value ?? 0);
+    const fitting = [`${name}  ${share}`, name, short].find((text) => text.length * CHARACTER + 8 <= pixels);
+    return fitting ?? "";
   }
 
   private node(frame: Frame): SVGSVGElement | undefined {
@@ -183,53 +174,34 @@ export class Icicle {
       ArrowDown: () => widestOf(this.current.children),
       ArrowLeft: () => siblings[position - 1],
       ArrowRight: () => siblings[position + 1],
-      Home: () => this.root,
+      Home: () => widestOf(this.root.children),
     };
     const found = goals[key]?.();
+    if (found === this.root) return undefined; // all together have no frame
     // What is above the focus, or beside it, is seen by going there.
-    if (found && !found.ancestors().includes(this.focus)) this.focus = found.parent ?? found;
+    if (found && !found.ancestors().includes(this.focus)) this.focus = found.parent ?? this.root;
     return found;
   }
 }
 
-function layOut({ items, metric }: Settings): Frame {
-  const places: Place[] = items.map((item, index) => ({ item, index, children: [] }));
-  for (const place of places) places[place.item.parent]?.children.push(place);
-  const summed = hierarchy(places[0] as Place).sum((place) => metric.own(place.item));
+function layOut(table: TableData, metric: Column): Frame {
+  const top: Place = { row: -1, children: [] };
+  const around: Place[] = [top]; // of the next row, by depth
+  table.depths.forEach((depth, row) => {
+    const place: Place = { row, children: [] };
+    around[depth]?.children.push(place);
+    around.length = depth + 1;
+    around.push(place);
+  });
+  // More can be freed than was allocated: a frame cannot be narrower than nothing.
+  const summed = hierarchy(top).sum(({ row }) => Math.max(Number(metric.values[row] ?? 0), 0));
   return partition<Place>()(summed);
-}
-
-/** What layers of one kind take together: one of many would look cold by itself. */
-function heatByKind(root: Frame, metric: Metric): Map<string, number> {
-  const sums = new Map<string, number>();
-  root.each(({ data: { item } }) => sums.set(item.like, (sums.get(item.like) ?? 0) + metric.own(item)));
-  return sums;
-}
-
-function matches(frame: Frame, wanted: string): boolean {
-  const { name, className } = frame.data.item;
-  return name.toLowerCase().includes(wanted) || className.toLowerCase().includes(wanted);
 }
 
 function widestOf(frames: Frame[] | undefined): Frame | undefined {
   return [...(frames ?? [])].sort((one, other) => (other.value ?? 0) - (one.value ?? 0))[0];
 }
 
-function nameOf(frame: Frame): string {
-  const { name, className, kind } = frame.data.item;
-  if (!name) return "everything";
-  return kind === "module" && className !== name ? `${name} (${className})` : name;
-}
-
-/** Without what the frame above shows already. */
-function shortName(frame: Frame): string {
-  const { name, className, kind } = frame.data.item;
-  if (!name) return "everything";
-  const around = `${frame.parent?.data.item.name ?? ""}.`;
-  const short = name.startsWith(around) ? name.slice(around.length) : name;
-  return kind === "module" && className !== short ? `${short}: ${className}` : short;
-}
-
 function inPercent(share: number): string {
-  return `${(100 * share).toFixed(4)}%`;
+  return `${(100 * share).toFixed(3)}%`;
 }

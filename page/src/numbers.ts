@@ -1,4 +1,5 @@
 // Numbers for people, written as Python writes them (units.py).
+import type { Column, Unit, Value } from "./data";
 
 const TIMES: [number, string][] = [
   [1e9, "sec"],
@@ -8,25 +9,35 @@ const TIMES: [number, string][] = [
 const BYTES = ["B", "KB", "MB", "GB", "TB", "PB"];
 const POWERS = ["", "k", "M", "G", "T", "P", "E"];
 
-export function time(ns: number): string {
+function time(ns: number): string {
   const [size, unit] = TIMES.find(([least]) => Math.abs(ns) >= least) ?? [1, "ns"];
   return `${(ns / size).toFixed(2)}${unit}`;
 }
 
-export function bytes(count: number): string {
+function scaled(value: number, base: number, units: string[]): string {
   let power = 0;
-  while (power < BYTES.length - 1 && Math.abs(count) >= 1024 ** (power + 1)) power += 1;
-  return `${(count / 1024 ** power).toFixed(2)}${BYTES[power]}`;
+  while (power < units.length - 1 && Math.abs(value) >= base ** (power + 1)) power += 1;
+  return `${(value / base ** power).toFixed(2)}${units[power]}`;
 }
 
-export function count(value: number): string {
-  return value.toLocaleString("en-US", { maximumFractionDigits: 0 });
+const FORMATS: Record<Unit, (value: number) => string> = {
+  ns: time,
+  bytes: (value) => scaled(value, 1024, BYTES),
+  count: (value) => value.toLocaleString("en-US", { maximumFractionDigits: 0 }),
+  share: (value) => percent(value, 1),
+  flops: (value) => scaled(value, 1000, POWERS),
+  number: (value) => value.toFixed(2),
+  text: String,
+};
+
+export function written(column: Column, value: Value | undefined): string {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "string") return value;
+  return value === 0 && !column.zeros ? "" : FORMATS[column.unit](value);
 }
 
-export function flops(value: number): string {
-  let power = 0;
-  while (power < POWERS.length - 1 && value >= 1000 ** (power + 1)) power += 1;
-  return `${(value / 1000 ** power).toFixed(2)} ${POWERS[power]}FLOP`;
+export function inUnit(unit: Unit, value: number): string {
+  return FORMATS[unit](value);
 }
 
 export function percent(part: number, whole: number): string {

@@ -1,39 +1,29 @@
 // A table that sorts and filters, and shows as many rows as one asks for.
+import { nameOf, rowsOf, type Column, type TableData, type Value } from "./data";
 import { make } from "./dom";
-
-export interface Column<Row> {
-  title: string;
-  /** What is sorted by. */
-  value: (row: Row) => number | string;
-  /** What is shown; empty where there is nothing. */
-  text: (row: Row) => string;
-  /** A share of the cell that is filled, from 0 to 1. */
-  bar?: (row: Row) => number;
-  className?: (row: Row) => string;
-}
+import { written } from "./numbers";
 
 const AT_FIRST = 100;
 const MORE = 500;
 
-export class Table<Row> {
-  private sorted: Column<Row>;
+export class Table {
+  /** The column that is sorted by; null: as Python has put them, -1: by name. */
+  private sorted: number | null = null;
   private isDescending = true;
   private wanted = "";
   private shown = AT_FIRST;
+  private readonly columns: Column[];
 
   constructor(
     private readonly place: HTMLElement,
-    private readonly caption: string,
-    private readonly columns: Column<Row>[],
-    private readonly rows: Row[],
-    first: Column<Row> | undefined,
-    private readonly choose: (row: Row) => void,
+    private readonly data: TableData,
+    private readonly choose?: (row: number) => void,
   ) {
-    this.sorted = first ?? (columns[0] as Column<Row>);
+    this.columns = data.columns.filter((column) => !column.detail);
     this.draw();
   }
 
-  /** Leave what has the text in one of its first columns, those that hold no numbers. */
+  /** Leave rows that have the text in their name, or in a column of texts. */
   filter(text: string): void {
     this.wanted = text.trim().toLowerCase();
     this.shown = AT_FIRST;
@@ -41,61 +31,72 @@ export class Table<Row> {
   }
 
   private draw(): void {
-    const rows = this.rows.filter((row) => this.isWanted(row)).sort((one, other) => this.compare(one, other));
+    const rows = rowsOf(this.data).filter((row) => this.isWanted(row));
+    if (this.sorted !== null) rows.sort((one, other) => this.compare(one, other));
+    const headings = [this.heading(-1, this.data.corner, true)];
+    headings.push(...this.columns.map((column, index) => this.heading(index, column.title, column.unit === "text")));
+    const caption = `${rows.length} of ${this.data.labels.length} rows`;
     const table = make(
       "table",
       { class: "rows" },
-      make("caption", {}, `${this.caption}: ${rows.length} of ${this.rows.length} rows`),
-      make("thead", {}, make("tr", {}, ...this.columns.map((column) => this.heading(column)))),
+      make("caption", {}, caption),
+      make("thead", {}, make("tr", {}, ...headings)),
       make("tbody", {}, ...rows.slice(0, this.shown).map((row) => this.line(row))),
     );
-    this.place.replaceChildren(table, ...this.rest(rows.length));
+    this.place.replaceChildren(make("div", { class: "scroll", tabindex: "0" }, table), ...this.rest(rows.length));
   }
 
-  private isWanted(row: Row): boolean {
-    const texts = this.columns.map((column) => column.value(row)).filter((value) => typeof value === "string");
-    return texts.some((text) => text.toLowerCase().includes(this.wanted));
+  private isWanted(row: number): boolean {
+    const texts = this.data.columns.filter((column) => column.unit === "text").map((column) => String(column.values[row] ?? ""));
+    return [nameOf(this.data, row), this.data.labels[row] ?? "", ...texts].some((text) => text.toLowerCase().includes(this.wanted));
   }
 
-  private compare(one: Row, other: Row): number {
-    const [left, right] = [this.sorted.value(one), this.sorted.value(other)];
-    const order = typeof left === "string" ? left.localeCompare(String(right), "en", { numeric: true }) : left - Number(right);
+  /** A name as it is read out of a tree. */
+  private textOf(row: number): string {
+    return this.data.depths.length > 0 ? nameOf(this.data, row) : (this.data.labels[row] ?? "");
+  }
+
+  private valueOf(row: number): Value {
+    const column = this.columns[this.sorted ?? -1];
+    return column ? (column.values[row] ?? null) : this.textOf(row);
+  }
+
+  private compare(one: number, other: number): number {
+    const [left, right] = [this.valueOf(one), this.valueOf(other)];
+    const isText = typeof left === "string" || typeof right === "string";
+    const order = isText
+      ? String(left ?? "").localeCompare(String(right ?? ""), "en", { numeric: true })
+      : (left ?? -Infinity) - (right ?? -Infinity) || 0;
     return this.isDescending ? -order : order;
   }
 
-  private heading(column: Column<Row>): HTMLElement {
-    const isSorted = column === this.sorted;
+  private heading(index: number, title: string, isText: boolean): HTMLElement {
+    const isSorted = index === this.sorted;
     const direction = this.isDescending ? "descending" : "ascending";
     const sort = (): void => {
       // Names from A on, numbers from the largest on.
-      this.isDescending = isSorted ? !this.isDescending : !this.isText(column);
-      this.sorted = column;
+      this.isDescending = isSorted ? !this.isDescending : !isText;
+      this.sorted = index;
       this.draw();
-      this.place.querySelector<HTMLElement>(`[data-column="${this.columns.indexOf(column)}"]`)?.focus();
+      this.place.querySelector<HTMLElement>(`[data-column="${index}"]`)?.focus();
     };
-    const number = String(this.columns.indexOf(column));
-    const button = make("button", { type: "button", "data-column": number, click: sort }, column.title);
-    return make("th", { scope: "col", "aria-sort": isSorted ? direction : "none", class: this.isText(column) ? "text" : "" }, button);
+    const button = make("button", { type: "button", "data-column": String(index), click: sort }, title || "verdict");
+    return make("th", { scope: "col", "aria-sort": isSorted ? direction : "none", class: isText ? "text" : "" }, button);
   }
 
-  private isText(column: Column<Row>): boolean {
-    const [row] = this.rows;
-    return row !== undefined && typeof column.value(row) === "string";
-  }
-
-  private line(row: Row): HTMLElement {
-    const cells = this.columns.map((column, index) => {
-      const text = column.text(row);
-      const className = [this.isText(column) ? "text" : "", column.className?.(row) ?? ""].join(" ").trim();
-      const cell = make(index ? "td" : "th", { class: className, ...(index ? {} : { scope: "row" }) });
-      cell.append(index ? text : make("button", { type: "button", class: "name", click: () => this.choose(row) }, text));
-      if (column.bar) {
-        cell.classList.add("bar");
-        cell.style.setProperty("--share", String(column.bar(row)));
-      }
-      return cell;
-    });
-    return make("tr", {}, ...cells);
+  private line(row: number): HTMLElement {
+    // Sorted, a tree is none: full names then.
+    const isTree = this.sorted === null && this.wanted === "" && this.data.depths.length > 0;
+    const name = isTree ? (this.data.labels[row] ?? "") : this.textOf(row);
+    const label = this.choose
+      ? make("button", { type: "button", class: "name", click: () => this.choose?.(row) }, name)
+      : name;
+    const head = make("th", { scope: "row", title: nameOf(this.data, row) }, label);
+    if (isTree) head.style.paddingLeft = `${0.7 + 1.1 * (this.data.depths[row] ?? 0)}rem`;
+    const cells = this.columns.map((column) =>
+      make("td", { class: column.unit === "text" ? "text" : "" }, written(column, column.values[row])),
+    );
+    return make("tr", { class: this.data.tones[row] ?? "" }, head, ...cells);
   }
 
   private rest(count: number): Node[] {

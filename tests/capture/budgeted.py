@@ -22,6 +22,7 @@ from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.profiler import Profiler
+from torchprof_hooks.profiles.data import ProfileData
 
 
 class Fixed(Scheduler):
@@ -129,7 +130,7 @@ def infer(model: nn.Module, calls: int) -> None:
             model(X)
 
 
-def calls(found: Profile, name: str, phase: str = "") -> int:
+def calls(found: ProfileData, name: str, phase: str = "") -> int:
     for row in found.rows():
         if row.name == name:
             phases: dict[Any, Any] = dict(row.phases)

@@ -13,7 +13,7 @@ from torch import nn
 import torchprof_hooks
 from tests.fake_clock import MS
 from tests.planted import Work, check
-from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
+from torchprof_hooks.profiles.collectives import BUCKETS_NAME
 
 MODEL = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
 X = torch.arange(3.0)

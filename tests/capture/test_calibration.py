@@ -34,6 +34,7 @@ from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.memory import memory_counter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meters
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.profiles.data import ProfileData
 
 pytestmark = pytest.mark.usefixtures("ticking")
 
@@ -159,7 +160,7 @@ def test_it_is_measured_once_for_each_kind(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-def calls(found: Profile) -> dict[str, int]:
+def calls(found: ProfileData) -> dict[str, int]:
     """Of all that was called, in all phases."""
     counted = {
         row.name: sum(totals.calls for totals in row.phases.values())

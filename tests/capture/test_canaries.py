@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, dataloader
 from tests.capture.canaries import ALL_CANARIES
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import Watching
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names import (
     Canary,
@@ -26,7 +27,6 @@ from torchprof_hooks.capture.torch_names import (
 )
 from torchprof_hooks.capture.torch_names.canaries import CANARIES, not_measured
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
-from torchprof_hooks.reports.text import render
 
 
 @pytest.mark.parametrize("canary", ALL_CANARIES, ids=lambda canary: canary.what)
@@ -314,9 +314,9 @@ def test_what_this_program_does_not_need_is_said_to_be_off(
 
 def test_reports_and_files_say_what_was_not_measured(tmp_path: Path) -> None:
     lines = ("functions: torch 9.0 does something else by _x",)
-    made = Profile(not_measured=lines)
-    assert render(made).splitlines()[1] == f"not measured: {lines[0]}"
-    other = Profile(not_measured=("backward passes: gone", *lines))
+    made = profile_of(not_measured=lines)
+    assert f"not measured: {lines[0]}" in made.report()
+    other = profile_of(not_measured=("backward passes: gone", *lines))
     made.save(tmp_path / "made.json")
 
     assert made.merge(other).not_measured == ("backward passes: gone", *lines)

@@ -13,11 +13,10 @@ from tests.capture.budgeted import sampled
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.sampling.estimates.program import program_profile
+from torchprof_hooks.capture.sampling.estimates.strata import Strata
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.profiles.names import COMPILING_NAME, Grouping
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata
-from torchprof_hooks.reports.program.groups import Tables, items_of
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clock")]
 
@@ -155,18 +154,15 @@ def test_sections_of_a_program_add_up(levels: tuple[Level, ...]) -> None:
 
 
 def check(strata: Strata, compilations: int, steps: int) -> None:
-    program = ProgramProfile("x.py", strata, 0)
+    program = program_profile(strata)
     wall_ns = steps * (7 + 10 + 3 + 3) * MS + compilations * 50 * MS
     assert strata.whole.wall_ns == wall_ns
-    for found in (program.by_module, program.by_function):
-        assert found.wall_ns == wall_ns
-        for by in ("module", "class", "function", "call"):
-            assert sum(row.self_ns for row in found.rows(by)) == wall_ns
-    groupings: tuple[Grouping, ...] = ("class", "function", "call")
+    assert program.wall_ns == wall_ns
+    groupings: tuple[Grouping, ...] = ("module", "class", "function", "call")
     for by in groupings:
-        items = {item.name: item for item in items_of(Tables(program), by)}
-        assert sum(item.self_ns for item in items.values()) == wall_ns
-        assert items[COMPILING_NAME].self_ns == compilations * 50 * MS
-    for by in groupings:
-        part = items_of(Tables(program, "Outer"), by)
-        assert sum(item.self_ns for item in part) == steps * 16 * MS
+        rows = {row.name: row.self_ns for row in program.rows(by)}
+        assert sum(rows.values()) == wall_ns
+        assert rows[COMPILING_NAME] == compilations * 50 * MS
+    cells = program.cells.items()
+    of_model = sum(t.self_ns for (path, _), t in cells if path[0] == "Outer")
+    assert of_model == steps * 16 * MS

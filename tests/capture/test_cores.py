@@ -24,16 +24,16 @@ from torch import nn
 
 from tests.cores import NATIVE_CORE
 from tests.helpers import timed_by
+from tests.profile_of import profile_of
 from tests.programs import python
 from tests.thorough import IS_THOROUGH
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import profile
 from torchprof_hooks.capture.core import CORE, build
 from torchprof_hooks.capture.core import compiler as compiling
 from torchprof_hooks.capture.core.build import cached_path, choose, native_module
 from torchprof_hooks.capture.core.compiler import NotBuiltError
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.reports.text import render
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 25 if IS_THOROUGH else 6
@@ -172,10 +172,10 @@ def test_reports_say_which_core_has_measured() -> None:
         nn.Linear(2, 2)(torch.ones(2))
     found = prof.profile
     assert found.core == CORE.name
-    assert Profile().merge(found).core == CORE.name
-    other = Profile(core="other", core_reason="no")
+    assert profile_of().merge(found).core == CORE.name
+    other = profile_of(core="other", core_reason="no")
     assert other.merge(found).core == ", ".join(sorted((CORE.name, "other")))
-    assert f"{CORE.name} core" in render(found)
+    assert f"{CORE.name} core" in found.report(full=True)
 
 
 # Building. What stands for a compiler is a program that does what one would do.

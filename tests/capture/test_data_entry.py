@@ -31,10 +31,10 @@ from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
 from torchprof_hooks.capture.tracking import thread_calls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.text import render
 
 BaseIterator: Any = dataloader._BaseDataLoaderIter
 
@@ -72,7 +72,7 @@ def data_totals(profile: Profile) -> Totals:
     return data_row(profile).phases["data"]
 
 
-def own_ns(profile: Profile) -> dict[str, int]:
+def own_ns(profile: ProfileData) -> dict[str, int]:
     return {row.name: row.self_ns for row in profile.rows()}
 
 
@@ -110,7 +110,7 @@ def test_waiting_for_batches_is_a_row() -> None:
     assert row.cumulative_ns == row.self_ns
     assert own_ns(profile)["(outside modules)"] == 4 * 3 * MS
     assert profile.attributed_ns == own_ns(profile)["Work"] == 4 * 4 * MS
-    assert "(data loading)" in render(profile)
+    assert "(data loading)" in profile.report(full=True)
 
 
 def test_making_the_iterator_takes_time_but_is_no_batch() -> None:
@@ -259,7 +259,7 @@ def test_functions_called_by_a_loader_are_a_part_of_loading() -> None:
         "stack(3, 3)" in str([node.name for node in loading.children])
     )
     assert loading.cumulative_ns == data_row(profile).self_ns
-    assert " data " in render(profile)  # the column of its memory
+    assert " data " in profile.report(full=True)  # the column of its memory
 
 
 def test_a_loader_inside_of_a_forward_interrupts_it() -> None:

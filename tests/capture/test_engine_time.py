@@ -26,6 +26,7 @@ from tests.fake_clock import burn
 from torchprof_hooks import FunctionHook, LinkHook, Profile, add_hook, profile
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.profiles.data import ProfileData
 
 Backward = Callable[[torch.Tensor], object]
 
@@ -341,7 +342,7 @@ def test_nodes_have_no_names_any_more_where_functions_are_hidden() -> None:
         assert passes(nothing) == before
 
 
-def calls_of_nodes(found: Profile) -> dict[str, int]:
+def calls_of_nodes(found: ProfileData) -> dict[str, int]:
     """By the names of functions."""
     return {
         path[-1]: totals.calls

@@ -22,12 +22,12 @@ from tests.capture.budgeted import (
 )
 from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import in_thread
+from torchprof_hooks.capture.sampling.estimates.strata import Strata
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.machine_costs import CountedCosts
 from torchprof_hooks.capture.sampling.prices import Prices
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.sampling.steps import step_detector
-from torchprof_hooks.profiles.program.strata import Strata
 
 pytestmark = pytest.mark.usefixtures("clock")
 

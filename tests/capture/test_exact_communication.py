@@ -21,7 +21,7 @@ from tests.exact import calls, each_option, found, no_calls
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import profile
-from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME, Collective
+from torchprof_hooks.profiles.collectives import BUCKETS_NAME, Collective
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import torchprof_hooks
 from tests.planted import Work, check
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping
 
 X = torch.ones(4, 8)
@@ -30,7 +31,9 @@ def profile_of(step: Any, times: int = 1) -> Profile:
     return profile
 
 
-def calls(profile: Profile, by: Grouping = "function") -> dict[str, tuple[int, ...]]:
+def calls(
+    profile: ProfileData, by: Grouping = "function"
+) -> dict[str, tuple[int, ...]]:
     """Forward, backward and recompute calls of each function."""
     return {
         row.name: tuple(

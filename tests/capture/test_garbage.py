@@ -274,7 +274,7 @@ def test_the_first_step_has_its_own() -> None:
     key = (GARBAGE_NAME,), "garbage"
     found = prof.profile
     assert found.cells[key].calls == 3  # type: ignore[index]
-    assert found.first.cells[key].self_ns == TAKES_MS * MS  # type: ignore[index]
+    assert found.start_up.cells[key].self_ns == TAKES_MS * MS  # type: ignore[index]
 
 
 @pytest.mark.parametrize("generation", [0, 1])

@@ -36,7 +36,6 @@ from torchprof_hooks.measure.memory_counter import CpuMemoryCounter, Reading
 from torchprof_hooks.profiles.names import PROFILER_NAME, Phase
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.program.file_tools import main
-from torchprof_hooks.reports.text import render
 
 # Of each, the number can be read from a sum; own costs are less than calls take.
 CALL = CallCost(1, 1_000)
@@ -542,15 +541,19 @@ def test_reports_are_corrected_unless_asked_otherwise() -> None:
 
     def printed(**options: Any) -> str:
         file = io.StringIO()
-        prof.print_report(unit="ns", file=file, **options)
+        prof.print_report(full=True, unit="ns", file=file, **options)
         return file.getvalue()
 
     assert (
-        printed() == printed(corrected=True) == f"{render(found.corrected(), 'ns')}\n"
+        printed()
+        == printed(corrected=True)
+        == f"{found.corrected().report(full=True, unit='ns')}\n"
     )
-    assert printed(corrected=False) == f"{render(found, 'ns')}\n"
-    assert f"{PROFILER_NAME}" in printed()
-    assert f"{PROFILER_NAME}" not in printed(corrected=False)
+    raw = found.report(full=True, unit="ns", corrected=False)
+    assert printed(corrected=False) == f"{raw}\n"
+    row = "\n(profiler overhead) "
+    assert row in printed()
+    assert row not in printed(corrected=False)
 
 
 @pytest.mark.usefixtures("round_costs")
@@ -579,8 +582,9 @@ def test_show_is_corrected_unless_asked_otherwise(
         return capsys.readouterr().out
 
     assert Profile.load(path) == prof.profile
-    assert PROFILER_NAME in shown(path)
-    assert PROFILER_NAME not in shown(path, "--raw")
+    row = PROFILER_NAME if "--format" in options else "\n(profiler overhead) "
+    assert row in shown(path)
+    assert row not in shown(path, "--raw")
     assert shown(path) == shown(corrected_path) == shown(corrected_path, "--raw")
 
 

@@ -17,12 +17,12 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.sampling.estimates.strata import Strata
 from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
 from torchprof_hooks.capture.sampling.machine_costs import CountedCosts
 from torchprof_hooks.capture.sampling.phase_times import PhaseTimes
 from torchprof_hooks.capture.sampling.prices import Prices
 from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
-from torchprof_hooks.profiles.program.strata import Strata
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -23,19 +23,19 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.attach.function_mode import FunctionMode
+from torchprof_hooks.capture.sampling.estimates.strata import Strata
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.machine_costs import CountedCosts
 from torchprof_hooks.capture.sampling.prices import Prices
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
 from torchprof_hooks.capture.torch_names.functions import function_modes
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,
     OUTSIDE_NAME,
     UNSAMPLED_NAME,
 )
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.strata import Strata
 
 pytestmark = pytest.mark.usefixtures("ticking")
 
@@ -60,17 +60,17 @@ def counts(strata: Strata) -> tuple[int, int, int, int]:
     )
 
 
-def calls(found: Profile, name: str) -> int:
+def calls(found: ProfileData, name: str) -> int:
     return sum(row.calls for row in found.rows() if row.name == name)
 
 
-def function_calls(found: Profile, name: str) -> int:
+def function_calls(found: ProfileData, name: str) -> int:
     return sum(
         totals.calls for (path, _), totals in found.cells.items() if path[-1] == name
     )
 
 
-def own_sum(found: Profile) -> int:
+def own_sum(found: ProfileData) -> int:
     return sum(totals.self_ns for totals in found.cells.values())
 
 

@@ -19,7 +19,7 @@ from tests.programs import python
 from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach import module_hooks
 from torchprof_hooks.capture.attach.module_hooks import MOST_CHANGES
-from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.data import ProfileData
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("ticking")]
 
@@ -54,7 +54,7 @@ def in_place() -> Any:
     return vars(nn.Module)[IMPLEMENTATION]
 
 
-def calls(found: Profile) -> dict[str, int]:
+def calls(found: ProfileData) -> dict[str, int]:
     return {row.name: row.calls for row in found.rows() if row.kind == "module"}
 
 

@@ -24,15 +24,16 @@ from tests.capture.budgeted import (
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from tests.thorough import THOROUGH
-from torchprof_hooks import Profile, profile, profile_function
+from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.step_times import StepTimes
 
 #: Enters something that counts steps; gives what tells the profile of all so far.
 Follow = Callable[[], Any]
-Read = Callable[[], Profile]
+Read = Callable[[], ProfileData]
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -85,7 +86,7 @@ def without_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
 
 
-def all_steps(found: Profile) -> int:
+def all_steps(found: ProfileData) -> int:
     assert found.steps + found.unmeasured_steps == found.step_times.steps
     return found.step_times.steps
 

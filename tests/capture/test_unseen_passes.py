@@ -16,8 +16,9 @@ from tests.cores import NATIVE_CORE
 from tests.doing import DoesInBackward
 from tests.fake_clock import MS, burn
 from tests.planted import Work
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import profile
 from torchprof_hooks.capture.sampling.levels import Level
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import BACKWARD_NAME, Phase
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("clock")]
@@ -35,7 +36,7 @@ def started_by_script() -> Callable[[torch.Tensor], None]:
 run_backward = started_by_script()
 
 
-def own_ns(found: Profile, phase: Phase) -> dict[str, int]:
+def own_ns(found: ProfileData, phase: Phase) -> dict[str, int]:
     """Own time of each module, or what is not one, in a phase."""
     times: dict[str, int] = {}
     for (path, at), totals in found.cells.items():

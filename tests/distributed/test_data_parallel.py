@@ -25,7 +25,7 @@ from tests.distributed.processes import (
 )
 from tests.thorough import in_turns
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
+from torchprof_hooks.profiles.collectives import BUCKETS_NAME
 
 pytestmark = pytest.mark.slow
 

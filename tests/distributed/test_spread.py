@@ -23,7 +23,7 @@ from tests.distributed.spread import (
 )
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.communication.patches import BUBBLE_NAME
-from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME
+from torchprof_hooks.profiles.collectives import BUCKETS_NAME
 
 #: What waits at the end of a backward pass, and what it waits for.
 BUCKETS = "(waiting for gradients)", BUCKETS_NAME

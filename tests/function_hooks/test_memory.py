@@ -13,12 +13,12 @@ from tests.helpers import in_thread
 from tests.measure.test_memory_counter import needs_glibc
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
 from torchprof_hooks.function_hooks import MemoryProfileHook
 from torchprof_hooks.hooks import memory as memory_hook
 from torchprof_hooks.measure.memory_counter import Reading
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.names import ByteUnit
-from torchprof_hooks.reports.units import BYTE_UNITS, format_bytes
 
 MIB = 2**20
 PAGE = mmap.PAGESIZE

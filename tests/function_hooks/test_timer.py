@@ -15,10 +15,10 @@ from tests.fake_clock import FakeClock, burn
 from tests.functions import Cube, Runs, x
 from tests.helpers import close, timed_by
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
+from torchprof_hooks.documents.render.units import TIME_UNITS, format_time
 from torchprof_hooks.function_hooks import TimerHook
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiles.names import TimeUnit
-from torchprof_hooks.reports.units import TIME_UNITS, format_time
 
 pytestmark = pytest.mark.usefixtures("ticking")
 

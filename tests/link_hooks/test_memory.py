@@ -13,11 +13,11 @@ from tests.functions import Runs, x
 from tests.helpers import in_thread
 from tests.measure.test_memory_counter import needs_glibc
 from torchprof_hooks import LinkHook, add_hook, delete_hook
+from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
 from torchprof_hooks.hooks import memory as memory_hook
 from torchprof_hooks.link_hooks import MemoryProfileHook
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.names import ByteUnit
-from torchprof_hooks.reports.units import BYTE_UNITS, format_bytes
 
 MIB = 2**20
 

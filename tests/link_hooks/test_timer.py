@@ -11,9 +11,9 @@ from tests.fake_clock import FakeClock, burn
 from tests.helpers import MyModel, close, inputs, names, occurrences
 from tests.planted import Work
 from torchprof_hooks import LinkHook
+from torchprof_hooks.documents.render.units import TIME_UNITS, format_time
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.names import TimeUnit
-from torchprof_hooks.reports.units import TIME_UNITS, format_time
 
 pytestmark = pytest.mark.usefixtures("ticking")
 

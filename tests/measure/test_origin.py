@@ -14,7 +14,7 @@ from tests.distributed.processes import join_group, run_processes
 from torchprof_hooks import __version__
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin, Place, find_place
-from torchprof_hooks.profiles.ranks.provenance import Coordinate
+from torchprof_hooks.profiles.provenance import Coordinate
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
 SLURM = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}

@@ -11,12 +11,12 @@ import pytest
 from tests.helpers import hand_built, own
 from tests.ranks_of import USUAL, as_rank, of_rank, profile_of
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.ranks.collectives import BUCKETS_NAME, Collective, sum_of
-from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
+from torchprof_hooks.documents.build.full import communication
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.document import Document, Table
+from torchprof_hooks.profiles.collectives import BUCKETS_NAME, Collective, sum_of
+from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 from torchprof_hooks.profiles.ranks.skew import exchanged
-from torchprof_hooks.reports.export.rows import render_json
-from torchprof_hooks.reports.ranks.collectives import collective_lines
-from torchprof_hooks.reports.ranks.export import ranks_json
 
 MS = 1_000_000
 GATHER = Collective("all_gather", "dp", 4, 10, 5_000_000, 2 * MS, 3 * MS, 5 * MS)
@@ -53,26 +53,37 @@ def test_files_have_them(tmp_path: Path) -> None:
     assert Profile.load(tmp_path / "profile.json") == PROFILE
 
 
-TABLE = """\
-exchanged with others    calls  bytes a call  in calls  waiting    GB/s
-all_reduce (m of 2)          4       100.00B    1.00ms  40.00ms  <0.001
-gradient buckets (of 4)      6        2.00MB    0.00ms   9.00ms
-all_gather (dp of 4)        10      488.28KB    2.00ms   3.00ms   1.000
-barrier (dp of 4)            1                  1.00ms   0.00ms"""
+def values(table: Table) -> dict[str, list[object]]:
+    columns = {column.name or column.title: column.values for column in table.columns}
+    return {name: [*found] for name, found in columns.items()}
+
+
+def table_in(document: Document) -> Table:
+    [found] = (b for b in document.blocks if b.name == "communication")
+    assert isinstance(found, Table)
+    return found
 
 
 def test_the_table() -> None:
-    assert "\n".join(collective_lines(ALL, 120)) == TABLE
-    assert TABLE in PROFILE.report(full=True)
-    assert collective_lines((), 120) == []
+    found = communication(ALL)
+    labels = ["all_reduce (m of 2)", "gradient buckets (of 4)", "all_gather (dp of 4)"]
+    assert found.labels == [*labels, "barrier (dp of 4)"]
+    numbers = values(found)
+    assert numbers["calls"] == [4, 6, 10, 1]
+    assert numbers["bytes"] == [100, 2 * 2**20, 500_000, None]
+    assert numbers["call_ns"] == [MS, 0, 2 * MS, MS]
+    assert numbers["waiting_ns"] == [40 * MS, 9 * MS, 3 * MS, 0]
+    assert numbers["gb_per_s"] == [pytest.approx(400 / 41e6), None, 1.0, None]
 
 
-def test_json_has_them() -> None:
-    first = json.loads(render_json(PROFILE))["collectives"][0]
-    assert first == {**GATHER._asdict(), "bytes_per_second": 1e9}
+def test_reports_have_them() -> None:
+    for label in communication(ALL).labels:
+        assert label in PROFILE.report(full=True)
+    [first, *_] = json.loads(PROFILE.to_json())["tables"]["communication"]["rows"]
+    assert (first["name"], first["calls"]) == ("all_reduce (m of 2)", 4)
 
 
-def ranks() -> Ranks:
+def ranks() -> RanksData:
     """Two, of which the second waits less; the first makes a call alone, too."""
     every: list[tuple[Collective, ...]] = [
         (REDUCE, BARRIER),
@@ -84,28 +95,16 @@ def ranks() -> Ranks:
     )
 
 
-RANKS_TABLE = """\
-collective (group)   calls  bytes a call  in call   least  median     most  last    GB/s
-all_reduce (m of 2)      8       100.00B   0.25ms  1.00ms  5.50ms  10.00ms     1  <0.001
-barrier (dp of 4)        1                 1.00ms  0.00ms  0.00ms   0.00ms     0"""
-
-
 def test_ranks_side_by_side() -> None:
-    assert ranks().report(width=120).endswith(RANKS_TABLE)
-    first, second = json.loads(ranks_json(ranks()))["collectives"]
-    assert first == {
-        "name": "all_reduce",
-        "group": "m",
-        "group_size": 2,
-        "calls": 8,
-        "bytes": 800,
-        "ranks": [0, 1],
-        "call_ns": [MS // 4, MS // 4],
-        "waiting_ns": [10 * MS, MS],
-        "last_rank": 1,
-        "bytes_per_second": 400 / 0.005,
-    }
-    assert (second["ranks"], second["bytes_per_second"]) == ([0], None)
+    numbers = values(table_in(ranks_document(ranks())))
+    assert numbers["calls"] == [8, 1]
+    assert numbers["bytes"] == [100, None]
+    assert numbers["call_ns"] == [MS // 4, MS]
+    assert numbers["least_ns"] == [MS, 0]
+    assert numbers["median_ns"] == [5_500_000, 0]
+    assert numbers["most_ns"] == [10 * MS, 0]
+    assert numbers["last_rank"] == [1, 0]
+    assert numbers["gb_per_s"] == [pytest.approx(400 / 0.005 / 1e9), None]
 
 
 def test_what_nobody_called_is_no_row() -> None:

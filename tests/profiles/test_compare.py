@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import FUNCTIONS, STEP, hand_built, own, timed
+from tests.profile_of import with_fields
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compare import Change, Comparison, compare
@@ -79,8 +79,8 @@ def test_a_single_call_is_never_slower() -> None:
 
 
 def test_numbers_of_calls_and_steps_may_differ() -> None:
-    old = replace(net(100, calls=5), steps=5)
-    new = replace(net(100, calls=50), steps=25)
+    old = with_fields(net(100, calls=5), steps=5)
+    new = with_fields(net(100, calls=50), steps=25)
 
     change = only(compare(old, new))
 

@@ -1,21 +1,13 @@
 from __future__ import annotations
 
-import json
-
-import pytest
-
-from torchprof_hooks.profiles.files.codec import DamageError
-from torchprof_hooks.profiles.files.profile_file import SCHEMA
-from torchprof_hooks.profiles.program.compilation import (
+from torchprof_hooks.profiles.compilation import (
     CacheUse,
     CompilationSummary,
     CompiledGraph,
-    CompileStage,
     GraphBreak,
     Reasons,
 )
 
-CODEC = SCHEMA.of(CompilationSummary)
 FIRST = CompiledGraph("forward", "a.py:1", "0/0", 10, 600, operations=3, cache="miss")
 BACKWARD = CompiledGraph("forward", "a.py:1", "0/0", 700, 100, "backward")
 AGAIN = CompiledGraph(
@@ -27,15 +19,10 @@ LIMIT = CompiledGraph(
 RUN = CompiledGraph("", "", "", 990, 50, "run")
 
 # Two compilations of a function and one of its backward, of 600 + 100 + 300.
-STAGES = (
-    CompileStage("Dynamo", 400, 2, (CompileStage("tracing", 150, 2),)),
-    CompileStage("Inductor", 600, 3),
-)
 BREAK = GraphBreak("forward", "a.py:2", "print", 2)
 SUMMARY = CompilationSummary(
-    stages=STAGES,
-    overlapping=(CompileStage("compile_attempt_0", 900, 2),),
     timed=3,
+    timed_ns=1000,
     graphs=(FIRST, BACKWARD, AGAIN),
     graph_breaks=(BREAK,),
     caches=(CacheUse("FX graphs", 1, 2),),
@@ -43,12 +30,8 @@ SUMMARY = CompilationSummary(
 )
 # The same a while before: one compilation.
 EARLIER = CompilationSummary(
-    stages=(
-        CompileStage("Dynamo", 300, 1, (CompileStage("tracing", 100, 1),)),
-        CompileStage("Inductor", 300, 1),
-    ),
-    overlapping=(CompileStage("compile_attempt_0", 500, 1),),
     timed=1,
+    timed_ns=600,
     graphs=(FIRST,),
     graph_breaks=(BREAK._replace(times=1),),
     caches=(CacheUse("FX graphs", 0, 1),),
@@ -62,36 +45,26 @@ def test_nothing_compiled_is_empty() -> None:
     assert CompilationSummary().total_ns == 0
 
 
-def test_stages_and_records_are_the_same_time() -> None:
+def test_timed_and_recorded_is_the_same_time() -> None:
     assert SUMMARY.total_ns == 1000
-    assert (SUMMARY.compilations, SUMMARY.unrecorded, SUMMARY.untimed) == (3, 0, 0)
+    assert (SUMMARY.compilations, SUMMARY.unrecorded) == (3, 0)
 
 
 def test_choices_of_running_graphs_are_no_compilation_but_take_time() -> None:
-    summary = CompilationSummary(stages=STAGES, timed=3, graphs=(*SUMMARY.graphs, RUN))
+    summary = CompilationSummary(timed_ns=1000, timed=3, graphs=(*SUMMARY.graphs, RUN))
     assert (summary.compilations, summary.run_ns, summary.total_ns) == (3, 50, 1050)
 
 
 def test_records_that_torch_has_dropped() -> None:
-    summary = CompilationSummary(stages=STAGES, timed=3, graphs=(AGAIN,))
-    assert (summary.unrecorded, summary.untimed) == (2, 0)
+    summary = CompilationSummary(timed_ns=1000, timed=3, graphs=(AGAIN,))
+    assert summary.unrecorded == 2
     assert summary.total_ns == 1000
 
 
-def test_stages_that_torch_has_cleared() -> None:
+def test_times_that_torch_has_cleared() -> None:
     summary = CompilationSummary(graphs=(FIRST, BACKWARD, AGAIN))
-    assert (summary.compilations, summary.unrecorded, summary.untimed) == (3, 0, 3)
+    assert (summary.compilations, summary.unrecorded) == (3, 0)
     assert summary.total_ns == 600 + 100 + 300
-
-
-def test_a_stage_keeps_only_parts_that_fit_into_it() -> None:
-    half = CompileStage("half", 50, 1)
-    fits = CompileStage("all", 100, 1, (half, half))
-    does_not = CompileStage("all", 99, 1, (half, half))
-    assert fits.fitted() == fits
-    assert fits.other_ns == 0
-    assert does_not.fitted() == CompileStage("all", 99, 1)
-    assert does_not.fitted().other_ns == 99
 
 
 def test_why_code_was_compiled_again() -> None:
@@ -107,12 +80,8 @@ def test_why_code_was_compiled_again() -> None:
 
 def test_since_leaves_out_what_was_before() -> None:
     assert SUMMARY.since(EARLIER) == CompilationSummary(
-        stages=(
-            CompileStage("Dynamo", 100, 1, (CompileStage("tracing", 50, 1),)),
-            CompileStage("Inductor", 300, 2),
-        ),
-        overlapping=(CompileStage("compile_attempt_0", 400, 1),),
         timed=2,
+        timed_ns=400,
         graphs=(BACKWARD, AGAIN),
         graph_breaks=(BREAK._replace(times=1),),
         caches=(CacheUse("FX graphs", 1, 1),),
@@ -130,16 +99,16 @@ def test_since_a_state_that_torch_has_cleared() -> None:
     # After a reset: the next compilation takes as long as all before, more or less.
     after = CompiledGraph("forward", "a.py:1", "0/0", 2000, 700)
     now = CompilationSummary(
-        stages=(CompileStage("Dynamo", 700, 1),),
         timed=1,
+        timed_ns=700,
         graphs=(*EARLIER.graphs, after),
         graph_breaks=(GraphBreak("", "", "print", 1), BREAK._replace(times=1)),
         caches=(CacheUse("FX graphs", 0, 1),),
         first_ns=700,
     )
     assert now.since(EARLIER) == CompilationSummary(
-        stages=now.stages,
         timed=1,
+        timed_ns=700,
         graphs=(after,),
         # One of the two had been seen; which, torch does not know any more.
         graph_breaks=(GraphBreak("", "", "print", 1),),
@@ -150,27 +119,3 @@ def test_since_a_state_that_torch_has_cleared() -> None:
 def test_since_counts_of_caches_were_cleared() -> None:
     now = CompilationSummary(caches=(CacheUse("FX graphs", 3, 0),))
     assert now.since(EARLIER).caches == now.caches
-
-
-def test_plain_types_and_back() -> None:
-    full = CompilationSummary(
-        stages=STAGES, graphs=(FIRST, LIMIT, RUN), graph_breaks=(BREAK,), timed=3
-    )
-    for summary in (SUMMARY, full, CompilationSummary()):
-        assert CODEC.decode(json.loads(json.dumps(CODEC.encode(summary)))) == summary
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("timed", "3"),
-        ("stages", [{"name": "Dynamo", "ns": 1, "calls": 1}]),
-        ("graphs", [{**FIRST._asdict(), "kind": "sideways"}]),
-        ("graphs", [{**FIRST._asdict(), "ns": 1.5}]),
-        ("graph_breaks", [{"function": "f"}]),
-        ("caches", None),
-    ],
-)
-def test_damaged(field: str, value: object) -> None:
-    with pytest.raises(DamageError, match=field):
-        CODEC.decode({**CODEC.encode(SUMMARY), field: value})

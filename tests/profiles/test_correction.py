@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 
 from tests.helpers import FUNCTIONS, STEP, hand_built, own
+from tests.profile_of import profile_of, with_fields
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
+from torchprof_hooks.capture.sampling.estimates.strata import Strata
+from torchprof_hooks.capture.sampling.estimates.stratum import Stratum
 from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, PROFILER_NAME, Grouping, Phase
-from torchprof_hooks.profiles.program.strata import Strata
-from torchprof_hooks.profiles.program.stratum import Stratum
 from torchprof_hooks.profiles.totals import Totals
 
 PROFILER: CellKey = ((PROFILER_NAME,), "profiler")
@@ -48,7 +50,7 @@ MEASURED = hand_built(
 )
 
 
-def own_ns(profile: Profile) -> dict[tuple[str, Phase], int]:
+def own_ns(profile: ProfileData) -> dict[tuple[str, Phase], int]:
     return {(p[-1], phase): t.self_ns for (p, phase), t in profile.cells.items()}
 
 
@@ -58,7 +60,7 @@ def spread(profile: Profile) -> Profile:
         key: replace(totals, overhead_ns=(7 * number) % 12)
         for number, (key, totals) in enumerate(profile.cells.items())
     }
-    return replace(profile, cells=cells)
+    return with_fields(profile, cells=cells)
 
 
 def test_own_times_are_lower_and_that_of_the_profiler_is_higher() -> None:
@@ -101,8 +103,8 @@ def test_it_is_added_to_with_its_calls_as_they_were() -> None:
 def test_nothing_is_made_where_nothing_was_taken() -> None:
     profile = hand_built({("Net", "forward"): own(20)}, {"Net": "Net"})
     assert profile.corrected().cells == profile.cells
-    assert Profile().corrected().is_empty
-    assert not Profile().corrected().cells
+    assert profile_of().corrected().is_empty
+    assert not profile_of().corrected().cells
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_all_else_stays() -> None:
     cell = corrected.cells[("Net",), "forward"]
     assert cell == replace(totals, self_ns=60, overhead_ns=0)
     assert (cell.mean_ns, cell.std_ns) == (totals.mean_ns, totals.std_ns)
-    kept = replace(corrected, cells=profile.cells, modules=profile.modules)
+    kept = replace(corrected, parts=profile.parts, modules=profile.modules)
     assert kept == profile
 
 
@@ -178,7 +180,7 @@ def test_what_was_measured_is_left_alone() -> None:
     assert (profile.cells, profile.modules, profile.wall_ns) == before
 
 
-@pytest.mark.parametrize("profile", [MEASURED, STEP, FUNCTIONS, Profile()])
+@pytest.mark.parametrize("profile", [MEASURED, STEP, FUNCTIONS, profile_of()])
 def test_once_is_enough(profile: Profile) -> None:
     corrected = spread(profile).corrected()
     assert corrected.corrected() == corrected

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import timed
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile
+from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.export.stacks import render_collapsed, render_speedscope
+from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.documents.report import rows_report
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
-from torchprof_hooks.reports import comparison, row_table, text
-from torchprof_hooks.reports.export.rows import render_csv, render_json
-from torchprof_hooks.reports.export.stacks import render_collapsed, render_speedscope
 
 DEPTH = 3 * sys.getrecursionlimit()
 NAMES = tuple(f"m{number}" for number in range(DEPTH))
@@ -26,7 +28,7 @@ def profile() -> Profile:
     cells = {
         (NAMES[:length], "forward"): timed(length) for length in (1, DEPTH // 2, DEPTH)
     }
-    return Profile(
+    return profile_of(
         cells,  # type: ignore[arg-type]
         {name: ModuleInfo("Layer", order=n) for n, name in enumerate(NAMES)},
         sum(totals.self_ns for totals in cells.values()),
@@ -49,13 +51,13 @@ def test_rows(by: Grouping, profile: Profile) -> None:
 @pytest.mark.parametrize(
     "render",
     [
-        text.render,
-        partial(row_table.render, by="module"),
-        render_json,
-        render_csv,
+        Profile.report,
+        partial(Profile.report, full=True),
+        partial(rows_report, by="module"),
+        Profile.to_json,
         render_speedscope,
         render_collapsed,
-        lambda profile: comparison.render(compare(profile, profile)),
+        lambda profile: text_of(comparison_document(compare(profile, profile))),
     ],
 )
 def test_reports(render: partial[str], profile: Profile) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import FUNCTIONS, STEP, hand_built, own
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -116,7 +116,7 @@ def test_outside_of_modules_there_may_have_been_functions_only() -> None:
 def test_profiles_know_whether_they_have_functions() -> None:
     assert FUNCTIONS.has_functions
     assert not STEP.has_functions
-    assert not Profile().has_functions
+    assert not profile_of().has_functions
     assert FUNCTIONS.attributed_ns == 273 - 17 - 3 - 19  # outside, backward, profiler
 
 
@@ -364,14 +364,14 @@ def folded_by_hand(profile: Profile) -> Profile:
             key = (("(backward outside modules)",), "backward")
         folded[key] = folded.get(key, Totals()) + part
     kept = {name: info for name, info in INFOS.items() if info.kind != "function"}
-    return replace(profile, cells=folded, modules=kept)
+    return profile.with_cells(folded, kept)
 
 
 @given(cells)
 def test_modules_are_what_they_are_without_functions(
     cells: dict[tuple[tuple[str, ...], Phase], Totals],
 ) -> None:
-    profile = Profile(cells, INFOS)
+    profile = profile_of(cells, INFOS)
     folded = folded_by_hand(profile)
 
     assert profile.rows() == folded.rows()
@@ -383,7 +383,7 @@ def test_modules_are_what_they_are_without_functions(
 def test_calls_of_modules_and_functions_are_counted_once(
     cells: dict[tuple[tuple[str, ...], Phase], Totals],
 ) -> None:
-    profile = Profile(cells, INFOS)
+    profile = profile_of(cells, INFOS)
 
     def calls(by: Grouping, kind: str) -> int:
         rows = [row for row in profile.rows(by) if row.kind == kind]

@@ -5,6 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from tests.helpers import hand_built, own
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import (
     NO_MEMORY,
@@ -162,7 +163,7 @@ def test_profiles_are_merged_with_their_memory() -> None:
     assert one_row("Net", profile=merged).phases["forward"].memory == MemoryTotals(
         160, 1000, 40, 200
     )
-    assert PROFILE.merge(Profile()).memory == PROFILE.memory
+    assert PROFILE.merge(profile_of()).memory == PROFILE.memory
 
 
 def test_memory_does_not_change() -> None:

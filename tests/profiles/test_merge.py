@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import hand_built, own
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
-from torchprof_hooks.profiles.parts import FirstSteps
+from torchprof_hooks.profiles.parts import divided
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes, sorted_buckets
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.reports.text import render
 
 NAMES = ("Net", "Net.a", "Net.b", "Net.a.ü", 'odd "name"\n')
 
@@ -96,7 +96,7 @@ step_times = st.builds(
 )
 
 runs = st.builds(
-    Profile,
+    profile_of,
     cells=st.dictionaries(
         st.tuples(paths, st.sampled_from(get_args(Phase))), totals(), max_size=6
     ),
@@ -110,14 +110,15 @@ runs = st.builds(
     unmeasured_steps=counts,
     unmeasured_ns=counts,
     step_times=step_times,
-).map(lambda p: replace(p, wall_ns=sum(totals.self_ns for totals in p.cells.values())))
+)
 
 
 def with_first(run: Profile, count: int) -> Profile:
     """The run, of which so many cells were all in the first step."""
     if not run.steps:
         return run
-    return replace(run, first=FirstSteps(1, dict(list(run.cells.items())[:count])))
+    first = dict(list(run.cells.items())[:count])
+    return replace(run, parts=divided(run.parts[0], first))
 
 
 profiles = st.builds(with_first, runs, st.integers(0, 6))
@@ -135,7 +136,7 @@ def test_merging_is_associative(a: Profile, b: Profile, c: Profile) -> None:
 
 @given(profiles)
 def test_merging_with_an_empty_profile_changes_nothing(profile: Profile) -> None:
-    assert profile.merge(Profile()) == profile == Profile().merge(profile)
+    assert profile.merge(profile_of()) == profile == profile_of().merge(profile)
 
 
 @given(profiles, profiles)
@@ -223,7 +224,8 @@ def test_the_report_does_not_depend_on_the_order_of_merging() -> None:
 
     a, b = shared("A"), shared("B")
 
-    assert render(a.merge(b)) == render(b.merge(a))
+    for full in (False, True):
+        assert a.merge(b).report(full=full) == b.merge(a).report(full=full)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.compare import mean_duration
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.parts import FirstSteps
 from torchprof_hooks.profiles.step_times import (
     Bucket,
     StepTimes,
@@ -43,14 +42,14 @@ def training(first_ns: int, *later_ns: int) -> Profile:
     times = StepTimes(
         1, first_ns, sorted_buckets(Bucket(bucket_of(ns), 1, ns) for ns in later_ns)
     )
-    return Profile(
+    return profile_of(
         {NET: totals(first_ns, *later_ns)},
         INFOS,
         first_ns + sum(later_ns),
         1 + len(later_ns),
         items=100 * (1 + len(later_ns)),
         step_times=times,
-        first=FirstSteps(1, {NET: totals(first_ns)}),
+        first={NET: totals(first_ns)},
     )
 
 
@@ -60,12 +59,11 @@ def test_what_was_asked_of_a_device_is_divided_by_calls() -> None:
     assert (whole.loop.device_asked, whole.loop.device_waits) == (60, 32)
 
 
-def test_a_part_cannot_have_cost_a_device_more_than_all() -> None:
-    whole = training(50, 10)
-    first = {NET: replace(whole.first.cells[NET], device_overhead_ns=3)}
-    wrong = replace(whole, first=FirstSteps(1, first))
-    assert "has more in first steps than in all" in wrong.broken_promise()
-    assert not whole.broken_promise()
+def test_merged_parts_are_the_whole() -> None:
+    whole = training(50, 10, 20, 30)
+    [key] = whole.cells
+    assert whole.cells[key] == totals(50, 10, 20, 30)
+    assert whole.start_up.merge(whole.loop) == whole
 
 
 def test_the_longest_call_of_the_loop_is_not_the_first_one() -> None:
@@ -88,18 +86,3 @@ def test_steps_and_items_are_divided() -> None:
     assert (loop.step_times.first_steps, loop.step_times.later_steps) == (0, 3)
     assert loop.items_per_second == profile.items_per_second == 100 / 10e-9
     assert start_up.items_per_second == 100 / 40e-9
-    assert "1 step of 40.00ns" in str(start_up)
-    assert "after the first" not in str(loop)
-
-
-@pytest.mark.parametrize("in_all_ns", [-7, 3])
-def test_own_times_below_zero_can_be_read_again(tmp_path: Path, in_all_ns: int) -> None:
-    """An interrupt may come while a call is booked."""
-    cells = {NET: Totals(self_ns=in_all_ns), OUTSIDE: Totals(self_ns=10 - in_all_ns)}
-    first = FirstSteps(1, {NET: Totals(self_ns=-7), OUTSIDE: Totals(self_ns=5)})
-    profile = Profile(cells, INFOS, wall_ns=10, steps=2, first=first)
-    profile.save(tmp_path / "profile.json")
-    read = Profile.load(tmp_path / "profile.json")
-    assert read.wall_ns == sum(each.self_ns for each in read.cells.values()) == 10
-    assert read.first.cells[NET].self_ns == 0
-    assert replace(read, cells={}, first=first) == replace(profile, cells={})

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
-
 import pytest
 
 from tests.helpers import STEP, hand_built, own
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
@@ -183,7 +182,7 @@ def test_compiled_is_a_mark_of_modules_not_of_classes() -> None:
 
 
 def test_an_empty_profile_has_no_rows() -> None:
-    empty = Profile()
+    empty = profile_of()
 
     assert empty.is_empty
     assert empty.rows() == empty.rows(by="class") == ()
@@ -205,13 +204,13 @@ def test_a_profile_without_module_calls_is_empty() -> None:
 def test_a_profile_does_not_change() -> None:
     cells = {(("N",), "forward"): own(1)}
     modules = {"N": ModuleInfo("Net")}
-    profile = Profile(cells, modules, wall_ns=1)  # type: ignore[arg-type]
+    profile = profile_of(cells, modules, wall_ns=1)  # type: ignore[arg-type]
 
     cells.clear()
     modules.clear()
 
     assert numbers(profile.rows()) == [("N", 1, 1, 1)]
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         profile.wall_ns = 2  # type: ignore[misc]
     with pytest.raises(TypeError, match="does not support item assignment"):
         profile.cells[("N",), "forward"] = own(2)  # type: ignore[index]

@@ -21,9 +21,6 @@ from torchprof_hooks.profiles.options import check_share, parse_share
         ("1%", 0.01),
         ("1", 1.0),
         (1, 1.0),
-        ("5", 0.05),
-        (5, 0.05),
-        ("100", 1.0),
         ("100%", 1.0),
         ("1000%", 10.0),
         (1e-05, 1e-05),
@@ -43,14 +40,17 @@ def test_what_is_no_share(written: str) -> None:
         parse_share(written)
 
 
-def test_a_bare_one_is_one_per_cent_to_some_and_all_to_others() -> None:
-    assert check_share("above", "1%") == 0.01
-    assert check_share("above", "100%") == 1.0
-    assert check_share("above", "0.05") == check_share("above", "5") == 0.05
-    message = """above must be "1%" or "100%", as 1 may mean either, not '1'"""
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        check_share("above", "1")
+@pytest.mark.parametrize(
+    ("written", "instead"), [("5", "5%"), (2, "2%"), (1.01, "1.01%")]
+)
+def test_a_number_above_1_is_no_share(written: str | float, instead: str) -> None:
+    message = f'above must be a share, "2%" or 0.02: above 1, write "{instead}", not'
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        check_share("above", written)
+
+
+def test_only_limits_can_be_none() -> None:
+    assert check_share("above", "1") == check_share("above", "100%") == 1.0
     with pytest.raises(ValueError, match=r'^above must be a share, "2%" or 0\.02, not'):
         check_share("above", "none")
-    assert check_share("limit", "1", is_limit=True) == 1.0
     assert check_share("limit", "none", is_limit=True) == 1.0

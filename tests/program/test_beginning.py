@@ -21,14 +21,12 @@ LATE = (
     "torchprof_hooks.capture.functions.flop_count",
     "torchprof_hooks.capture.tracing.kineto_session",
     "torchprof_hooks.capture.snapshot",
-    "torchprof_hooks.profiles.program.program_profile",
-    "torchprof_hooks.profiles.rows",
-    "torchprof_hooks.profiles.program.strata",
+    "torchprof_hooks.capture.sampling.estimates.strata",
     "torchprof_hooks.program.arguments",
     "torchprof_hooks.program.cli",
     "torchprof_hooks.program.file_tools",
     "torchprof_hooks.program.launch",
-    "torchprof_hooks.reports",
+    "torchprof_hooks.documents",
 )
 
 

@@ -13,7 +13,6 @@ from tests.helpers import FUNCTIONS, STEP, hand_built, timed
 from tests.program.test_file_tools import FORMATS, slowed
 from tests.thorough import in_turns
 from torchprof_hooks import Profile
-from torchprof_hooks.reports.screen.screen import profile_screen
 
 
 def saved(path: Path, profile: Profile) -> str:
@@ -42,7 +41,7 @@ def test_files_are_shown_without_torch(tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode() == profile_screen(FUNCTIONS) + "\n"
+    assert done.stdout.decode() == FUNCTIONS.report() + "\n"
 
 
 @pytest.mark.parametrize(

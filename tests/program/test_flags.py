@@ -38,7 +38,7 @@ def test_flags_are_written_as_theanos(text: str, expected: Flags) -> None:
         ("profiling.nops=3", "did you mean 'profiling.n_ops'"),
         ("zzzz=1", "no flag 'zzzz'; there are profile, profile_memory,"),
         ("profiling.debugprint=1", "'profiling.debugprint'; --full prints the tree of"),
-        ("print_global_stats=1", "; the first line of the report has the sums"),
+        ("print_global_stats=1", "; the first lines of the report have the sums"),
         ("profile=maybe", "profile must be True or False, not 'maybe'"),
         ("ranks_report=maybe", "ranks_report must be on or off, not 'maybe'"),
         ("n_ops=0", "profiling.n_ops must be a whole number, 1 or more, not '0'"),
@@ -69,7 +69,7 @@ def test_no_file_is_the_default() -> None:
 def test_flags_as_texts_are_the_same_flags() -> None:
     for flags in (
         Flags(),
-        make_flags({"max_overhead": "1000"}),
+        make_flags({"max_overhead": "1000%"}),
         Flags(save="/a b.json", max_overhead=1e-05, children=True, ranks_report=False),
     ):
         assert make_flags(as_texts(flags)) == flags

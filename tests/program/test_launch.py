@@ -230,7 +230,7 @@ def test_the_version() -> None:
     assert (run.code, run.out, run.err) == (0, f"torchprof-hooks {__version__}\n", "")
 
 
-@pytest.mark.parametrize("share", ["2%", "0.02", "2"])
+@pytest.mark.parametrize("share", ["2%", "0.02"])
 def test_shares_are_written_either_way(share: str) -> None:
     run = profiled("--max-overhead", share, "-c", "print('ran')")
     assert (run.code, run.out, run.err) == (0, "ran\n", "")
@@ -252,5 +252,5 @@ def test_arguments_of_build(
         main(["build", argument])
     assert exit_.value.code == code
     printed = capsys.readouterr()
-    usage = "usage: python -m torchprof_hooks build [-h]\n"
+    usage = "usage: torchprof-hooks build [-h]\n"
     assert (printed.err if code else printed.out).startswith(usage)

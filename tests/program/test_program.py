@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from tests.programs import (
     written,
 )
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.reports.units import best_count_format
+from torchprof_hooks.documents.render.units import best_count_format
 
 #: Six rows, each of which takes 10 ms to load.
 LOAD = """
@@ -77,7 +75,7 @@ def test_rates(script: Path, tmp_path: Path) -> None:
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert " of 1.00 GFLOP/s (given as peak_flops)\n" in run.err
     assert "\nThroughput: " in run.err
-    loop = replace(ProgramProfile.load(saved), has_warm_up=False).by_function
+    loop = Profile.load(saved).loop
     found = loop.utilisation
     assert found is not None
     assert f"\nUtilisation: MFU {100 * found.mfu:.1f} %, HFU " in run.err
@@ -93,19 +91,20 @@ def test_an_evaluation_before_training_is_a_part_of_the_start(tmp_path: Path) ->
     run = profiled("--save", str(saved), "-c", program)
 
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
-    strata = ProgramProfile.load(saved).strata
-    times = strata.warm_up.profile.step_times
-    assert (strata.warm_up.steps, strata.steps) == (3, 2 + 5)
+    found = Profile.load(saved)
+    times = found.start_up.step_times
     assert (times.first_steps, times.evaluations) == (1, 2)
+    assert found.program is not None
+    assert found.program.measured.steps == 2 + 5
 
 
 def test_all_tables(script: Path) -> None:
     run = profiled("--full", str(script))
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {script}\n" in run.err
-    assert "  5 steps: first " in run.err
+    assert "\n5 steps: first " in run.err
     for section in ("Class", "Ops", "Apply"):
-        assert f"\n{section}\n---\n" in run.err
+        assert f"\n{section}\n<" in run.err
     assert "Linear backward" in run.err
 
 
@@ -127,8 +126,8 @@ def test_a_program_that_waits_for_data(tmp_path: Path) -> None:
     run = profiled(
         "--full", written(tmp_path, OWN_CLOCK + TRAIN + LOAD + "    busy(5)\n")
     )
-    assert "    data loading: 0.060s (" in run.err
-    assert "outside of modules: 0.015s (" in run.err
+    assert "\n  data loading: 0.060s (" in run.err
+    assert "outside modules: 0.015s (" in run.err
 
 
 def test_transforms_of_a_loader_are_data_loading(tmp_path: Path) -> None:
@@ -136,9 +135,9 @@ def test_transforms_of_a_loader_are_data_loading(tmp_path: Path) -> None:
     program = written(tmp_path, OWN_CLOCK + TRAIN + TRANSFORMS)
     run = profiled("--full", *EACH_STEP, "--save", str(saved), program)
     assert run.code == 0, run.err
-    assert "    data loading: 0.060s (" in run.err
-    assert "outside of modules: 0.015s (" in run.err
-    assert "\nForward or backward: neither; data loading" in run.err
+    assert "\n  data loading: 0.060s (" in run.err
+    assert "outside modules: 0.015s (" in run.err
+    assert "\nWhere the time goes: data loading" in run.err
     assert "\n8 steps: first " in run.err  # those of TRAIN, and one for each batch
     profile = Profile.load(saved)
     modules = {row.name: row for row in profile.rows() if row.kind == "module"}
@@ -283,7 +282,7 @@ def test_what_comes_after_an_interrupt_is_not_the_time_of_the_call_it_left(
 ) -> None:
     saved = tmp_path / "profile.json"
     profiled("--save", str(saved), written(tmp_path, LEFT))
-    times = ProgramProfile.load(saved).whole.phase_times_ns()
+    times = Profile.load(saved).phase_times_ns()
     assert times.get("forward", 0) < 100e6
     assert times["outside"] > 1000e6
 
@@ -405,7 +404,7 @@ def test_other_sections(script: Path) -> None:
 
 def test_the_tree_of_modules(script: Path) -> None:
     run = profiled("--full", *EACH_STEP, str(script))
-    _, tree = run.err.split("\nModules\n---\n")
+    _, tree = run.err.split("\nModules: ")
     for name in ("Sequential", "  0: Linear", "  1: ReLU", "  2: Linear"):
         assert f"\n{name} " in tree
 

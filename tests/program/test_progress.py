@@ -14,12 +14,11 @@ import torch
 from tests.docs_samples import SAMPLES
 from tests.helpers import STEP
 from torchprof_hooks import Profile, ProfilerHook
+from torchprof_hooks.documents import progress
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
 from torchprof_hooks.program.ending import Outputs
 from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.program.flags import Flags
-from torchprof_hooks.reports.screen import progress
 
 
 class Terminal(io.StringIO):
@@ -96,7 +95,7 @@ def test_a_bar_while_the_report_of_a_program_is_made(
     pytest.importorskip("tqdm")
     monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
-    program = ProgramProfile.load(SAMPLES / "exit_report.json")
+    program = Profile.load(SAMPLES / "exit_report.json")
     page = tmp_path / "report.html"
     flags = Flags(profile=True, html=str(page))
     Outputs(flags, Origin(0)).write(program, lambda: "written")

@@ -26,6 +26,8 @@ from tests.programs import (
 )
 from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
+from torchprof_hooks.documents.build.theano import ReportLayout, program_report
+from torchprof_hooks.documents.document import Table
 
 #: Where the clock is the machine's.
 PLAIN = """
@@ -73,7 +75,15 @@ def section(report: str, title: str) -> list[str]:
     lines = report.splitlines()
     start = lines.index(title)
     end = lines.index("", start) if "" in lines[start:] else len(lines)
-    return lines[start + 2 : end]
+    return lines[start + 1 : end]
+
+
+def table(saved: Path, name: str) -> Table:
+    """A table of the report of a saved program."""
+    found = program_report(Profile.load(saved), ReportLayout())
+    [one] = (block for block in found.blocks if block.name == name)
+    assert isinstance(one, Table)
+    return one
 
 
 def seconds(text: str) -> float:
@@ -108,11 +118,11 @@ def test_what_fails_between_steps_does_not_fail_the_program(tmp_path: Path) -> N
 def test_each_function_and_their_sum(tmp_path: Path) -> None:
     run = with_tables(*EACH_STEP, written(tmp_path, GAN))
     assert run.code == 0, run.err
-    titles = [x for x in run.err.splitlines() if x.startswith("  Message: ")]
+    titles = [x for x in run.err.splitlines() if x.startswith("Message: ")]
     of_functions = sorted(titles[1:])  # as they are printed: by what they took
     assert "Discriminator, called first at program.py:" in of_functions[0]
     assert "Generator, called first at program.py:" in of_functions[1]
-    assert run.err.count("\nClass\n---\n") == 3
+    assert len(re.findall(r"^Class( of \w+)?$", run.err, re.MULTILINE)) == 3
     total = section(run.err, "Sum of all(2) printed profiles")
     parts = {x.split(":")[0].strip(): seconds(x) for x in total}
     whole = parts.pop("Sum")
@@ -142,26 +152,16 @@ def test_making_the_report_takes_no_time_of_the_program(tmp_path: Path) -> None:
 
 
 def test_rows_add_up(tmp_path: Path) -> None:
-    run = with_tables(*EACH_STEP, "--n-ops", "3", written(tmp_path, ticking(GAN)))
-    for title in ("Class", "Ops", "Apply"):
-        rows = section(run.err, title)[1:]
-        rest = re.search(r"accounts? for ([\d.]+)% ", rows[-1])
-        if rest:  # else all rows are there
-            rows.pop()
-        shares = [float(row.split("%")[0]) for row in rows]
-        left_out = float(rest[1]) if rest else 0
-        assert sum(shares) + left_out == pytest.approx(100, abs=1)
-    two = run.err.split("Sum of all(2)")[1]
-    phases = ("forward", "backward", "recompute")
-    of_phases = sum(
-        seconds(x.split(":")[1])
-        for x in section(run.err, "Program profiling")
-        if x.strip().split(":")[0] in phases
-    )
-    rows = section(two, "Class")[1:]
-    of_class = sum(float(row.split()[2].rstrip("s")) for row in rows[:-1])
-    of_class += seconds(rows[-1].partition("(")[2].partition("(")[2])
-    assert of_class == pytest.approx(of_phases, abs=0.01)
+    saved = tmp_path / "profile.json"
+    run = with_tables(*EACH_STEP, "--save", str(saved), written(tmp_path, ticking(GAN)))
+    assert run.code == 0, run.err
+    wall_ns = Profile.load(saved).wall_ns
+    for name in ("class", "ops", "apply"):
+        found = table(saved, name)
+        columns = {column.name: column.values for column in found.columns}
+        assert sum(map(int, columns["self_ns"])) == wall_ns  # type: ignore[arg-type]
+        assert sum(found.shares) == pytest.approx(1)
+        assert columns["sum_of_shares"][-1] == pytest.approx(1)
 
 
 PROFILED_FUNCTION = (
@@ -189,10 +189,10 @@ for _ in range(6):
 def test_a_profiled_function(tmp_path: Path) -> None:
     run = with_tables(*EACH_STEP, written(tmp_path, PROFILED_FUNCTION))
     lines = section(run.err, "Function profiling")
-    assert lines[0].startswith("  Message: train_step, made at program.py:")
-    assert lines[1].startswith("  Time in 6 calls to train_step: 0.042s (0.007000s ")
-    assert "    optimizers: 0.012s (28.6%)" in lines
-    assert "  6 steps: first " in run.err
+    assert lines[0].startswith("Message: train_step, made at program.py:")
+    assert lines[1].startswith("Time in 6 calls to train_step: 0.042s (0.007000s ")
+    assert "  optimizers: 0.012s (28.6 %)" in lines
+    assert "\n6 steps: first " in run.err
 
 
 MEMORY = (
@@ -213,8 +213,7 @@ with torch.no_grad():
 def test_memory_of_outer_products(tmp_path: Path) -> None:
     options = ("--profile-memory", *EACH_STEP)
     run = with_tables(*options, written(tmp_path, MEMORY))
-    text = "\n".join(section(run.err, "Memory Profile"))
-    assert ": peak " in text
+    assert "\nMemory: peak " in run.err.partition("\nProgram profiling\n")[2]
     assert "traced step" not in run.err
 
 
@@ -272,9 +271,8 @@ def test_a_compiled_model_stays_compiled(
     run = with_tables(*options, path)
     assert run.out == alone.out
     text = "\n".join(section(run.err, "Compilation"))
-    assert "Dynamo" in text
-    assert "AOTAutograd" in text
-    assert "compiled" in "\n".join(section(run.err, "Class"))
+    assert text.startswith("Time in torch.compile: ")
+    assert " compiled " in "\n".join(section(run.err, "Class"))
 
 
 TRAIN_30 = (
@@ -293,7 +291,7 @@ for _ in range(30):
 
 def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, TRAIN_30)
-    other = "other: outside of modules"
+    other = "other: outside modules"
     kept = with_tables(path).err
     left_out = with_tables("--ignore-first-call", path).err
     assert seconds(line(kept, other).split(":")[2]) == 0.36
@@ -303,11 +301,9 @@ def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
 
 def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
     run = with_tables("--max-overhead", "0.0001%", written(tmp_path, ticking(TRAIN_30)))
-    timed = (
-        "Phases were timed in 4 of 30 steps, modules looked into in 4, functions in 4"
-    )
+    timed = "Phases were measured in 4 of 30 steps, modules in 4, functions in 4"
     assert timed in run.err
-    assert re.search(r" 30 +1 .* Linear\n", run.err)  # calls, in all steps
+    assert re.search(r"\nLinear .* 30 +1\n", run.err)  # calls, in all steps
 
 
 ENDLESS = (
@@ -334,7 +330,7 @@ def test_a_recent_file_survives_what_nothing_survives(tmp_path: Path) -> None:
     found = Profile.load(saved)
     assert found.steps >= 1
     assert "Linear" in found.modules
-    assert json.loads(saved.read_text())["version"] == 5
+    assert json.loads(saved.read_text())["version"] == 6
 
 
 def test_one_report_for_all_endings_of_functions_alone(tmp_path: Path) -> None:
@@ -347,11 +343,11 @@ def test_the_report_can_be_shown_again(tmp_path: Path) -> None:
     saved = str(tmp_path / "profile.json")
     run = with_tables("--profile-memory", "--save", saved, written(tmp_path, TRAIN_30))
     again = profiled("show", saved, "--format", "report", "--max-rows", "20")
-    printed = run.err[run.err.index(TITLE) :]
-    *shown, empty, closing = printed.splitlines()
-    assert again.out.splitlines() == shown
+    *shown, empty, closing = run.err.partition(TITLE)[2].splitlines()
+    assert again.out.removeprefix(TITLE.lstrip()).splitlines() == shown
     assert (empty, closing.partition(" ")[0]) == ("", "It")  # not of the profile
-    Profile.load(saved).save(saved)
+    found = Profile.load(saved)
+    found.merge(found).save(saved)
     other = profiled("show", saved, "--format", "report")
     assert (other.code, other.err.count("\n")) == (2, 1)
     assert "not the profile of a whole program" in other.err

@@ -9,7 +9,7 @@ import pytest
 
 from tests.programs import TORCH, TRAIN, Run, plain, profiled, written
 from tests.thorough import THOROUGH
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+from torchprof_hooks import Profile
 
 #: Has a signal come at a place in our report.
 COMES = """
@@ -25,7 +25,7 @@ def signalled(*args, **kwargs):
 """
 PLACES = [
     ("torchprof_hooks.program", "ending", "compilation_since"),
-    ("torchprof_hooks.profiles.files.own_file", "OwnFile", "finish"),
+    ("torchprof_hooks.files.own_file", "OwnFile", "finish"),
     ("torchprof_hooks.program", "exit_report", "exit_report"),
     ("torchprof_hooks.program", "exit_report", "write_report"),
 ]
@@ -49,7 +49,7 @@ def saved(tmp_path: Path, program: str) -> Run:
     run = profiled("--save", str(file), written(tmp_path, program))
     assert run.reports == 1, run.err
     assert "torchprof_hooks: no report" not in run.err
-    assert ProgramProfile.load(file).provenance[0].has_ended
+    assert Profile.load(file).provenance[0].has_ended
     return run
 
 
@@ -159,7 +159,7 @@ Block(2, 2)(torch.ones(1, 2))
 
 
 def test_ctrl_c_in_the_report_of_a_class(tmp_path: Path) -> None:
-    place = ("torchprof_hooks.profiles.profile", "Profile", "report")
+    place = ("torchprof_hooks.profile_type", "Reportable", "report")
     run = plain(written(tmp_path, PROFILED + comes("SIGINT", place)))
     assert (run.code, run.out) == (0, "")
     assert run.reports == 1
@@ -175,7 +175,7 @@ with torchprof_hooks.profile(save={file!r}, ranks_report=True):
 
 def test_ctrl_c_ends_waiting_for_other_ranks(tmp_path: Path) -> None:
     program = RANKS.format(file=str(tmp_path / "profile.json"))
-    waiting = ("torchprof_hooks.reports.ranks", "at_exit", "_wait")
+    waiting = ("torchprof_hooks.documents", "ranks_at_exit", "_wait")
     path = written(tmp_path, program + comes("SIGINT", waiting))
     run = plain(path, RANK="0", WORLD_SIZE="2")
     told = f"torchprof_hooks: no files of other ranks in {tmp_path}."

@@ -24,7 +24,7 @@ IMPORT = "def load():\n    import torch\n"
 
 
 def steps(run: Run) -> int:
-    found = re.search(r"  (\d+) steps", run.err)
+    found = re.search(r"\b(\d+) steps", run.err)
     return int(found[1]) if found else 0
 
 

@@ -56,11 +56,9 @@ def tips(directory: Path, program: str) -> list[str]:
     options = ("--full", "--ignore-first-call", "--every", "2")
     run = profiled(*options, written(directory, program))
     assert run.code == 0, run.err
-    section = run.err.partition("\nTips\n---\n")[2].partition("\n\nIt took ")[0]
-    assert section
-    return [
-        " ".join(tip.split()) for tip in ("\n" + section).split("\n  - ") if tip.strip()
-    ]
+    section = run.err.rpartition("\n\n")[0].rpartition("\n\n")[2]
+    found = [tip for tip in ("\n" + section).split("\nTip: ") if tip.strip()]
+    return [" ".join(tip.split()) for tip in found]
 
 
 OTHER_CODE = "After the start-up, about "
@@ -75,7 +73,7 @@ def the_one(found: list[str], beginning: str) -> str:
 def test_a_program_that_needs_none(tmp_path: Path) -> None:
     program = WORKING + TRAIN % (FUSED, "float32", True, "float32", False)
     found = tips(tmp_path, program)
-    assert found == ["None: nothing that is looked for was found."]
+    assert found == ["Tips None: nothing that is looked for was found."]
 
 
 def test_a_program_that_needs_several(tmp_path: Path) -> None:

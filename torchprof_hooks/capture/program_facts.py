@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
 
 from torchprof_hooks.capture.torch_names.inputs import device_type_of
-from torchprof_hooks.profiles.program.program_facts import OptimizerFacts
+from torchprof_hooks.profiles.program import OptimizerFacts
 
 #: The first devices whose tensor cores multiply float32, in the TF32 format.
 _AMPERE: Final = (8, 0)
@@ -28,6 +30,14 @@ def read_optimizer(optimizer: Any) -> OptimizerFacts:
         any(group.get("fused") for group in groups),
         devices.pop() if len(devices) == 1 else "",
     )
+
+
+def together(every: Iterable[OptimizerFacts]) -> tuple[OptimizerFacts, ...]:
+    """One for all optimizers that differ in the number of tensors alone."""
+    tensors: Counter[OptimizerFacts] = Counter()
+    for each in every:
+        tensors[each._replace(parameters=0)] += each.parameters
+    return tuple(kind._replace(parameters=n) for kind, n in tensors.items())
 
 
 def leaves_tf32_unused() -> bool:

@@ -33,6 +33,7 @@ from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns, sum_of_own_ns
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -41,8 +42,7 @@ from torchprof_hooks.profiles.names import (
     OUTSIDE_NAME,
     kind_of_other,
 )
-from torchprof_hooks.profiles.parts import NO_FIRST_STEPS, FirstSteps, within
-from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.parts import Part, divided, within
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: Paths of time outside of all calls, also of the time in an optimizer's closure.
@@ -59,7 +59,7 @@ def take_snapshot(
     first: FirstReading | None = None,
     costs_like: Tracker | None = None,
     end_ns: int | None = None,
-) -> Profile:
+) -> ProfileData:
     """The profile of a tracker's thread.
 
     Calls that are still open count with the time until now, but not as calls.
@@ -78,27 +78,24 @@ def take_snapshot(
     garbage, measured_ns = left_out(tracker, read, end_ns), wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
-    flops = (flop_count or FlopCount()).flops_of_sites(sites, calls)
+    work = (flop_count or FlopCount()).flops_of_sites(sites, calls)
     hooks_ns = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
     costs = [*map(add, hooks_ns, counting_ns(memory, tracker, sites))]
     device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
     waits = next((m.waits for m in meters_of(tracker, DeviceMeter)), Waits(0, 0))
     all_costs = costs, device_overhead(device, waits.share, sites, calls, costs)
-    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, flops, all_costs)
+    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, all_costs)
     cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
     times = counted.times()
-    return Profile(
-        cells,
+    whole = Part("loop", measured_ns, times.steps, times, cells)
+    return ProfileData(
+        divided(whole, _first_cells(tracker, sites, totals, first, cells)),
         _infos(tracker, cells),
-        measured_ns,
-        times.steps,
         overhead_ns=sum(map(overhead_ns, cells.items())),
         memory=_memory_summary(tracker, unmeasured),
-        step_times=times,
         collectives=tracker.exchanges.read(cells),
         device_asked=waits.asked,
         device_waits=waits.waited,
-        first=_first_part(tracker, sites, totals, first, cells),
         **_facts(tracker),
     )
 
@@ -115,18 +112,18 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
     }
 
 
-def _first_part(
+def _first_cells(
     tracker: Tracker,
     sites: list[Site],
     every: list[Totals],
     first: FirstReading | None,
     cells: Mapping[CellKey, Totals],
-) -> FirstSteps:
+) -> dict[CellKey, Totals]:
     """The part of these totals, and of their cells, that came before the end of the
-    first step. Operations and costs of measuring were not read then: they are divided
-    in proportion to calls."""
+    first step; {} if that is not known. Operations and costs of measuring were not read
+    then: they are divided in proportion to calls."""
     if first is None:
-        return NO_FIRST_STEPS
+        return {}
     calls = padded(first.times.calls, len(sites))
     all_calls = sum(totals.calls for totals in every)
     of_all = sum(calls), max(all_calls, 1)
@@ -150,7 +147,7 @@ def _first_part(
     found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
     # Time outside of calls may since have turned out to be that after a backward pass.
     kept = {k: _part(cells[k], part) for k, part in found.items() if k in cells}
-    return FirstSteps(1, {key: part for key, part in kept.items() if part != NOTHING})
+    return {key: part for key, part in kept.items() if part != NOTHING}
 
 
 def _part(whole: Totals, first: Totals) -> Totals:
@@ -193,7 +190,22 @@ def _cells(
     booked_ns = sum_of_own_ns(cells)
     whole = Totals(self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns)
     cells.update(_outside_cells(whole, after_backward_ns))
-    return cells
+    return _without_debts(cells)
+
+
+def _without_debts(cells: dict[CellKey, Totals]) -> dict[CellKey, Totals]:
+    """The cells without own times below zero: what these lack is subtracted from the
+    largest ones, so that the sum stays the same. Where a profile is read while calls
+    are open, or after an interrupt, some time may be booked twice."""
+    debt_ns = -sum(min(totals.self_ns, 0) for totals in cells.values())
+    if debt_ns <= 0:
+        return cells
+    settled = {k: replace(t, self_ns=max(t.self_ns, 0)) for k, t in cells.items()}
+    for key in sorted(settled, key=lambda key: -settled[key].self_ns):
+        paid_ns = min(settled[key].self_ns, debt_ns)
+        settled[key] = replace(settled[key], self_ns=settled[key].self_ns - paid_ns)
+        debt_ns -= paid_ns
+    return settled
 
 
 def _totals_of(collections: Collections) -> Totals:
@@ -287,6 +299,6 @@ def _infos(tracker: Tracker, cells: Mapping[CellKey, Totals]) -> dict[str, Modul
     }
 
 
-def merge_snapshots(profiles: list[Profile]) -> Profile:
+def merge_snapshots(profiles: list[ProfileData]) -> ProfileData:
     """One profile of several threads or rounds."""
-    return reduce(Profile.merge, profiles, Profile())
+    return reduce(ProfileData.merge, profiles, ProfileData())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.data import ProfileData
 
 Measuring = TypeVar("Measuring")
 
@@ -31,16 +31,16 @@ class EndedThreads(Generic[Measuring]):
         self,
         threads: list[Measuring],
         has_ended: Callable[[Measuring], bool],
-        profile_of: Callable[[Measuring], Profile],
+        profile_of: Callable[[Measuring], ProfileData],
     ) -> None:
         self._threads = threads
         self._has_ended = has_ended
         self._profile_of = profile_of
-        self._together: list[Profile] = []  # the merged profile, if any
+        self._together: list[ProfileData] = []  # the merged profile, if any
         self._folding = threading.RLock()
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> ProfileData:
         """Everything measured so far, in all threads."""
         from torchprof_hooks.capture.snapshot import merge_snapshots
 

@@ -21,7 +21,7 @@ from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
-    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.data import ProfileData
 
 
 class Settings(NamedTuple):
@@ -83,7 +83,7 @@ class ThreadRounds:
         if len(self._open_blocks()) == 1:
             self._steps.stop(by_exception)
 
-    def snapshot(self) -> Profile:
+    def snapshot(self) -> ProfileData:
         return self._steps.profile()
 
 

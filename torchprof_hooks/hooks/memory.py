@@ -95,7 +95,7 @@ class MemoryHook(CallSums):
         Raises:
             TypeError, ValueError: a parameter is not one of these.
         """
-        from torchprof_hooks.reports.hook_table import render_bytes
+        from torchprof_hooks.documents.export.hook_table import render_bytes
 
         check_file("file", file)
         report = render_bytes(

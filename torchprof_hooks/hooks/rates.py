@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchprof_hooks.profiles.options import MOST_FLOPS, check_positive, check_whole
 
 if TYPE_CHECKING:
-    from torchprof_hooks.profiles.operations.utilisation import Peak
-    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.data import P
+    from torchprof_hooks.profiles.peak import Peak
 
 
 class Rates(NamedTuple):
@@ -23,30 +23,31 @@ class Rates(NamedTuple):
     peak_flops: int | None = None
     items: int = 0
 
-    def added(self, profile: Profile) -> Profile:
+    def added(self, profile: P) -> P:
         """The profile with its items, and the peak if known without measuring it."""
         if not (self.items or profile.has_functions):
             return profile
-        peak = self.peak(profile)
+        peak = self._peak(profile)
         return replace(profile, peak=peak, items=self.items * profile.steps)
 
-    def peak(self, profile: Profile) -> Peak | None:
+    def _peak(self, profile: P) -> Peak | None:
         """The peak of the device that did most operations; None if it is not known."""
+        from torchprof_hooks.documents.utilisation import counted_types
         from torchprof_hooks.measure.peaks import device_peak
-        from torchprof_hooks.profiles.operations.utilisation import Peak, counted_types
+        from torchprof_hooks.profiles.peak import Peak
 
         if self.peak_flops is None:
             return device_peak(*counted_types(profile))
         return Peak(self.peak_flops, "given as peak_flops")
 
-    def tried(self, profile: Profile) -> Profile:
-        """The same profile; if the CPU did most operations, and no peak is known, with
-        that of the CPU. To measure it takes some tenths of a second, the first time."""
-        if profile.peak is not None or not profile.has_functions:
+    def tried(self, profile: P) -> P:
+        """The same profile; if the CPU did most operations, with the peak of the CPU.
+        To measure that takes some tenths of a second, the first time."""
+        if not profile.has_functions or profile.peak is not None:
             return profile
         from torchprof_hooks.capture.functions.aside import do_aside
+        from torchprof_hooks.documents.utilisation import counted_types
         from torchprof_hooks.measure.peaks import measured_peak
-        from torchprof_hooks.profiles.operations.utilisation import counted_types
 
         dtype, device_type = counted_types(profile)
         if device_type != "cpu":

@@ -18,8 +18,8 @@ from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.options import print_to
 
 if TYPE_CHECKING:
-    from torchprof_hooks.profiles.profile import Profile
-    from torchprof_hooks.profiles.ranks.provenance import Provenance
+    from torchprof_hooks.profiles.data import P, ProfileData
+    from torchprof_hooks.profiles.provenance import Provenance
 
 
 class Saving:
@@ -41,7 +41,7 @@ class Saving:
         self._origin = Origin(flush_secs if path else 0.0, mesh_coordinates)
         self._ranks_report = ranks_report
         if path:
-            from torchprof_hooks.profiles.files.own_file import OwnFile
+            from torchprof_hooks.files.own_file import OwnFile
 
             self._file = OwnFile(path, self._origin.provenance, flush_secs)
 
@@ -49,7 +49,7 @@ class Saving:
         """Copies, maybe in other processes, save what they measure themselves."""
         return type(self), self._options
 
-    def signed(self, profile: Profile, *, has_ended: bool) -> Profile:
+    def signed(self, profile: P, *, has_ended: bool) -> P:
         """The same profile, with its provenance."""
         return replace(profile, provenance=(self._origin.provenance(has_ended),))
 
@@ -62,7 +62,7 @@ class Saving:
                 lambda: None if (living := find()) is None else living.profile
             )
 
-    def left(self, make: Callable[[], Profile], by_exception: bool = False) -> None:
+    def left(self, make: Callable[[], ProfileData], by_exception: bool = False) -> None:
         """The profiler has stopped measuring. If the file cannot be saved, that is a
         warning.
 
@@ -87,7 +87,7 @@ class Saving:
 def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
     # The program has ended: no error here matters.
     with interrupted_exit.uninterrupted() as delay, suppress(Exception):
-        from torchprof_hooks.reports.ranks.at_exit import final_report
+        from torchprof_hooks.documents.ranks_at_exit import final_report
 
         found = final_report(
             path, provenance, is_hurried=lambda: delay.holds(signal.SIGINT)

@@ -102,7 +102,7 @@ class CallTimes(CallSums):
         Raises:
             TypeError, ValueError: a parameter is not one of these.
         """
-        from torchprof_hooks.reports.hook_table import render_times
+        from torchprof_hooks.documents.export.hook_table import render_times
 
         check_file("file", file)
         summary = self.summary()

@@ -21,6 +21,9 @@ from typing import Any, Final
 
 import pytest
 
+from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.options import (
@@ -30,8 +33,6 @@ from torchprof_hooks.profiles.options import (
     check_text,
     check_whole,
 )
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.reports.comparison import render
 
 #: The row of all that a step does, modules or not.
 STEP: Final = "(step)"
@@ -115,7 +116,7 @@ class PerformanceCheck:
             if found.changes and not found.slower:
                 return
         hint = "if it is meant to be: pytest --torchprof-update"
-        table = render(found, width=100)
+        table = text_of(comparison_document(found), width=100, unit="auto_foreach")
         pytest.fail(f"{path}: {hint}\n\n{table}", pytrace=False)
 
     def _path(self, name: str) -> Path:
@@ -143,7 +144,8 @@ def _load(path: Path) -> Profile:
 
 def _measure(step: Callable[[], object], seconds: float) -> Profile:
     """The profile of some calls, in a process that is there for nothing else."""
-    from torchprof_hooks import profile, region
+    from torchprof_hooks.function_profiler import region
+    from torchprof_hooks.profiler import profile
 
     whole, prof = region(STEP), profile()
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from torchprof_hooks.files.own_file import rank_path
+from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiler import Profiler, profile
-from torchprof_hooks.profiles.files.own_file import rank_path
 from torchprof_hooks.profiles.options import check_flag, check_positive, check_whole
-from torchprof_hooks.profiles.profile import Profile
 
 
 class Training:

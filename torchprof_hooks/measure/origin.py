@@ -14,7 +14,7 @@ from torch import __version__ as torch_version
 from torch import distributed
 
 from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
-from torchprof_hooks.profiles.ranks.provenance import Coordinate, Provenance
+from torchprof_hooks.profiles.provenance import Coordinate, Provenance
 from torchprof_hooks.version import __version__
 
 

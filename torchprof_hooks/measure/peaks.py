@@ -4,14 +4,14 @@ data sheets, and on the CPU by trying."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from time import perf_counter_ns
 from typing import Final
 
 import torch
 
-from torchprof_hooks.profiles.operations.utilisation import Peak
+from torchprof_hooks.profiles.peak import Peak
 
 
 def _by_type(half: float, **others: float) -> Mapping[str, float]:
@@ -40,7 +40,10 @@ _DATA_SHEETS: Final[tuple[tuple[str, Mapping[str, float]], ...]] = (
     (r"\bA100-SXM4-80GB$", _A100),
     (r"\bA100 80GB PCIe$", _A100),
     (r"\bA100-(SXM4|PCIE)-40GB$", _A100),
-    (r"\bV100-SXM2-(16|32)GB$", {"float64": 7.8, "float32": 15.7, "float16": 125}),
+    (
+        r"\bV100-SXM2-(16|32)GB$",
+        {"float64": 7.8, "float32": 15.7, "float16": 125},
+    ),
     (r"\bV100-PCIE-(16|32)GB$", {"float64": 7, "float32": 14, "float16": 112}),
     (r"\bT4$", {"float32": 8.1, "float16": 65}),
     (r"\bA10$", _by_type(125, float32=31.2, tf32=62.5)),
@@ -115,16 +118,26 @@ def _threads() -> str:
 
 
 def _product_ns(size: int, dtype: torch.dtype) -> int:
-    """The shortest time of a product of matrices; 0 if the type has none, or there is
-    no memory."""
+    """Time of a product of matrices; 0 if the type has none, or there is no memory."""
+
+    def make() -> Callable[[], object]:
+        matrix = torch.full((size, size), 1 / size, dtype=dtype, device="cpu")
+        product = torch.empty_like(matrix)
+        return lambda: torch.mm(matrix, matrix, out=product)
+
+    return _shortest_ns(make, _PRODUCTS)
+
+
+def _shortest_ns(make: Callable[[], Callable[[], object]], count: int) -> int:
+    """The shortest of `count` runs of what `make` returns; 0 if that fails."""
     tries = []
     try:
         with torch.no_grad():
-            matrix = torch.full((size, size), 1 / size, dtype=dtype, device="cpu")
-            product = torch.mm(matrix, matrix)
-            for _ in range(_PRODUCTS):
+            work = make()
+            work()
+            for _ in range(count):
                 began_ns = perf_counter_ns()
-                torch.mm(matrix, matrix, out=product)
+                work()
                 tries.append(perf_counter_ns() - began_ns)
     except RuntimeError:
         return 0

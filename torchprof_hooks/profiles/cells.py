@@ -62,7 +62,7 @@ def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
     """Cells of modules alone, as if functions had not been recorded.
 
     A function's own time becomes that of the module that called it, in the same phase.
-    If no module called it, it is time outside of modules, or of backward outside of
+    If no module called it, it is time outside modules, or of backward outside of
     modules. So a function that is called again by an activation checkpoint counts as
     recompute of its module. (Where functions are not recorded, such a call is not seen,
     and its time counts as backward, unless it is made in a module that is recomputed.)
@@ -142,19 +142,6 @@ def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:
     for key, totals in other.items():
         add_cell(cells, key, totals)
     return cells
-
-
-def broken_promise(cells: Cells, infos: Infos, wall_ns: int) -> str:
-    """What is wrong with the cells of a run that took `wall_ns`, "" if nothing."""
-    unknown = {name for path, _ in cells for name in path} - infos.keys()
-    if unknown:
-        return f"has cells of {min(unknown)!r}, which is not among the modules"
-    booked_ns = sum_of_own_ns(cells)
-    if booked_ns != wall_ns:
-        return (
-            f"has cells whose self_ns add up to {booked_ns}, but wall_ns is {wall_ns}"
-        )
-    return ""
 
 
 def overhead_ns(item: tuple[CellKey, Totals]) -> int:

@@ -7,8 +7,9 @@ from math import exp, inf, sqrt
 from statistics import NormalDist
 from typing import Final, Literal, NamedTuple
 
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping, Phase
-from torchprof_hooks.profiles.profile import Profile
+from torchprof_hooks.profiles.program import NO_STEPS
 from torchprof_hooks.profiles.totals import Totals
 
 #: The probability that chance alone makes any row of a comparison slower. (In a
@@ -88,8 +89,8 @@ class Comparison:
     gone, added: those with calls only in the old, or only in the new profile.
     """
 
-    old: Profile
-    new: Profile
+    old: ProfileData
+    new: ProfileData
     by: Grouping
     threshold: float
     changes: tuple[Change, ...]
@@ -106,7 +107,7 @@ class Comparison:
 
 
 def compare(
-    old: Profile, new: Profile, by: Grouping = "module", threshold: float = 0.05
+    old: ProfileData, new: ProfileData, by: Grouping = "module", threshold: float = 0.05
 ) -> Comparison:
     """Compare how long calls take, for each row of `Profile.rows(by)` and each phase.
 
@@ -116,6 +117,9 @@ def compare(
     t-test, one-sided; the risk for the whole table is divided equally among its rows).
     Time outside of calls, and that of the profiler itself, is not compared.
 
+    Where only some steps of a program were measured, and rows are estimates for all of
+    them, the spread is that of the calls in these steps.
+
     What changes from one run to the next, such as the load of the machine, does not
     show in the spread within one run. It does in that of a few runs merged.
 
@@ -124,11 +128,11 @@ def compare(
     Raises:
         ValueError: unknown `by`.
     """
-    befores, afters = _calls(old, by), _calls(new, by)
+    befores, afters = _means(old, by), _means(new, by)
     shared = [key for key in befores if key in afters]
     changes: list[Change] = []
     for key in shared:
-        before, after = mean_duration(befores[key]), mean_duration(afters[key])
+        before, after = befores[key], afters[key]
         noise_ns = noise_bound_ns(before, after, RISK / len(shared))
         changes.append(Change(*key, before, after, noise_ns, threshold))
     return Comparison(
@@ -142,9 +146,13 @@ def compare(
     )
 
 
-def _calls(profile: Profile, by: Grouping) -> dict[RowPhase, Totals]:
+def _means(profile: ProfileData, by: Grouping) -> dict[RowPhase, MeanDuration]:
+    """The mean duration of each row and phase that was called."""
+    measured = profile.program.measured if profile.program else NO_STEPS
     return {
-        (row.name, phase): totals
+        (row.name, phase): mean_duration(
+            totals, measured.share(of_functions=row.kind == "function")
+        )
         for row in profile.rows(by)
         if row.kind != "profiler"
         for phase, totals in row.phases.items()
@@ -152,20 +160,24 @@ def _calls(profile: Profile, by: Grouping) -> dict[RowPhase, Totals]:
     }
 
 
-def mean_duration(totals: Totals) -> MeanDuration:
+def mean_duration(totals: Totals, share: float = 1.0) -> MeanDuration:
     """The mean over all calls but the slowest.
+
+    share: the part of the calls that were measured; the others are estimates, and tell
+        nothing of the spread.
 
     The slowest is mostly the first one, which allocates, chooses algorithms or
     compiles. In a short run it would outweigh what all others have in common.
     """
-    count, total, squares = totals.calls, totals.duration_ns, totals.squares_ns2
+    sums = totals.calls, totals.duration_ns, totals.squares_ns2
+    # Whole numbers stay whole: they are large, and their difference is small.
+    count, total, squares = sums if share == 1 else (round(share * n) for n in sums)
     if count >= _ENOUGH_CALLS and totals.max_ns > totals.mean_ns:
         count -= 1
         total -= totals.max_ns
         squares -= totals.max_ns**2
     if count < 2:
         return MeanDuration(totals.calls, count, totals.mean_ns, inf)
-    # Whole numbers up to the division: they are large, and their difference is small.
     deviations = max(count * squares - total**2, 0)
     error_ns2 = deviations / (count**2 * (count - 1))
     return MeanDuration(totals.calls, count, total / count, error_ns2)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Final
 
-from torchprof_hooks.profiles.files.fields import OPTIONAL, Count, Signed
 from torchprof_hooks.profiles.names import Phase, united
 
 
@@ -24,10 +23,10 @@ class MemoryTotals:
         call, with inner calls, over all calls.
     """
 
-    used_bytes: Annotated[Signed, OPTIONAL] = 0
-    acquired_bytes: Annotated[Signed, OPTIONAL] = 0
-    retained_bytes: Annotated[Signed, OPTIONAL] = 0
-    peak_bytes: Annotated[Count, OPTIONAL] = 0
+    used_bytes: int = 0
+    acquired_bytes: int = 0
+    retained_bytes: int = 0
+    peak_bytes: int = 0
 
     def __add__(self, other: MemoryTotals) -> MemoryTotals:
         # Mostly, memory was not measured.
@@ -91,7 +90,7 @@ class MemorySummary:
 
     source: str = ""
     is_net: bool = False
-    peak_bytes: Count = 0
+    peak_bytes: int = 0
     peak_path: tuple[str, ...] = ()
     peak_phase: Phase = "outside"
     unavailable: str = ""

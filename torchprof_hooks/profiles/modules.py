@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Final
 
-from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import Kind, united
+
+#: The shapes of tensors; -1 stands for a size that is not known.
+Shapes = tuple[tuple[int, ...], ...]
 
 #: `ModuleInfo.inputs` of calls that were made with inputs of different types.
 MIXED_INPUTS: Final = ("mixed",)
@@ -30,20 +32,23 @@ class ModuleInfo:
         apart by their shapes, `MIXED_INPUTS` if places differ.
     autocast: the type to which autocast was to convert the inputs of matrix products at
         that call: ``bfloat16``; "" where autocast was off.
-    place: of an outermost module, and of a function called from outside of modules,
+    place: of an outermost module, and of a function called from outside modules,
         "called first at train.py:42"; of a profiled function, "made at train.py:42".
+    shapes: of a call's input tensors, -1 for sizes that are not known; None of calls
+        that are not told apart by them, or have many.
     order: place among the names of a run, in the order of their first calls.
     """
 
     class_name: str = ""
     kind: Kind = "module"
-    aliases: Annotated[tuple[str, ...], OPTIONAL] = ()
-    compiled: Annotated[bool, OPTIONAL] = False
-    order: Count = 0
-    implementation: Annotated[str, OPTIONAL] = ""
-    inputs: Annotated[tuple[str, ...], OPTIONAL] = ()
-    autocast: Annotated[str, OPTIONAL] = ""
-    place: Annotated[str, OPTIONAL] = ""
+    aliases: tuple[str, ...] = ()
+    compiled: bool = False
+    order: int = 0
+    implementation: str = ""
+    inputs: tuple[str, ...] = ()
+    autocast: str = ""
+    place: str = ""
+    shapes: Shapes | None = None
 
     def with_alias(self, name: str) -> ModuleInfo:
         """This description with one more alias."""
@@ -55,6 +60,7 @@ class ModuleInfo:
         "|"."""
         if self == other:
             return self
+        known = [s for s in (self.shapes, other.shapes) if s is not None]
         class_names = {*self.class_name.split("|"), *other.class_name.split("|")}
         return ModuleInfo(
             class_name="|".join(sorted(class_names)),
@@ -66,6 +72,8 @@ class ModuleInfo:
             inputs=_same_inputs(self.inputs, other.inputs),
             autocast=united(self.autocast, other.autocast, "|"),
             place=united(self.place, other.place, "|"),
+            # A name tells them: where both are known, they are the same.
+            shapes=max(known, default=None),
         )
 
 

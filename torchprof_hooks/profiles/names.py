@@ -32,7 +32,7 @@ BACKWARD_PHASES: Final[tuple[Phase, ...]] = ("backward", "recompute")
 #: Kinds of rows. "backward" is backward time that no module owns.
 Kind = Literal["module", "function", "backward", OtherPhase, "unsampled"]
 OUTSIDE_NAME: Final = "(outside modules)"
-#: Time outside of modules between a backward pass and the next forward, if no torch
+#: Time outside modules between a backward pass and the next forward, if no torch
 #: optimizer steps: most likely that of another optimizer.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
 BACKWARD_NAME: Final = "(backward outside modules)"
@@ -50,7 +50,7 @@ COMPILING_NAME: Final = "(torch.compile)"
 GARBAGE_NAME: Final = "(garbage collection)"
 PROFILER_NAME: Final = "(profiler)"
 #: Time inside of calls, in steps in which inner calls were not measured.
-UNSAMPLED_NAME: Final = "(not looked into)"
+UNSAMPLED_NAME: Final = "(not measured)"
 #: Time of modules themselves, in tables whose rows are functions.
 MODULES_NAME: Final = "(modules, outside functions)"
 
@@ -100,7 +100,7 @@ _SHAPES_SHOWN: Final = 6
 _SHORTEST_RUN: Final = 3
 
 
-def function_call_name(name: str, shapes: Sequence[Sequence[int]] | None) -> str:
+def function_call_name(name: str, shapes: Sequence[Sequence[object]] | None) -> str:
     """Name of the calls of a function with tensors of these shapes:
     ``linear(32x64, 256x64, 256)``, ``cat(50 * 32x64)``; ``relu()`` if the shapes are
     not known."""
@@ -110,7 +110,7 @@ def function_call_name(name: str, shapes: Sequence[Sequence[int]] | None) -> str
     return f"{name}({', '.join(texts)})"
 
 
-def _shape_texts(shapes: Sequence[Sequence[int]]) -> Iterator[str]:
+def _shape_texts(shapes: Sequence[Sequence[object]]) -> Iterator[str]:
     for text, run in groupby("x".join(map(str, s)) or "scalar" for s in shapes):
         length = sum(1 for _ in run)
         if length < _SHORTEST_RUN:

@@ -126,8 +126,14 @@ def trouble_with_file(path: Path) -> str:
         return f"the folder {folder} {kind}: make it first, or name another file"
     if path.is_dir():
         return "that is a folder: name a file in it"
-    if not os.access(folder, os.W_OK) and not os.access(path, os.W_OK):
-        return f"the folder {folder} cannot be written to: name another file"
+    target = Path(os.path.realpath(path))
+    is_there = target.exists()
+    if is_there and not os.access(target, os.W_OK):
+        return "that file cannot be written to: name another one"
+    # Files are replaced, for which the folder has to take a new one; devices and pipes
+    # are written to.
+    if (target.is_file() or not is_there) and not os.access(target.parent, os.W_OK):
+        return f"the folder {target.parent} cannot be written to: name another file"
     return ""
 
 
@@ -166,8 +172,8 @@ _WANTED_SHARE: Final = 'a share, "2%" or 0.02'
 
 
 def parse_share(written: str | float) -> float:
-    """0.02 for "2%", "0.02" and 0.02. A number without a sign is a share up to 1, and
-    per cent above that: 5 is 5 %, since nobody means 500 %. "none" is 1: no limit.
+    """0.02 for "2%", "0.02" and 0.02: a number without a sign is a share up to 1, and
+    never per cent. "none" is 1: no limit.
 
     Raises:
         ValueError: the text or number is no share. The message says what it may be, to
@@ -180,29 +186,30 @@ def parse_share(written: str | float) -> float:
     if found is None:
         raise ValueError(_WANTED_SHARE)
     number = float(text.rstrip(" %"))
-    return number / 100 if found["sign"] or number > 1 else number
+    if found["sign"]:
+        return number / 100
+    if number > 1:
+        raise ValueError(f'{_WANTED_SHARE}: above 1, write "{number:g}%"')
+    return number
 
 
 def check_share(name: str, value: Any, *, is_limit: bool = False) -> float:
     """A share in any of the notations of `parse_share`, returned as a number.
 
-    is_limit: whether the share limits something, so that "none" and 1 mean no limit;
-        otherwise a 1 without a sign is refused, as it may mean 1 % or 100 %.
+    is_limit: whether the share limits something, so that "none" means no limit.
     """
     wanted = f'{_WANTED_SHARE}, or "none"' if is_limit else _WANTED_SHARE
     if isinstance(value, bool) or not isinstance(value, (Real, str)):
         raise _wrong(TypeError, name, wanted, value)
     try:
         share = parse_share(cast("str | float", value))
-    except ValueError:
-        raise _wrong(ValueError, name, wanted, value) from None
+    except ValueError as error:
+        text = wanted if str(error) == _WANTED_SHARE else str(error)
+        raise _wrong(ValueError, name, text, value) from None
     if not is_limit and str(value).strip().lower() == "none":
         raise _wrong(ValueError, name, wanted, value)
     if is_limit and share == 0:
         raise _wrong(ValueError, name, f"{wanted}, and above 0", value)
-    if not is_limit and share == 1 and "%" not in str(value):
-        wanted = '"1%" or "100%", as 1 may mean either'
-        raise _wrong(ValueError, name, wanted, value)
     return share
 
 

@@ -1,163 +1,108 @@
-"""Parts of a profile: the start-up, until the first training step has ended; the loop
-after it; and the whole without the time that measuring took."""
+"""Parts of a run that are told apart: the start-up, until the first training step of a
+run has ended; and the loop after it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from math import isqrt
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
-from torchprof_hooks.profiles.cells import (
-    CellKey,
-    Cells,
-    all_cells,
-    overhead_ns,
-    sum_of_own_ns,
-    without_overhead,
-)
-from torchprof_hooks.profiles.files.fields import Count
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import PROFILER_NAME
-from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.cells import CellKey, Cells, all_cells, sum_of_own_ns
+from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
-if TYPE_CHECKING:
-    from torchprof_hooks.profiles.profile import Profile
-
+PartName = Literal["start-up", "loop"]
 #: Fields of `Totals` that are never larger in a part of a run than in all of it.
 _SUMS: Final = (
-    "calls",
-    "self_ns",
-    "duration_ns",
-    "squares_ns2",
-    "flops",
-    "overhead_ns",
-    "device_overhead_ns",
+    *("calls", "self_ns", "duration_ns", "squares_ns2", "flops"),
+    *("overhead_ns", "device_overhead_ns"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class FirstSteps:
-    """The first training step of each run, with what came before it. Only where a torch
-    optimizer has ended it is the end of a first step known.
+class Part:
+    """A stretch of a run; stretches do not overlap.
 
-    steps: how many first steps there are.
-    cells: like `Profile.cells`, in which these numbers are included.
+    name: "start-up": the first training step of each run, with what came before it
+        (in a whole program, evaluation calls before it, too); "loop": all after it, or
+        the whole run where the end of the first step is not known.
+    wall_ns: how long it took; the cells' `self_ns` add up to it.
+    steps: training steps that were measured in it.
+    step_times: durations of its training steps, measured or not, and evaluation calls.
+    cells: for each (chain of calls, phase) the `Totals` of the calls at its end.
     """
 
-    steps: Count = 0
+    name: PartName = "loop"
+    wall_ns: int = 0
+    steps: int = 0
+    step_times: StepTimes = NO_STEP_TIMES
     cells: Mapping[CellKey, Totals] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", MappingProxyType(dict(self.cells)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FirstSteps, (self.steps, dict(self.cells))
+        values = [getattr(self, each.name) for each in fields(self)]
+        return Part, (*values[:-1], dict(self.cells))
 
-    def merge(self, other: FirstSteps) -> FirstSteps:
-        """The first steps of both."""
-        cells = all_cells(self.cells, other.cells)
-        return FirstSteps(self.steps + other.steps, cells)
+    def merge(self, other: Part) -> Part:
+        """Both together, under the name of this one."""
+        return Part(
+            self.name,
+            self.wall_ns + other.wall_ns,
+            self.steps + other.steps,
+            self.step_times.merge(other.step_times),
+            all_cells(self.cells, other.cells),
+        )
 
-    def broken_promise(self) -> str:
-        """What is wrong with the values taken together, "" if nothing."""
-        return "" if self.steps or not self.cells else "has cells, but no steps"
+    def with_cells(self, cells: Cells) -> Part:
+        """The same part with other cells, and the wall time that they add up to."""
+        return replace(self, cells=cells, wall_ns=sum_of_own_ns(cells))
 
 
-#: Where no first steps are known.
-NO_FIRST_STEPS: Final = FirstSteps()
+Parts = tuple[Part, ...]
 
 
-def more_than_all(first: FirstSteps, cells: Cells, steps: int) -> str:
-    """Why `first` cannot be a part of this many steps with these cells, "" if it
-    can."""
-    if first.steps > steps:
-        return f"has {first.steps} first steps among {steps}"
-    for key, totals in first.cells.items():
-        if key not in cells or totals != within(totals, cells[key]):
-            path, phase = key
-            return f"has more in first steps than in all, for {'.'.join(path)}, {phase}"
-    return ""
+def merged_parts(*every: Parts) -> Parts:
+    """The parts of several runs, those of one name together; the start-up first."""
+    found: dict[str, Part] = {}
+    for part in (part for parts in every for part in parts):
+        known = found.get(part.name)
+        found[part.name] = known.merge(part) if known else part
+    return tuple(found[name] for name in sorted(found, reverse=True))
+
+
+def whole_of(parts: Iterable[Part]) -> Part:
+    """All parts of a run together."""
+    return reduce(Part.merge, parts, Part())
+
+
+def divided(whole: Part, first: Cells) -> Parts:
+    """The parts of a run of which `first` are the cells until the end of its first
+    step; only the loop, if there are none. Merged, they are `whole`, to the byte."""
+    if not first:
+        return (whole,)
+    times = whole.step_times
+    of_first = StepTimes(times.first_steps, times.first_ns)
+    left = {key: _after(t, first.get(key)) for key, t in whole.cells.items()}
+    start_up = Part("start-up", 0, times.first_steps, of_first).with_cells(first)
+    loop = Part(
+        "loop",
+        whole.wall_ns - start_up.wall_ns,
+        whole.steps - start_up.steps,
+        times.without(of_first),
+        {key: totals for key, totals in left.items() if totals != NOTHING},
+    )
+    return start_up, loop
 
 
 def within(part: Totals, whole: Totals) -> Totals:
     """`part`, with each number that is above that of `whole` cut to it."""
-    sums = {name: (getattr(part, name), getattr(whole, name)) for name in _SUMS}
-    if all(some <= most for some, most in sums.values()):
-        return part
-    least = {name: min(each) for name, each in sums.items()}
+    least = {n: min(getattr(part, n), getattr(whole, n)) for n in _SUMS}
     return replace(part, **least)
-
-
-class Parted:
-    """Base of `Profile`: its parts."""
-
-    __slots__ = ()
-
-    @property
-    def start_up(self) -> Profile:
-        """What was measured until the first training step of each run had ended. Empty
-        if that end is not known: without torch optimizers, where `max_overhead` leaves
-        the first step out, and in older files."""
-        profile = self._reported_profile()
-        times = profile.step_times
-        first = StepTimes(times.first_steps, times.first_ns)
-        return _part(profile, profile.first.cells, profile.first.steps, first)
-
-    @property
-    def loop(self) -> Profile:
-        """What was measured after `start_up`. The shortest and the longest call are
-        known for the whole run only: they are given here as far as they can be right
-        (see `_after`)."""
-        profile = self._reported_profile()
-        first = profile.first
-        if not first.steps:
-            return profile
-        left = {
-            key: _after(totals, first.cells.get(key))
-            for key, totals in profile.cells.items()
-        }
-        cells = {key: totals for key, totals in left.items() if totals != NOTHING}
-        later = profile.step_times._replace(first_steps=0, first_ns=0)
-        return _part(profile, cells, profile.steps - first.steps, later)
-
-    def corrected(self) -> Profile:
-        """The same profile without the time that measuring took in each row, as far as
-        that is known (see `Totals.overhead_ns`): own and cumulative times are lower,
-        those of a device as far as it waited for the host, the row "(profiler)" is
-        higher. Durations of single calls stay as they were measured.
-        """
-        profile = self._reported_profile()
-        infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **profile.modules}
-        cells = without_overhead(profile.cells)
-        of_first = without_overhead(profile.first.cells)
-        kept = {
-            key: within(t, cells[key]) for key, t in of_first.items() if key in cells
-        }
-        first = FirstSteps(profile.first.steps, kept)
-        return replace(profile, cells=cells, modules=infos, first=first)
-
-    def _reported_profile(self) -> Profile:
-        raise NotImplementedError
-
-
-def _part(profile: Profile, cells: Cells, steps: int, times: StepTimes) -> Profile:
-    calls = sum(totals.calls for totals in cells.values())
-    all_calls = max(sum(totals.calls for totals in profile.cells.values()), 1)
-    return replace(
-        profile,
-        cells=cells,
-        wall_ns=sum_of_own_ns(cells),
-        steps=steps,
-        step_times=times,
-        items=profile.items * steps // max(profile.steps, 1),
-        device_asked=profile.device_asked * calls // all_calls,
-        device_waits=profile.device_waits * calls // all_calls,
-        overhead_ns=sum(map(overhead_ns, cells.items())),
-        first=NO_FIRST_STEPS,
-    )
 
 
 def _after(whole: Totals, first: Totals | None) -> Totals:

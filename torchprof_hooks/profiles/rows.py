@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.cells import (
     without_modules,
 )
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
-from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     GROUPINGS,
@@ -49,8 +49,8 @@ class Row:
     module: the module around a function call, or the module itself ("": none, or more
         than one).
     implementation: what runs a function (see `ModuleInfo`).
-    inputs, autocast: by call, the types of a function's inputs, and what autocast makes
-        of them (see `ModuleInfo`).
+    inputs, autocast, shapes: by call, the types of a function's inputs, what autocast
+        makes of them, and their shapes (see `ModuleInfo`).
     """
 
     name: str
@@ -63,6 +63,7 @@ class Row:
     implementation: str = ""
     inputs: tuple[str, ...] = ()
     autocast: str = ""
+    shapes: Shapes | None = None
 
     @property
     def self_ns(self) -> int:
@@ -234,7 +235,7 @@ def _group(path: Chain, infos: Infos, by: str) -> _Group:
 #: Fields that a row takes over from the `ModuleInfo` of its name.
 _DESCRIBED: Final = (
     *("class_name", "kind", "aliases", "compiled", "implementation"),
-    *("inputs", "autocast"),
+    *("inputs", "autocast", "shapes"),
 )
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from math import ceil, floor, log2
-from typing import Annotated, Any, Final, NamedTuple
-
-from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
+from typing import Any, Final, NamedTuple
 
 #: Buckets for durations, from one power of two to the next: each is 1.1 % wide.
 BUCKETS_PER_OCTAVE: Final = 64
@@ -25,9 +22,9 @@ class Bucket(NamedTuple):
     total_ns: what they took together.
     """
 
-    number: Count
-    steps: Count
-    total_ns: Count
+    number: int
+    steps: int
+    total_ns: int
 
 
 class StepTimes(NamedTuple):
@@ -54,26 +51,14 @@ class StepTimes(NamedTuple):
         before any training step: their time includes the start-up.
     """
 
-    first_steps: Count = 0
-    first_ns: Count = 0
+    first_steps: int = 0
+    first_ns: int = 0
     later: tuple[Bucket, ...] = ()
-    evaluations: Count = 0
-    evaluation_ns: Count = 0
-    waits: Annotated[tuple[Bucket, ...], OPTIONAL] = ()
-    first_evaluations: Annotated[Count, OPTIONAL] = 0
-    first_evaluation_ns: Annotated[Count, OPTIONAL] = 0
-
-    def broken_promise(self) -> str:
-        """What is wrong with the values taken together, "" if nothing."""
-        for buckets in (self.later, self.waits):
-            numbers = [bucket.number for bucket in buckets]
-            if any(after <= before for before, after in pairwise(numbers)):
-                return "has buckets that are not in their order"
-            if not all(bucket.steps for bucket in buckets):
-                return "has a bucket without steps"
-        if self.later_evaluations < 0 or self.later_evaluation_ns < 0:
-            return "has more in first evaluation calls than in all"
-        return ""
+    evaluations: int = 0
+    evaluation_ns: int = 0
+    waits: tuple[Bucket, ...] = ()
+    first_evaluations: int = 0
+    first_evaluation_ns: int = 0
 
     @property
     def steps(self) -> int:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from torchprof_hooks.profiles.files.fields import (
-    DERIVED,
-    OPTIONAL,
-    BigCount,
-    Count,
-    Signed,
-)
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 #: The fields of own time and operations, all of them zero (see `without_time`).
@@ -35,7 +28,7 @@ class Totals:
         squares of these; `mean_ns` and `std_ns` come from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
-    overhead_ns: an estimate of how much of `self_ns` measuring itself took: how often
+    overhead_ns: an estimate of how much of `self_ns` profiler overhead took: how often
         hooks were called in that time, times their cost on this machine.
     device_overhead_ns: the same of `device_self_ns`, as far as the device waited for
         the host.
@@ -52,23 +45,23 @@ class Totals:
         both.
     """
 
-    calls: Count = 0
-    self_ns: Count = 0
-    cumulative_ns: Annotated[int, DERIVED] = 0
-    min_ns: Count = 0
-    max_ns: Count = 0
-    duration_ns: Count = 0
-    squares_ns2: BigCount = 0
-    device_self_ns: Annotated[Signed, OPTIONAL] = 0
-    device_cumulative_ns: Annotated[int, DERIVED] = 0
-    memory: Annotated[MemoryTotals, OPTIONAL] = NO_MEMORY
-    memory_cumulative: Annotated[MemoryTotals, DERIVED] = NO_MEMORY
-    flops: Annotated[BigCount, OPTIONAL] = 0
-    overhead_ns: Annotated[Count, OPTIONAL] = 0
-    flops_cumulative: Annotated[int, DERIVED] = 0
-    counted_ns: Annotated[int, DERIVED] = 0
-    counted_cumulative_ns: Annotated[int, DERIVED] = 0
-    device_overhead_ns: Annotated[Count, OPTIONAL] = 0
+    calls: int = 0
+    self_ns: int = 0
+    cumulative_ns: int = 0
+    min_ns: int = 0
+    max_ns: int = 0
+    duration_ns: int = 0
+    squares_ns2: int = 0
+    device_self_ns: int = 0
+    device_cumulative_ns: int = 0
+    memory: MemoryTotals = NO_MEMORY
+    memory_cumulative: MemoryTotals = NO_MEMORY
+    flops: int = 0
+    overhead_ns: int = 0
+    flops_cumulative: int = 0
+    counted_ns: int = 0
+    counted_cumulative_ns: int = 0
+    device_overhead_ns: int = 0
 
     @property
     def mean_ns(self) -> float:
@@ -91,19 +84,6 @@ class Totals:
     def mean_retained_bytes(self) -> float:
         """Bytes that a call leaves in use, with inner calls, 0.0 without calls."""
         return self._per_call(self.memory_cumulative.retained_bytes)
-
-    def broken_promise(self) -> str:
-        """What is wrong with the values taken together, "" if nothing. The sum of the
-        durations must be possible for calls between the shortest and the longest."""
-        if self.min_ns > self.max_ns:
-            return f"has min_ns {self.min_ns} above max_ns {self.max_ns}"
-        least, most = self.calls * self.min_ns, self.calls * self.max_ns
-        if not least <= self.duration_ns <= most:
-            return (
-                f"has duration_ns {self.duration_ns}, but {self.calls} calls of "
-                f"{self.min_ns} to {self.max_ns} ns take {least} to {most} ns"
-            )
-        return ""
 
     def __add__(self, other: Totals) -> Totals:
         lows = [t.min_ns for t in (self, other) if t.calls]
@@ -197,6 +177,11 @@ class Totals:
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0
 
+
+#: Fields that rows have; cells leave them at 0, and they are in no file.
+DERIVED: Final = frozenset(
+    ("cumulative_ns", "device_cumulative_ns", "memory_cumulative", "flops_cumulative")
+) | {"counted_ns", "counted_cumulative_ns"}
 
 #: What is booked where nothing is.
 NOTHING: Final = Totals()

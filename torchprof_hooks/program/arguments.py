@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
+from torchprof_hooks.program.cli import called_as
 from torchprof_hooks.program.flags import (
     ELSEWHERE,
     Flags,
@@ -25,14 +26,14 @@ from torchprof_hooks.version import __version__
 _PROGRAMS: Final = ("-m", "-c", "-")
 
 
-def launch_with_options(given: Sequence[str], other_commands: Sequence[str]) -> int:
+def launch_with_options(given: Sequence[str], commands: Mapping[str, str]) -> int:
     """Run the program that follows the options, as these say. Returns the exit code if
     something is wrong with the options, or there is no program.
 
-    other_commands: the names of our other commands, for the help.
+    commands: our other commands, and what each does, for the help.
     """
     options, program = split(given)
-    parser = _make_parser(other_commands)
+    parser = _make_parser(commands)
     known, unknown = parser.parse_known_args(options)
     if unknown:
         complaint = f"unrecognized arguments: {' '.join(unknown)}"
@@ -66,13 +67,17 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:position]), list(arguments[position:])
 
 
-def _make_parser(other_commands: Sequence[str]) -> argparse.ArgumentParser:
+def _make_parser(commands: Mapping[str, str]) -> argparse.ArgumentParser:
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {meaning}" for name, meaning in commands.items()]
     parser = argparse.ArgumentParser(
-        prog="python -m torchprof_hooks",
+        prog=called_as(),
         usage="%(prog)s [options] (script.py | -m module | -c code | -) [arguments]\n"
-        f"       %(prog)s ({' | '.join(other_commands)}) ...",
+        "       %(prog)s COMMAND ...",
         description="Run a program, and print when it ends where its time went; or "
         "look at files of profiles.",
+        epilog="\n".join(["commands (COMMAND --help tells more):", *lines]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -90,5 +95,6 @@ def _add_option(parser: argparse.ArgumentParser, flag: Field[Any]) -> None:
     if flag.default is False:
         parser.add_argument(name, action="store_const", const=True, help=meaning)
     else:
-        help_text = f"{meaning} (default: {flag.default!r})"
-        parser.add_argument(name, metavar="VALUE", help=help_text)
+        usual = "" if flag.default == "" else f" (default: {flag.default})"
+        value = flag.metadata["value"]
+        parser.add_argument(name, metavar=value, help=f"{meaning}{usual}")

@@ -11,10 +11,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Commands for files of profiles.
-FILE_TOOLS = ("show", "compare", "merge", "ranks")
+#: Commands for files of profiles, and what each does.
+FILE_TOOLS = {
+    "show": "print a profile, or turn it into another format",
+    "compare": "what became slower between two profiles",
+    "merge": "add profiles up, of several runs or ranks",
+    "ranks": "which rank the others wait for, and where it spends that",
+}
 #: The command that builds the native core.
 BUILD = "build"
+COMMANDS = {**FILE_TOOLS, BUILD: "build the native core, if it is not there"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,27 +34,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] == BUILD:
         return _build(given[1:])
     if given and not given[0].startswith("-"):  # a script, and no options for us
+        if meant := _command_meant(given[0]):
+            from torchprof_hooks.program.handover import complain
+
+            complain(
+                f"torchprof_hooks: there is no file {given[0]!r}, and no command of "
+                f"that name: did you mean {called_as()} {meant}?"
+            )
+            return 2
         from torchprof_hooks.program.launch import launch
 
         launch(given, {})
     from torchprof_hooks.program.arguments import launch_with_options
 
-    return launch_with_options(given, (*FILE_TOOLS, BUILD))
+    return launch_with_options(given, COMMANDS)
+
+
+def called_as() -> str:
+    """How the command was called, for messages that say how to."""
+    is_script = not sys.argv[0].endswith("__main__.py")
+    return "torchprof-hooks" if is_script else "python -m torchprof_hooks"
+
+
+def _command_meant(script: str) -> str:
+    """The command that is most like the name of a script that is not there, or ""."""
+    import os
+
+    if "." in script or os.sep in script or os.path.exists(script):
+        return ""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(script, COMMANDS, 1)), "")
 
 
 def _build(arguments: Sequence[str]) -> int:
     """Build the native core, if it is not there. Returns the exit code."""
     import argparse
 
+    from torchprof_hooks.program.handover import complain
+
     parser = argparse.ArgumentParser(
-        prog="python -m torchprof_hooks build",
+        prog=f"{called_as()} {BUILD}",
         description="Build the native core for the installed torch, if it is not "
         "there, and say where it is.",
     )
     parser.parse_args(arguments)
     from torchprof_hooks.capture.core.build import native_module
     from torchprof_hooks.capture.core.compiler import NotBuiltError
-    from torchprof_hooks.program.handover import complain
 
     try:
         path = native_module().__file__

@@ -9,18 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from torchprof_hooks.files.own_file import OwnFile, rank_path
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.profiles.files.own_file import OwnFile, rank_path
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
-    from torchprof_hooks.profiles.profile import Profile
-    from torchprof_hooks.profiles.program.compilation import CompilationSummary
-    from torchprof_hooks.profiles.program.program_profile import (
-        ProgramProfile,
-        ProgramRates,
-    )
+    from torchprof_hooks.hooks.rates import Rates
+    from torchprof_hooks.profiles.compilation import CompilationSummary
+    from torchprof_hooks.profiles.data import ProfileData
 
 _NOTHING: Final = "torchprof_hooks: no module was called"
 _NOT_CHILDREN: Final = " (processes that a program starts are not measured)"
@@ -38,7 +35,7 @@ class Outputs:
         self._file = OwnFile(Path(flags.save), origin.provenance, flags.flush_secs)
         self._flushed_at = time.monotonic()
 
-    def flush_if_due(self, so_far: Callable[[], ProgramProfile]) -> None:
+    def flush_if_due(self, so_far: Callable[[], ProfileData]) -> None:
         """Between two steps: write the file if it is time for that."""
         if not self._flags.save:
             return
@@ -49,7 +46,7 @@ class Outputs:
 
     def write(
         self,
-        program: ProgramProfile,
+        program: ProfileData,
         closing: Callable[[], str],
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -59,7 +56,7 @@ class Outputs:
             report took.
         is_hurried: whether Ctrl-C was pressed, so that other ranks are not waited for.
         """
-        if program.whole.is_empty and not program.whole.steps:
+        if program.is_empty and not program.steps:
             complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
             self._save(program)  # first: then it cannot be lost any more
@@ -67,13 +64,13 @@ class Outputs:
 
     def _show(
         self,
-        program: ProgramProfile,
+        program: ProfileData,
         closing: Callable[[], str],
         is_hurried: Callable[[], bool],
     ) -> None:
         """Write the page and then the report, which comes after the progress bar."""
+        from torchprof_hooks.documents.progress import with_progress
         from torchprof_hooks.program.exit_report import exit_report
-        from torchprof_hooks.reports.screen.progress import with_progress
 
         report: list[str] = []
         work: tuple[Callable[[], None], ...] = (
@@ -85,7 +82,7 @@ class Outputs:
             part()
         self._write_report("".join(report))
 
-    def _save(self, program: ProgramProfile) -> None:
+    def _save(self, program: ProfileData) -> None:
         if not self._flags.save:
             return
         try:
@@ -93,14 +90,15 @@ class Outputs:
         except Exception as error:  # there is still the report
             complain(f"torchprof_hooks: {self._file.path} is not saved: {error}")
 
-    def _write_page(self, program: ProgramProfile) -> None:
+    def _write_page(self, program: ProfileData) -> None:
         if not self._flags.html:
             return
-        from torchprof_hooks.reports.html.page import program_page, write_page
+        from torchprof_hooks.documents.report import page
+        from torchprof_hooks.files.writing import write_text
 
         where = rank_path(Path(self._flags.html), self._origin.provenance(True))
         try:
-            write_page(program_page(program), where)
+            write_text(page(program), where)
         except Exception as error:  # there is still the report
             complain(f"torchprof_hooks: {where} is not written: {error}")
 
@@ -120,7 +118,7 @@ class Outputs:
         """The comparison of ranks, to put below the report of rank 0; "" for others."""
         if not (self._flags.save and self._flags.ranks_report):
             return ""
-        from torchprof_hooks.reports.ranks.at_exit import final_report
+        from torchprof_hooks.documents.ranks_at_exit import final_report
 
         provenance = self._origin.provenance(True)
         try:
@@ -139,15 +137,13 @@ def flush_output() -> None:
         sys.stdout.flush()
 
 
-def rates_of(flags: Flags, looked_into: Profile) -> ProgramRates:
+def rates_of(flags: Flags) -> Rates:
     """The peak and the items for rates, from the flags. Without a flag, the peak is
     that in the data sheet of the device that did most of the counted operations."""
     from torchprof_hooks.hooks.rates import checked_rates
-    from torchprof_hooks.profiles.program.program_profile import ProgramRates
 
-    items = flags.items_per_step
-    rates = checked_rates(flags.peak_flops or None, items, functions=True)
-    return ProgramRates(rates.peak(looked_into), items)
+    peak_flops = flags.peak_flops or None
+    return checked_rates(peak_flops, flags.items_per_step, functions=True)
 
 
 def compilation_so_far() -> CompilationSummary | None:
@@ -164,7 +160,7 @@ def compilation_so_far() -> CompilationSummary | None:
 def compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
     """What torch.compile has done since `earlier`. This is read from private names of
     torch; if they have changed, the summary is empty."""
-    from torchprof_hooks.profiles.program.compilation import CompilationSummary
+    from torchprof_hooks.profiles.compilation import CompilationSummary
 
     found = compilation_so_far() or CompilationSummary()
     try:

@@ -3,51 +3,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from torchprof_hooks.profiles.files.own_file import rank_path
-from torchprof_hooks.profiles.files.writing import replaced_file
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.documents.build.theano import ReportLayout, program_text
+from torchprof_hooks.documents.render.terminal import width_of
+from torchprof_hooks.documents.report import LINES, Layout, report
+from torchprof_hooks.files.own_file import rank_path
+from torchprof_hooks.files.writing import replaced_file
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.program.flags import STREAMS, Flags
-from torchprof_hooks.reports.program.report import Layout, program_report
-from torchprof_hooks.reports.screen.screen import LINES, program_screen
-from torchprof_hooks.reports.screen.terminal import takes_colour, width_of
 
 
-def exit_report(
-    program: ProgramProfile, flags: Flags, closing: Callable[[], str]
-) -> str:
-    """The first screen, and below it what the flags ask for.
+def exit_report(program: ProfileData, flags: Flags, closing: Callable[[], str]) -> str:
+    """The first screen, and below it the tables, if the flags ask for them.
 
     closing: makes the last line, when all others are made.
     """
-    parts = list(_parts(program, flags))
-    return "\n\n".join(parts) + ("\n" if len(parts) == 1 else "\n\n") + closing()
-
-
-def _parts(program: ProgramProfile, flags: Flags) -> Iterator[str]:
     stream = _stream_of(flags.destination)
-    yield program_screen(
-        program,
-        width=width_of(stream),
+    shown = program.loop if flags.ignore_first_call else program
+    screen = report(
+        shown,
+        Layout(width=width_of(stream)),
+        stream=stream,
         lines=LINES - 1,  # one is for the closing
-        colour=takes_colour(stream),
+        more="--full, --html FILE",
     )
-    if flags.wants_tables:
-        yield program_report(program, _layout(flags))
+    if not flags.wants_tables:
+        return f"{screen}\n{closing()}"
+    tables = program_text(program, _layout(flags))
+    return f"{screen}\n\n{tables}\n\n{closing()}"
 
 
-def _layout(flags: Flags) -> Layout:
-    return Layout(
+def _layout(flags: Flags) -> ReportLayout:
+    return ReportLayout(
         n_ops=flags.n_ops,
         n_apply=flags.n_apply,
         width=flags.output_line_width,
         every_pass=flags.profile_optimizer,
         with_memory=flags.profile_memory,
+        ignore_first_call=flags.ignore_first_call,
     )
 
 

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from torchprof_hooks.documents.export.stacks import STACK_FORMATS
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
 from torchprof_hooks.profiles.options import check_share
-from torchprof_hooks.reports.export.rows import ROW_FORMATS
-from torchprof_hooks.reports.export.stacks import STACK_FORMATS
+from torchprof_hooks.program.cli import FILE_TOOLS, called_as
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 TEXT: Final = "text"
 REPORT: Final = "report"
 HTML: Final = "html"
-_FORMATS: Final = (TEXT, REPORT, HTML, *ROW_FORMATS, *STACK_FORMATS)
+JSON: Final = "json"
+CSV: Final = "csv"
+_FORMATS: Final = (TEXT, REPORT, HTML, JSON, CSV, *STACK_FORMATS)
 
 _ROWS_OF_TABLES: Final = (
     "rows of each table (default: 40 modules, 20 functions, 10 call sites)"
@@ -29,7 +31,7 @@ _ROWS_OF_TABLES: Final = (
 
 def file_parser() -> argparse.ArgumentParser:
     """A parser of the commands; its result has the name of the command as `command`."""
-    parser = argparse.ArgumentParser(prog="torchprof_hooks")
+    parser = argparse.ArgumentParser(prog=called_as())
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_show(subparsers)
     _add_compare(subparsers)
@@ -41,7 +43,7 @@ def file_parser() -> argparse.ArgumentParser:
 def _add_show(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "show",
-        help="print a profile, or turn it into another format",
+        help=FILE_TOOLS["show"],
         description="Print a profile: on one screen, or as tables if anything is said "
         "of these. Stacks (speedscope, collapsed) are for flame "
         "graphs: own times in nanoseconds. A report is that of a whole program, as it "
@@ -70,23 +72,30 @@ def _add_show(subparsers: Subparsers) -> None:
 def trouble_with_show(args: argparse.Namespace) -> str:
     """Which options of ``show`` do not go together, and why; "" if all do."""
     kind = f"--format {args.format}"
-    if args.by and args.format in STACK_FORMATS:
-        return f"--by is for rows, but {kind} has stacks"
-    if args.by and args.format in (REPORT, HTML):
-        return f"--by is for rows, but {kind} has all of them"
-    if args.raw and args.format == REPORT:
-        return f"--raw is not for {kind}, which has estimates"
-    if args.max_rows and args.format not in (TEXT, REPORT):
-        return f"--max-rows is for tables, but {kind} has all there is"
-    if args.sort_by and args.format != TEXT:
-        return f"--sort-by is for --format {TEXT}, not for {kind}"
-    return ""
+    troubles = {
+        f"--by is for rows, but {kind} has stacks": args.by
+        and args.format in STACK_FORMATS,
+        f"--by is for rows, but {kind} has all of them": args.by
+        and args.format in (REPORT, HTML, JSON),
+        f"--raw is not for {kind}, which has estimates": args.raw
+        and args.format == REPORT,
+        f"--max-rows is for tables, but {kind} has all there is": args.max_rows
+        and args.format not in (TEXT, REPORT),
+        f"--sort-by is for --format {TEXT}, not for {kind}": args.sort_by
+        and args.format != TEXT,
+    }
+    if args.format == TEXT and not (args.full or args.by):
+        for option in ("max_rows", "sort_by"):
+            name = option.replace("_", "-")
+            text = f"--{name} is for tables: give --full or --by, too"
+            troubles[text] = getattr(args, option)
+    return next((text for text, is_so in troubles.items() if is_so), "")
 
 
 def _add_compare(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "compare",
-        help="what became slower between two profiles",
+        help=FILE_TOOLS["compare"],
         description="Compare the mean time of a call, row by row. The exit code is 1 "
         "if any became slower, by more than --fail-above and by more than chance "
         "explains. Runs differ by more than what is seen within each: merge a few of "
@@ -102,7 +111,7 @@ def _add_compare(subparsers: Subparsers) -> None:
         metavar="SHARE",
         help='what a row may become slower: "5%%" (the default), "2.5%%" or 0.025',
     )
-    parser.add_argument("--format", choices=("text", "html"), default="text")
+    parser.add_argument("--format", choices=(TEXT, HTML, JSON), default=TEXT)
     _add_output(parser)
     _add_max_rows(parser, _ROWS_OF_TABLES)
 
@@ -110,7 +119,7 @@ def _add_compare(subparsers: Subparsers) -> None:
 def _add_merge(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "merge",
-        help="add profiles up, of several runs or ranks",
+        help=FILE_TOOLS["merge"],
         description="Add up profiles of several runs or ranks into one file.",
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="file")
@@ -120,15 +129,15 @@ def _add_merge(subparsers: Subparsers) -> None:
 def _add_ranks(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "ranks",
-        help="which rank the others wait for, and where it spends that",
+        help=FILE_TOOLS["ranks"],
         description="Put the ranks of the newest run in a folder side by side: which "
         "one the others wait for, in which module or code it spends that, the phases "
         "of each, and the rows in which they differ.",
     )
     parser.add_argument("folder", type=_folder)
     _add_by(parser, "rows are one per module (the default), class, function or call")
-    kinds = ("text", "html", "json", "csv")
-    parser.add_argument("--format", choices=kinds, default="text")
+    kinds = (TEXT, HTML, JSON, CSV)
+    parser.add_argument("--format", choices=kinds, default=TEXT)
     _add_output(parser)
     _add_max_rows(
         parser, "rows of the table (default: 10, of a page 40; of JSON and CSV: all)"

@@ -7,34 +7,43 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
 from typing import Final, TypeVar
 
+from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.document import Document
+from torchprof_hooks.documents.export.rows import rows_table
+from torchprof_hooks.documents.export.stacks import STACK_FORMATS
+from torchprof_hooks.documents.progress import with_progress
+from torchprof_hooks.documents.render.csv import csv_of
+from torchprof_hooks.documents.render.html import page_of
+from torchprof_hooks.documents.render.json import json_of
+from torchprof_hooks.documents.render.terminal import WIDTH
+from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.report import (
+    Layout,
+    page,
+    report,
+    rows_report,
+    to_json,
+)
+from torchprof_hooks.documents.words import plural
+from torchprof_hooks.files.ranks import read_run
+from torchprof_hooks.files.writing import replaced_file
+from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.compare import compare
-from torchprof_hooks.profiles.errors import ProfileFileError
-from torchprof_hooks.profiles.files import profile_file
-from torchprof_hooks.profiles.files.writing import replaced_file
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.ranks.ranks import read_run
 from torchprof_hooks.program.file_options import (
+    CSV,
     HTML,
+    JSON,
     REPORT,
     TEXT,
     file_parser,
     trouble_with_show,
 )
-from torchprof_hooks.reports import comparison, row_table, text
-from torchprof_hooks.reports.export.rows import ROW_FORMATS
-from torchprof_hooks.reports.export.stacks import STACK_FORMATS
-from torchprof_hooks.reports.ranks.export import rendered
-from torchprof_hooks.reports.screen.progress import with_progress
-from torchprof_hooks.reports.screen.screen import program_screen
-from torchprof_hooks.reports.screen.terminal import WIDTH, takes_colour
-from torchprof_hooks.reports.table import plural
-from torchprof_hooks.reports.units import best_time
 
 T = TypeVar("T")
 
@@ -71,96 +80,64 @@ def _show(args: argparse.Namespace) -> int:
     trouble = trouble_with_show(args)
     if trouble:
         raise _ToolError(trouble)
-    if args.format == REPORT:
-        _put(_report(args), args.output)
-    elif args.format == HTML:
-        _put(_page(args), args.output)
-    elif args.format == TEXT and not args.by:
-        _put(_text(args), args.output)
-    else:
-        profile = _load(args.file)
-        shown = profile if args.raw else profile.corrected()
-        _put(_rendered(shown, args), args.output)
+    _put(_shown(_load(args.file), args), args.output)
     return 0
 
 
-def _page(args: argparse.Namespace) -> str:
-    """The page of a whole program, if the file has one, since it tells more."""
-    from torchprof_hooks.reports.html.page import profile_page, program_page
-
-    if args.raw or not _read(profile_file.is_program, args.file):
-        return profile_page(_load(args.file), corrected=not args.raw)
-    return program_page(_read(ProgramProfile.load, args.file))
-
-
-def _report(args: argparse.Namespace) -> str:
-    from torchprof_hooks.reports.program.report import Layout, program_report
-
-    program = _read(ProgramProfile.load, args.file)
-    layout = Layout(with_memory=program.whole.memory is not None)
-    if args.max_rows:
-        layout = layout._replace(n_ops=args.max_rows, n_apply=args.max_rows)
-    return program_report(program, layout)
-
-
-def _rendered(profile: Profile, args: argparse.Namespace) -> str:
+def _shown(profile: Profile, args: argparse.Namespace) -> str:
+    if args.format == REPORT:
+        return _report(profile, args)
+    if args.format == HTML:
+        return page(profile, corrected=not args.raw)
+    if args.format == TEXT:
+        return _text(profile, args)
+    if args.format == JSON:
+        return to_json(profile, corrected=not args.raw)
+    shown = profile if args.raw else profile.corrected()
     if args.format in STACK_FORMATS:
-        return STACK_FORMATS[args.format](profile)
-    if args.format in ROW_FORMATS:
-        return ROW_FORMATS[args.format](profile, args.by or "module")
-    return row_table.render(
-        profile,
-        args.by,
-        width=_width(),
+        return STACK_FORMATS[args.format](shown)
+    return csv_of(rows_table(shown, args.by or "module"))
+
+
+def _text(profile: Profile, args: argparse.Namespace) -> str:
+    """The screen, with tables below if all are asked for; or one table."""
+    if args.by:
+        shown = profile if args.raw else profile.corrected()
+        rows, by = args.max_rows, args.sort_by
+        return rows_report(shown, args.by, width=_width(), max_rows=rows, sort_by=by)
+    stream = sys.stdout if args.output is None else None
+    if args.full and profile.program and not args.raw:
+        screen = report(profile, Layout(width=min(_width(), WIDTH)), stream=stream)
+        return f"{screen}\n\n{_report(profile, args)}"
+    layout = Layout(
+        width=_width() if args.full else min(_width(), WIDTH),
         max_rows=args.max_rows,
         sort_by=args.sort_by,
     )
+    return report(
+        profile, layout, full=args.full, corrected=not args.raw, stream=stream
+    )
 
 
-def _text(args: argparse.Namespace) -> str:
-    """The screen, or tables; those of a whole program, if the file has one."""
-    stream = sys.stdout if args.output is None else None
-    has_layout = args.max_rows or args.sort_by
-    program = None if args.raw or has_layout else _program(args.file)
-    if program is None:
-        layout = text.TableLayout(
-            width=_width() if args.full or has_layout else min(_width(), WIDTH),
-            max_rows=args.max_rows,
-            sort_by=args.sort_by,
-        )
-        return text.report(
-            _load(args.file),
-            layout,
-            full=args.full,
-            corrected=not args.raw,
-            stream=stream,
-        )
-    colour, width = takes_colour(stream), min(_width(), WIDTH)
-    screen = program_screen(program, width=width, colour=colour)
-    return f"{screen}\n\n{_report(args)}" if args.full else screen
+def _report(profile: Profile, args: argparse.Namespace) -> str:
+    """The report of a whole program, as when it ended."""
+    from torchprof_hooks.documents.build.theano import ReportLayout, program_text
 
-
-def _program(path: Path) -> ProgramProfile | None:
-    """The program of a file. None if the file has only a profile; also if all but the
-    profile is damaged: the profile can still be shown."""
-    if _read(profile_file.is_program, path):
-        with suppress(ProfileFileError):
-            return ProgramProfile.load(path)
-    return None
+    if profile.program is None:
+        raise _ToolError(f"{args.file} is not the profile of a whole program")
+    rows = args.max_rows or 20
+    with_memory = profile.memory is not None
+    return program_text(profile, ReportLayout(rows, rows, with_memory=with_memory))
 
 
 def _compare(args: argparse.Namespace) -> int:
-    if args.max_rows and args.format == HTML:
-        raise _ToolError("--max-rows is for tables, but a page has all there is")
+    if args.max_rows and args.format != TEXT:
+        raise _ToolError(
+            f"--max-rows is for tables, but --format {args.format} has all"
+        )
     old, new = _load(args.old), _load(args.new)
     found = compare(old, new, args.by or "module", args.fail_above)
-    if args.format == HTML:
-        from torchprof_hooks.reports.html.comparison import comparison_page
-
-        _put(comparison_page(found), args.output)
-    else:
-        table = comparison.render(found, width=_width(), max_rows=args.max_rows or 40)
-        _put(table, args.output)
+    _put_document(comparison_document(found, max_rows=args.max_rows), args)
     return SLOWER if found.slower else 0
 
 
@@ -168,10 +145,7 @@ def _merge(args: argparse.Namespace) -> int:
     files = with_progress(args.files, "merging")
     merged = reduce(Profile.merge, map(_load, files))
     try:
-        profile_file.check(merged)
         merged.save(args.output)
-    except ValueError as error:
-        raise _ToolError(f"the sum is more than a file can have: {error}") from None
     except OSError as error:
         raise _ToolError(f"cannot write {args.output}: {error.strerror}") from None
     wall = best_time(merged.wall_ns)
@@ -183,11 +157,25 @@ def _merge(args: argparse.Namespace) -> int:
 def _ranks(args: argparse.Namespace) -> int:
     processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
     ranks = _read(partial(read_run, processes=processes), args.folder)
-    width = min(_width(), WIDTH)
     if ranks.notes and args.format != TEXT:
         print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)
-    _put(rendered(ranks, args.format, args.by, args.max_rows, width), args.output)
+    document = ranks_document(ranks, args.by or "module", args.max_rows)
+    _put_document(document, args)
     return 0
+
+
+def _put_document(document: Document, args: argparse.Namespace) -> None:
+    """Write a document in the format that is asked for."""
+    if args.format == TEXT:
+        # Rows of a comparison are seconds and microseconds.
+        unit = "auto_foreach" if document.kind == "comparison" else "auto"
+        text = text_of(document, width=min(_width(), WIDTH), unit=unit)
+    elif args.format == CSV:
+        [table] = (b for b in document.blocks if getattr(b, "name", "") == "rows")
+        text = csv_of(table)  # type: ignore[arg-type]
+    else:
+        text = (page_of if args.format == HTML else json_of)(document)
+    _put(text, args.output)
 
 
 def _load(path: Path) -> Profile:

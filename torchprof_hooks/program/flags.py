@@ -65,12 +65,15 @@ def _limit(text: str) -> float:
     share = parse_share(text)
     if share <= 0:
         raise ValueError('a share above 0, "2%" or 0.02, or "none"')
-    return min(share, 1.0)  # no limit; a number above 1 would be read as per cent
+    return min(share, 1.0)  # no limit
 
 
-def _flag(default: Any, parse: Callable[[str], Any], meaning: str) -> Any:
-    """A field with its description."""
-    return field(default=default, metadata={"parse": parse, "meaning": meaning})
+def _flag(
+    default: Any, parse: Callable[[str], Any], meaning: str, value: str = ""
+) -> Any:
+    """A field with its description. value: what to give, in a word."""
+    described = {"parse": parse, "meaning": meaning, "value": value}
+    return field(default=default, metadata=described)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +84,46 @@ class Flags:
     profile_memory: bool = _flag(False, _yes_or_no, "measure memory as well")
     device_idle: bool = _flag(False, _yes_or_no, "trace steps to see a device idle")
     profile_optimizer: bool = _flag(
-        False, _yes_or_no, "show every pass of torch.compile"
+        False, _yes_or_no, "list all recompiles and graph breaks"
     )
-    n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops")
-    n_apply: int = _flag(20, _whole(1), "rows of Apply and Device")
+    n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops", "N")
+    n_apply: int = _flag(20, _whole(1), "rows of Apply and Device", "N")
     output_line_width: int = _flag(
-        512, _whole(1), "characters in a line; longer names are cut"
+        120, _whole(1), "characters in a line; longer names are cut", "N"
     )
     destination: str = _flag(
-        "stderr", str, "where the report goes: stderr, stdout or a file"
+        "stderr", str, "where the report goes: stderr, stdout or a file", "WHERE"
     )
     ignore_first_call: bool = _flag(
         False, _yes_or_no, "leave the first step out of the report"
     )
-    time_thunks: bool = _flag(True, _yes_or_no, "measure functions")
+    time_thunks: bool = _flag(True, _yes_or_no, "measure functions", "BOOL")
     full: bool = _flag(
         False,
         _yes_or_no,
         "print the tables by class, function and call, and the tree of modules, as "
         "well (so do the options that say how these look)",
     )
-    every: int = _flag(10, _whole(1), "measure functions in one step of so many")
+    every: int = _flag(10, _whole(1), "measure functions in one step of so many", "N")
     max_overhead: float = _flag(
-        0.02, _limit, "the share of time that measuring may take; 100%: no limit"
+        0.02,
+        _limit,
+        "the share of time that measuring may take, 2% or 0.02; 100%: no limit",
+        "SHARE",
     )
-    save: str = _flag("", str, "write the profile to this file, too")
-    html: str = _flag("", str, "write a page for a browser to this file, too")
-    flush_secs: float = _flag(60.0, _seconds, "seconds between writing that file")
+    save: str = _flag("", str, "write the profile to this file, too", "FILE")
+    html: str = _flag("", str, "write a page for a browser to this file, too", "FILE")
+    flush_secs: float = _flag(
+        60.0, _seconds, "seconds between writing that file", "SECONDS"
+    )
     peak_flops: float = _flag(
         0.0,
         _operations,
         "operations per second that the device can do, for MFU; 0: by its data sheet",
+        "FLOPS",
     )
     items_per_step: int = _flag(
-        0, _whole(0), "tokens or samples in a step, for items per second"
+        0, _whole(0), "tokens or samples in a step, for items per second", "N"
     )
     children: bool = _flag(
         False,
@@ -125,6 +134,7 @@ class Flags:
         True,
         _switch("on or off"),
         "have rank 0 compare the saved profiles of all, at exit",
+        "BOOL",
     )
 
     @property
@@ -147,10 +157,8 @@ _OF_TABLES: Final = (
 #: Flags whose names have a prefix in Theano.
 _PREFIXED: Final = {
     *("n_ops", "n_apply", "output_line_width", "destination"),
-    *("debugprint", "ignore_first_call", "time_thunks"),
+    *("ignore_first_call", "time_thunks"),
 }
-
-
 #: Flags of Theano's that have no use here, and what has what they printed.
 ELSEWHERE: Final = {
     "debugprint": "--full prints the tree of modules",

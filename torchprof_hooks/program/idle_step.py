@@ -11,10 +11,11 @@ from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
 from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.measure.accelerator import wait_for_accelerator
 from torchprof_hooks.measure.uninterrupted import uninterrupted
+from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_idle
 
 if TYPE_CHECKING:
-    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+    from torchprof_hooks.profiles.data import ProfileData
 
 #: How many steps come before the traced ones, so that these are like later ones: the
 #: warm-up, and a step in which functions are measured.
@@ -88,9 +89,10 @@ class IdleStep:
             self._found = find_device_idle(recording.read_devices(step, window))
         return self._found or DeviceIdle(reason=self.reason)
 
-    def added_to(self, program: ProgramProfile) -> ProgramProfile:
-        """The program with what was found."""
-        return replace(program, device_idle=self.find())
+    def added_to(self, profile: ProfileData) -> ProfileData:
+        """The profile of the program with what was found."""
+        program = replace(profile.program or Program(), device_idle=self.find())
+        return replace(profile, program=program)
 
     def _keep(self, step: int, recording: Recording, window: Window) -> None:
         self.reason = ""

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,12 +20,12 @@ from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
 from torchprof_hooks.capture.sampling.scheduler import Scheduler
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.capture.tracking.tap import AtEnd, FirstCall
+from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.measure.sigterm import Sigterm
-from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # not before they are needed: every program waits for these i
     from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.capture.record.module_names import ModuleNames
     from torchprof_hooks.capture.tracking.tracker import Tracker
-    from torchprof_hooks.profiles.program.program_profile import ProgramProfile
+    from torchprof_hooks.profiles.data import ProfileData
     from torchprof_hooks.program.idle_step import IdleStep
 
 #: Seconds that counting floating-point operations may take at the end.
@@ -152,28 +153,28 @@ class Recorder:
         """Whether this process is a child but no rank: nobody wants its profile."""
         return self._origin.look().world_size == 1 and self._is_child
 
-    def _until(self, end_ns: int, flop_count: FlopCount) -> ProgramProfile:
+    def _until(self, end_ns: int, flop_count: FlopCount) -> ProfileData:
         """The profile of the program until `end_ns`, and not until now: to make it,
         modules are imported and operations counted, which is not the program's time."""
-        from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-
-        strata = self._sampler.strata(flop_count, end_ns)
+        found = self._sampler.whole_program(flop_count, end_ns)
+        assert found.program is not None
         thread = f", in thread {self._thread}" if self._thread else ""
-        return ProgramProfile(
+        program = replace(
+            found.program,
             message=(" ".join(sys.argv) or "an interactive session") + thread,
-            strata=strata,
             program_ns=end_ns - BEGAN_NS,
-            # What is counted for the budget leaves out what meters cost.
-            overhead_ns=max(self._sampler.spent_ns, strata.overhead_ns)
-            + self._flushing_ns,
-            has_warm_up=not self._flags.ignore_first_call,
             compilation=ending.compilation_since(self._compiled_before),
-            facts=self._sampler.facts(),
-            rates=ending.rates_of(self._flags, strata.functions.profile),
+        )
+        signed = replace(
+            found,
+            program=program,
+            # What is counted for the budget leaves out what meters cost.
+            overhead_ns=found.overhead_ns + self._flushing_ns,
             provenance=(self._origin.provenance(False),),
         )
+        return ending.rates_of(self._flags).added(signed)
 
-    def _finish(self) -> ProgramProfile:
+    def _finish(self) -> ProfileData:
         self._sampler.close_left_calls()
         program = self._until(self._ended_ns, self._flop_count)
         self._overhead_ns = program.overhead_ns

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiler import Profiler, profile
 from torchprof_hooks.profiles.options import (
     check_callable,
@@ -16,7 +17,6 @@ from torchprof_hooks.profiles.options import (
     check_whole,
     print_to,
 )
-from torchprof_hooks.profiles.profile import Profile
 from torchprof_hooks.session.training_session import (
     RunContext,
     RunValues,

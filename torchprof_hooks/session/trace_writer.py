@@ -20,9 +20,9 @@ from torchprof_hooks.documents.export.chrome_trace.events import (
     memory_events,
     module_events,
 )
+from torchprof_hooks.documents.progress import wait_with_progress
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
-from torchprof_hooks.reports.screen.progress import wait_with_progress
 from torchprof_hooks.version import __version__
 
 #: Added to the name of a file that is being written.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from tests.ranks_of import STEPS, Work, as_rank, of_rank, profile_of
-from torchprof_hooks.profiles.ranks.provenance import Coordinate
-from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
-from torchprof_hooks.reports.ranks.export import ranks_json
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.document import Table
+from torchprof_hooks.profiles.provenance import Coordinate
+from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 
 #: The stages of a pipeline; the second one has more to do.
 FIRST: Work = {
@@ -30,7 +30,7 @@ SLOW_FIRST: Work = {**FIRST, ("Net.body", "forward"): 50}
 MESH = {"pp": 2, "dp": 2}
 
 
-def in_mesh(works: Sequence[Work], sizes: dict[str, int]) -> Ranks:
+def in_mesh(works: Sequence[Work], sizes: dict[str, int]) -> RanksData:
     """Ranks that wait for those that take longest; they are numbered as in a mesh of
     these sizes, the last of which counts fastest."""
     longest = max(sum(work.values()) for work in works)
@@ -103,27 +103,16 @@ def test_a_rank_that_does_something_besides_is_a_peer() -> None:
 def test_ranks_of_which_one_has_no_place_are_compared() -> None:
     found = in_mesh([FIRST, FIRST, SECOND, SECOND], MESH).ranks
     one = replace(found[0], provenance=found[0].provenance._replace(coordinates=()))
-    assert Ranks((one, *found[1:]), 4).peers == ((0, 1, 2, 3),)
-
-
-REPORT = """\
-4 of 4 ranks of train.py on node0; a step on average:
-rank  pp  dp  steps     step  forward  backward  waiting   other
-0      0   0     20  72.00ms  10.00ms   20.00ms  41.00ms  1.00ms
-1      0   1     20  72.00ms  50.00ms   20.00ms   1.00ms  1.00ms  <- slow
-2      1   0     20  72.00ms  30.00ms   40.00ms   1.00ms  1.00ms
-3      1   1     20  72.00ms  30.00ms   40.00ms   1.00ms  1.00ms
-Compared with each other, for they do the same: 0, 1; 2, 3
-"""
+    assert RanksData((one, *found[1:]), 4).peers == ((0, 1, 2, 3),)
 
 
 def test_the_report_says_where_ranks_are() -> None:
-    ranks = in_mesh([FIRST, SLOW_FIRST, SECOND, SECOND], MESH)
-    assert REPORT in ranks.report()
-    found = json.loads(ranks_json(ranks))["ranks"]
-    assert [rank["coordinates"] for rank in found[:3]] == [
-        {"pp": 0, "dp": 0},
-        {"pp": 0, "dp": 1},
-        {"pp": 1, "dp": 0},
-    ]
-    assert [rank["steps"] for rank in found] == [STEPS] * 4
+    found = ranks_document(in_mesh([FIRST, SLOW_FIRST, SECOND, SECOND], MESH))
+    table = next(block for block in found.blocks if block.name == "ranks")
+    assert isinstance(table, Table)
+    columns = {column.name or column.title: column.values for column in table.columns}
+    assert (columns["pp"], columns["dp"]) == ([0, 0, 1, 1], [0, 1, 0, 1])
+    assert columns["steps"] == [STEPS] * 4
+    assert columns["forward_ns"] == [10e6, 50e6, 30e6, 30e6]
+    assert table.tones == ["", "slow", "", ""]
+    assert table.notes == ["Compared with each other, for they do the same: 0, 1; 2, 3"]

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.ranks_of import USUAL, of_rank, profile_of
+from torchprof_hooks.files.ranks import read_all
 from torchprof_hooks.profiles.cells import CellKey
-from torchprof_hooks.profiles.ranks.rank import Rank, read_all
+from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.ranks import run_of
 
 COUNT = 70
@@ -48,7 +49,7 @@ def test_one_process(paths: list[Path]) -> None:
 READS = """
 import json, os, resource, sys
 from pathlib import Path
-from torchprof_hooks.profiles.ranks import rank
+from torchprof_hooks.files.ranks import read_all
 
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 if limit:
@@ -57,7 +58,7 @@ if limit:
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + limit, free + limit))
 forks = []
 os.register_at_fork(after_in_parent=lambda: forks.append(1))
-found = rank.read_all(sorted(folder.iterdir()), 2)
+found = read_all(sorted(folder.iterdir()), 2)
 notes = [each for each in found if isinstance(each, str)]
 ranks = [each for each in found if not isinstance(each, str)]
 head = ("Net", "Net.head"), "forward"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.profile_of import with_fields
 from tests.ranks_of import (
     BEGAN,
     SECOND,
@@ -20,12 +21,11 @@ from tests.ranks_of import (
     profile_of,
 )
 from torchprof_hooks import Profile, ProfileFileError, load_ranks
+from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.profiles.names import GROUPINGS
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.program.strata import Strata
-from torchprof_hooks.profiles.program.stratum import Stratum
-from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.ranks import Ranks, StaleRank, read_run, run_of
+from torchprof_hooks.profiles.program import Program
+from torchprof_hooks.profiles.provenance import Provenance
+from torchprof_hooks.profiles.ranks.ranks import RanksData, StaleRank, run_of
 from torchprof_hooks.profiles.ranks.skew import phase_times
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
@@ -34,7 +34,7 @@ def profile(provenance: Provenance, steps: int = 20) -> Profile:
     return profile_of(USUAL, [1.0], provenance, steps)
 
 
-def run(*every: Provenance) -> Ranks:
+def run(*every: Provenance) -> RanksData:
     return run_of([as_rank(profile(each)) for each in every])
 
 
@@ -76,7 +76,7 @@ def test_stale_files(age_s: int, ended: bool, steps: int, is_stale: bool) -> Non
     age_ns = age_s * SECOND
     *others, last = four(written_ns=BEGAN + 100 * SECOND - age_ns, has_ended=ended)
     found = [as_rank(profile(each)) for each in others]
-    found.append(as_rank(profile(last, steps), steps))
+    found.append(as_rank(profile(last, steps)))
     assert run_of(found).stale == (StaleRank(3, age_ns, steps, ended),) * is_stale
     assert len(run_of(found).ranks) == 4
 
@@ -213,10 +213,8 @@ def test_reading_leaves_the_garbage_collector_as_it_is(
 def test_evaluations_are_no_steps_of_a_rank(tmp_path: Path) -> None:
     """Of a program, they are counted with its steps."""
     times = StepTimes(1, 10, (Bucket(200, 19, 190),), 30, 300)
-    seen = replace(profile(of_rank(0, 1)), step_times=times)
-    strata = Strata(modules=Stratum(seen, 50, 500))
-    program = ProgramProfile("train.py", strata, 500, provenance=seen.provenance)
-    program.save(tmp_path / "profile.json")
+    seen = with_fields(profile(of_rank(0, 1)), step_times=times)
+    replace(seen, program=Program("train.py")).save(tmp_path / "profile.json")
     [rank] = load_ranks(tmp_path).ranks
     assert rank.steps == 20
 

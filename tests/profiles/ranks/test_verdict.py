@@ -9,6 +9,7 @@ from math import inf, sqrt
 import pytest
 
 from tests.helpers import timed
+from tests.profile_of import with_fields
 from tests.ranks_of import (
     MS,
     STEPS,
@@ -24,7 +25,8 @@ from tests.ranks_of import (
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.ranks.rank import Waits, waits_of
-from torchprof_hooks.profiles.ranks.ranks import Ranks, run_of
+from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
+from torchprof_hooks.profiles.ranks.skew import phase_times
 from torchprof_hooks.profiles.step_times import Bucket
 
 SIZES = (2, 4, 8)
@@ -111,7 +113,7 @@ def test_one_process_waits_for_nobody() -> None:
     assert ranks_of([USUAL]).verdict.rank is None
 
 
-def simulated(size: int, slow: int | None, rng: random.Random) -> Ranks:
+def simulated(size: int, slow: int | None, rng: random.Random) -> RanksData:
     """Ranks whose work differs by 10 % from step to step; in each, all wait for the one
     that takes longest. The slow one takes half a step longer."""
     steps = [[rng.gauss(50, 5) for _ in range(size)] for _ in range(STEPS)]
@@ -158,7 +160,7 @@ def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
         profile = profile_of(work, [1.0 if number == 2 else 11.0], provenance)
         later = (Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS))
         times = profile.step_times._replace(later=later)
-        found.append(as_rank(replace(profile, step_times=times)))
+        found.append(as_rank(with_fields(profile, step_times=times)))
     assert run_of(found).verdict.rank == 2
 
 
@@ -179,7 +181,7 @@ def test_what_a_step_waits_in_one_call_or_another_is_no_noise() -> None:
             **profile.modules,
             "(communication) broadcast": ModuleInfo(kind="communication"),
         }
-        found.append(as_rank(replace(profile, cells=cells, modules=infos), 8))
+        found.append(as_rank(replace(with_fields(profile, cells=cells), modules=infos)))
     assert run_of(found).verdict.rank == 2
 
 
@@ -190,7 +192,7 @@ def test_a_step_in_which_the_machine_holds_up_another_rank() -> None:
         work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
         waits = [1.0 if number == 2 else 11.0] * 9
         waits[4] += 0.0 if number == 1 else 1000.0
-        found.append(as_rank(profile_of(work, waits, of_rank(number, 4), 9), 9))
+        found.append(as_rank(profile_of(work, waits, of_rank(number, 4), 9)))
     verdict = run_of(found).verdict
     assert verdict.rank == 2
     assert verdict.lost_ns == pytest.approx(10 * MS, rel=0.01)
@@ -218,7 +220,7 @@ def test_few_steps_say_little(steps: int, slow: int | None) -> None:
     works = [USUAL, slowed(PLANTED["data"])]
     waits = ([31.0], [1.0])
     found = [
-        as_rank(profile_of(work, wait, of_rank(number, 2), steps), steps)
+        as_rank(profile_of(work, wait, of_rank(number, 2), steps))
         for number, (work, wait) in enumerate(zip(works, waits, strict=True))
     ]
     assert run_of(found).verdict.rank == slow
@@ -234,3 +236,12 @@ def test_the_innermost_module_is_told_though_what_is_around_has_less_to_do() -> 
     reason = ranks_of([USUAL, slow, USUAL]).verdict.reason
     assert reason is not None
     assert (reason.row, reason.phase, reason.is_own) == ("Net.body", None, False)
+
+
+def test_functions_are_in_the_phases_of_what_calls_them() -> None:
+    """So phases are the same, whether functions were measured or not."""
+    work: Work = {**USUAL, ("randn(2)", "forward"): 3, ("Net > relu(2)", "forward"): 4}
+    [rank] = ranks_of([work]).ranks
+    times = phase_times(rank)
+    assert (times["forward"], times["other"]) == (20 * MS, 4 * MS)
+    assert sum(times.values()) == rank.step_ns

@@ -70,11 +70,10 @@ class FlopCount:
         return [self._flops(*each) for each in zip(sites, calls, strict=True)]
 
     def _flops(self, site: Site, calls: int) -> int:
-        described = site.described
-        if described is None or described not in self._known:
+        if site.described is None or site.described not in self._known:
             return 0
-        known = self._known[described]
-        return calls * (known.backward if site.phase == "backward" else known.forward)
+        flops = self._known[site.described]
+        return calls * (flops.backward if site.phase == "backward" else flops.forward)
 
     def _look_at(self, calls: list[CallDescription]) -> None:
         unknown = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from time import perf_counter_ns
 from types import FunctionType
@@ -17,7 +18,7 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.functions import shapes_of
 from torchprof_hooks.capture.torch_names.inputs import input_types
 from torchprof_hooks.capture.torch_names.modules import place_of_caller
-from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import Phase, function_call_name
 
 #: How many names of functions are told apart at a site, in case that a program makes
@@ -28,6 +29,9 @@ OTHER_FUNCTIONS: Final = "(other functions)"
 SHAPES_KEPT: Final = 64
 #: Stands for the shapes beyond that number.
 OTHER_SHAPES: Final = "other shapes"
+
+#: The most shapes that are noted of a call's inputs.
+_SHAPES_NOTED: Final = 16
 
 _HIDDEN: Final = "hidden"
 
@@ -74,7 +78,7 @@ class FunctionSites:
         return site
 
     def _place(self, caller: Site, element: str) -> str:
-        """Where the program calls a function from outside of modules for the first
+        """Where the program calls a function from outside modules for the first
         time; "" if it is known, or called elsewhere."""
         known = self._tree.names.infos.get(element)
         if caller.phase != "outside" or (known is not None and known.place):
@@ -110,6 +114,7 @@ class FunctionSites:
                 inputs=input_types((*args, *kwargs.values())),
                 autocast=shaped.described.autocast_name if shaped.described else "",
                 place="",
+                shapes=_plain(shapes) if _tells_all(shaped.name) else None,
             )
             self._note(shaped.name, info)
             site.by_shapes[kept] = shaped
@@ -148,6 +153,17 @@ class FunctionSites:
             self._note(element, ModuleInfo(name, "function", implementation=runs))
             caller.backward[name] = site
         return site
+
+
+def _tells_all(name: str) -> bool:
+    """Whether calls of this name have the same shapes."""
+    return not name.endswith(("...)", f"({OTHER_SHAPES})"))
+
+
+def _plain(shapes: Iterable[Iterable[Any]]) -> Shapes | None:
+    """Shapes as plain numbers (see `ModuleInfo.shapes`)."""
+    found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in shapes)
+    return found if len(found) <= _SHAPES_NOTED else None
 
 
 def _path_inside(caller: Site) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from torchprof_hooks.profiles.ranks.collectives import (
+from torchprof_hooks.profiles.collectives import (
     BUCKETS_NAME,
     Collective,
     Collectives,

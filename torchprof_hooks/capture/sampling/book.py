@@ -14,7 +14,7 @@ from torchprof_hooks.profiles.names import OUTSIDE_NAME, UNSAMPLED_NAME
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.profiles.cells import CellKey
-    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.data import ProfileData
 
 _OUTSIDE: CellKey = ((OUTSIDE_NAME,), "outside")
 
@@ -90,7 +90,7 @@ class Book:
         unbooked: Unbooked,
         flop_count: FlopCount | None = None,
         costs_like: Tracker | None = None,
-    ) -> Profile:
+    ) -> ProfileData:
         """All so far, also what is not booked yet.
 
         costs_like: see `take_snapshot`.
@@ -108,7 +108,7 @@ class Book:
         )
         return self._without_hidden(found)
 
-    def _without_hidden(self, profile: Profile) -> Profile:
+    def _without_hidden(self, profile: ProfileData) -> ProfileData:
         """The profile with the time in which functions were hidden on a row of its own:
         those that were seen before say nothing of it."""
         from torchprof_hooks.profiles.cells import add_cell
@@ -123,7 +123,7 @@ class Book:
         cells[_OUTSIDE] = replace(outside, self_ns=outside.self_ns - hidden_ns)
         add_cell(cells, ((UNSAMPLED_NAME,), "outside"), Totals(self_ns=hidden_ns))
         infos = {**profile.modules, UNSAMPLED_NAME: ModuleInfo(kind="unsampled")}
-        return replace(profile, cells=cells, modules=infos)
+        return profile.with_cells(cells, infos)
 
     def _all_hidden_ns(self) -> int:
         since_ns = self._hidden_since_ns  # once: another thread may read

@@ -21,9 +21,9 @@ from torchprof_hooks.profiles.step_times import StepTimes
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.capture.functions.flop_count import FlopCount
-    from torchprof_hooks.profiles.profile import Profile
-    from torchprof_hooks.profiles.program.strata import Strata
-    from torchprof_hooks.profiles.program.stratum import Stratum
+    from torchprof_hooks.capture.sampling.estimates.strata import Strata
+    from torchprof_hooks.capture.sampling.estimates.stratum import Stratum
+    from torchprof_hooks.profiles.data import ProfileData
 
 #: Also returns why the tracker does not measure memory, if it should.
 MakeTracker = Callable[[Level, ModuleNames], tuple[Tracker, str]]
@@ -179,7 +179,7 @@ class Books:
             end_ns = perf_counter_ns()
         return max(end_ns - began_ns, 0) if began_ns else 0
 
-    def profile(self, counted: StepCounter) -> Profile:
+    def profile(self, counted: StepCounter) -> ProfileData:
         """What was measured on the highest level, and how much was not. The first step
         counts as not measured as soon as another one is.
 
@@ -191,11 +191,12 @@ class Books:
         times = {book: each.counter.times() for book, each in unbooked.items()}
         others = [book for book in self if book is not shown]
         others_ns = sum(book.wall_ns + unbooked[book].took_ns for book in others)
+        of_all = reduce(StepTimes.merge, times.values())
+        found = shown.profile(unbooked[shown])
         return replace(
-            shown.profile(unbooked[shown]),
+            found.with_parts(lambda part: replace(part, step_times=of_all)),
             unmeasured_ns=self.aside_ns + others_ns,
             unmeasured_steps=sum(times[book].steps for book in others),
-            step_times=reduce(StepTimes.merge, times.values()),
         )
 
     def strata(
@@ -212,8 +213,8 @@ class Books:
         end_ns: when the program's time ended, if that is not now.
         """
         running_ns = self.age_ns(end_ns)  # first: what follows takes time
-        from torchprof_hooks.profiles.program.strata import Strata
-        from torchprof_hooks.profiles.program.stratum import Stratum
+        from torchprof_hooks.capture.sampling.estimates.strata import Strata
+        from torchprof_hooks.capture.sampling.estimates.stratum import Stratum
 
         running = Unbooked(counted, ended, running_ns, end_ns)
 
@@ -236,7 +237,7 @@ class Books:
         self, book: Book, unbooked: Unbooked, flop_count: FlopCount | None
     ) -> Stratum:
         """What is in a book, and what is not booked yet."""
-        from torchprof_hooks.profiles.program.stratum import Stratum
+        from torchprof_hooks.capture.sampling.estimates.stratum import Stratum
 
         # A program waits for this when it ends: costs are tried out with one kind of
         # tracker alone, the one that sees all that any of them sees.

@@ -17,7 +17,7 @@ from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:  # imported when a profile is asked for
-    from torchprof_hooks.profiles.profile import Profile
+    from torchprof_hooks.profiles.data import ProfileData
 
 
 def tell_of_step(
@@ -78,7 +78,7 @@ class EveryStep:
         # Both at once: an interrupt finds the time booked or still running.
         self._wall_ns, self._start_ns = self._wall_ns + self._age_ns(), 0
 
-    def profile(self) -> Profile:
+    def profile(self) -> ProfileData:
         """Everything measured so far."""
         from torchprof_hooks.capture.snapshot import take_snapshot
 

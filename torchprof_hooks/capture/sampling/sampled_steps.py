@@ -15,7 +15,11 @@ from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.core import hooks_of
-from torchprof_hooks.capture.program_facts import leaves_tf32_unused, read_optimizer
+from torchprof_hooks.capture.program_facts import (
+    leaves_tf32_unused,
+    read_optimizer,
+    together,
+)
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.sampling.book import Book
 from torchprof_hooks.capture.sampling.books import Books, MakeTracker
@@ -27,12 +31,16 @@ from torchprof_hooks.capture.sampling.step_taps import StepTaps
 from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
 from torchprof_hooks.capture.sampling.steps.untold_ends import UntoldEnds
 from torchprof_hooks.capture.torch_names.modules import is_module_call_on_stack
-from torchprof_hooks.profiles.program.program_facts import OptimizerFacts, ProgramFacts
+from torchprof_hooks.profiles.program import (
+    OptimizerFacts,
+    Program,
+    ProgramFacts,
+)
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.capture.functions.flop_count import FlopCount
-    from torchprof_hooks.profiles.profile import Profile
-    from torchprof_hooks.profiles.program.strata import Strata
+    from torchprof_hooks.capture.sampling.estimates.strata import Strata
+    from torchprof_hooks.profiles.data import ProfileData
 
 
 class SampledSteps:
@@ -61,7 +69,7 @@ class SampledSteps:
         self._taps = StepTaps(
             held_weakly(self._pause), held_weakly(self._bound_functions)
         )
-        self._optimizers: dict[OptimizerFacts, None] = {}  # each once, in order
+        self._optimizers: dict[int, OptimizerFacts] = {}  # by their ids
         self._detects_anomalies = False
         self._has_inner_steps = False  # of an optimizer, inside of a call
         self.steps = 0
@@ -138,16 +146,34 @@ class SampledSteps:
     def facts(self) -> ProgramFacts:
         """What is known of the program besides its times."""
         return ProgramFacts(
-            tuple(self._optimizers),
+            together(self._optimizers.values()),
             self._detects_anomalies or torch.is_anomaly_enabled(),
             leaves_tf32_unused(),
         )
 
-    def profile(self) -> Profile:
+    def profile(self) -> ProfileData:
         """What was measured so far on the highest level, and how much was not."""
         found = self._books.profile(self._detector.counted(self._untold.read()))
         spent_ns = self.spent_ns - self._spent_before_ns
         return replace(found, overhead_ns=max(found.overhead_ns, spent_ns))
+
+    def whole_program(
+        self, flop_count: FlopCount | None = None, end_ns: int | None = None
+    ) -> ProfileData:
+        """All steps so far, those that were not measured estimated by the others.
+
+        end_ns: when the program's time ended, if that is not now.
+        """
+        from torchprof_hooks.capture.sampling.estimates.program import (
+            measured_steps,
+            program_profile,
+        )
+
+        strata = self.strata(flop_count, end_ns)
+        program = Program(measured=measured_steps(strata), facts=self.facts())
+        overhead_ns = max(self.spent_ns, strata.overhead_ns)
+        found = program_profile(strata)
+        return replace(found, program=program, overhead_ns=overhead_ns)
 
     def strata(
         self, flop_count: FlopCount | None = None, end_ns: int | None = None
@@ -192,7 +218,7 @@ class SampledSteps:
         began_ns, around = perf_counter_ns(), tracker.site
         aside_ns = self._books.aside_ns
         if not detector.rounds.knows(optimizer):
-            self._optimizers[read_optimizer(optimizer)] = None
+            self._optimizers[id(optimizer)] = read_optimizer(optimizer)
         self._detects_anomalies |= torch.is_anomaly_enabled()
         self._tell_of_untold()
         if not is_alone:

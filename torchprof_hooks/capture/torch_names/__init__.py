@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.measure.uninterrupted import in_own_thread
-from torchprof_hooks.profiles.files.collector import without_collections
 
 
 class Canary:

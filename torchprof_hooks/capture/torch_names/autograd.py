@@ -198,7 +198,7 @@ def _hears_end_of_nodes() -> bool:
     return seen == ["node", "end"]
 
 
-#: Without it, no backward pass is followed: its time is outside of modules.
+#: Without it, no backward pass is followed: its time is outside modules.
 BACKWARD_PASSES: Final = Canary(
     "backward passes",
     (

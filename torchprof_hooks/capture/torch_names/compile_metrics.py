@@ -2,13 +2,6 @@
 
 It keeps these records anyway; they are only read here. Where torch has not imported its
 compiler, or a name is gone, they are empty.
-
-Torch does not record how the stages of compiling nest, only how long each call took. A
-stage that torch times in several places (Inductor compiles backward graphs along with
-the forward, or when they are first run) is listed beside the stages around it, and its
-time taken off theirs. Only what has a fixed place in all of torch is here. Passes on a
-graph inside of a graph (a branch of torch.cond) count for both, as torch times them; it
-is little.
 """
 
 from __future__ import annotations
@@ -17,20 +10,22 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from torchprof_hooks.profiles.program.compilation import (
+from torchprof_hooks.profiles.compilation import (
     CacheAnswer,
     CacheUse,
     CompilationSummary,
     CompiledGraph,
-    CompileStage,
     GraphBreak,
     GraphKind,
 )
 
 _Timings = Mapping[str, tuple[int, ...]]
 
+#: Torch's names for a whole compilation: of a function, and of a backward graph when it
+#: is first run.
+_COMPILATIONS: Final = ("_compile.compile_inner", "backward._backward_impl")
 #: Prefix of torch's name for the rest of a function after a graph break.
 _RESUMED: Final = "torch_dynamo_resume_in_"
 #: Torch's reasons that tell no more than the bytecode of a graph break -> the meaning.
@@ -55,51 +50,15 @@ def read_compilation() -> CompilationSummary:
     ``read_compilation().since(earlier)`` is what it has done after an earlier reading.
     """
     timings = _timings()
-    placed: set[str] = set()
-    stages = tuple(
-        stage for source in _STAGES for stage in _stages(source, timings, placed)
-    )
-    overlapping = tuple(
-        CompileStage(name, sum(calls), len(calls))
-        for name, calls in timings.items()
-        if calls and name not in placed
-    )
+    timed = [calls for name in _COMPILATIONS if (calls := timings.get(name))]
     return CompilationSummary(
-        stages=stages,
-        overlapping=overlapping,
-        timed=sum(len(timings.get(name, ())) for name in _COMPILATIONS),
+        timed=sum(map(len, timed)),
+        timed_ns=sum(map(sum, timed)),
         graphs=tuple(_graphs()),
         graph_breaks=tuple(_graph_breaks()),
         caches=tuple(_cache_uses()),
-        first_ns=next(
-            (timings[name][0] for name in _COMPILATIONS if timings.get(name)), 0
-        ),
+        first_ns=timed[0][0] if timed else 0,
     )
-
-
-def _stages(
-    source: _StageSource, timings: _Timings, placed: set[str]
-) -> Iterator[CompileStage]:
-    """The stage, if it took any time. Adds the timings that it shows to `placed`."""
-    inside: set[str] = set()
-    parts = [stage for part in source.parts for stage in _stages(part, timings, inside)]
-    parts += _passes(source, timings, inside)
-    added_ns = sum(sum(timings.get(name, ())) for name in source.timed)
-    taken_ns = sum(sum(timings.get(name, ())) for name in source.without)
-    calls = sum(len(timings.get(name, ())) for name in source.calls_of)
-    if calls and added_ns > taken_ns:
-        stage = CompileStage(source.name, added_ns - taken_ns, calls, tuple(parts))
-        placed |= {*source.timed, *(inside if stage.fitted() is stage else ())}
-        yield stage.fitted()
-
-
-def _passes(
-    source: _StageSource, timings: _Timings, placed: set[str]
-) -> Iterator[CompileStage]:
-    for name, calls in timings.items():
-        if source.passes and name.startswith(source.passes) and calls:
-            placed.add(name)
-            yield CompileStage(name.removeprefix(source.passes), sum(calls), len(calls))
 
 
 def _timings() -> _Timings:
@@ -242,101 +201,3 @@ def _place(filename: object, line: object) -> str:
 def _dynamo(name: str) -> Any:
     """The attribute of torch._dynamo.utils; None while that is not imported."""
     return getattr(sys.modules.get("torch._dynamo.utils"), name, None)
-
-
-# How stages nest
-
-
-class _StageSource(NamedTuple):
-    """How the time of a stage follows from torch's timings.
-
-    timed, without: names of the timings that are added, and of those taken off.
-    counted: names of the timings whose calls are counted, if not of all in `timed`.
-    passes: prefix of the names of those timings that are further parts.
-    """
-
-    name: str
-    timed: tuple[str, ...]
-    parts: tuple[_StageSource, ...] = ()
-    without: tuple[str, ...] = ()
-    counted: tuple[str, ...] = ()
-    passes: str = ""
-
-    @property
-    def calls_of(self) -> tuple[str, ...]:
-        return self.counted or self.timed
-
-
-#: A whole compilation: of a function, and of a backward graph when it is first run.
-_COMPILATIONS: Final = ("_compile.compile_inner", "backward._backward_impl")
-
-_FRAME, _BACKWARD = _COMPILATIONS
-_BACKEND: Final = "OutputGraph.call_user_compiler"
-_INDUCTOR_GRAPHS: Final = ("compile_fx_inner", "AOTAutogradCache.inductor_load")
-
-
-def _passes_of(kind: str, name: str) -> _StageSource:
-    return _StageSource(
-        f"{name} passes",
-        (f"_recursive_{kind}_passes",),
-        passes=f"pass.{kind}_passes.",
-    )
-
-
-_EARLY_PASSES: Final = (
-    _passes_of("pre_grad", "pre-grad"),
-    _passes_of("joint_graph", "joint"),
-)
-_INDUCTOR: Final = (*(each.timed[0] for each in _EARLY_PASSES), *_INDUCTOR_GRAPHS)
-
-#: Together, these stages take all of the time of `_COMPILATIONS`.
-_STAGES: Final = (
-    _StageSource(
-        "Dynamo",
-        (_FRAME,),
-        (
-            _StageSource("tracing", ("bytecode_tracing",)),
-            _StageSource("building guards", ("build_guards",)),
-            _StageSource("garbage collection", ("gc",)),
-        ),
-        without=(_BACKEND,),
-    ),
-    _StageSource(
-        "AOTAutograd, backend",
-        (_BACKEND, _BACKWARD),
-        (
-            _StageSource("collecting metadata", ("aot_collect_metadata",)),
-            _StageSource("tracing the joint graph", ("aot_trace_joint_graph",)),
-            _StageSource("partitioning", ("min_cut_rematerialization_partition",)),
-        ),
-        without=_INDUCTOR,
-    ),
-    _StageSource(
-        "Inductor",
-        _INDUCTOR,
-        (
-            *_EARLY_PASSES,
-            _passes_of("post_grad", "post-grad"),
-            _StageSource("lowering", ("GraphLowering.run",)),
-            _StageSource(
-                "generating code",
-                ("GraphLowering.codegen",),
-                (
-                    _StageSource(
-                        "scheduling",
-                        ("Scheduler.__init__",),
-                        (_StageSource("fusing", ("Scheduler.fused_nodes",)),),
-                    ),
-                    _StageSource("kernels", ("Scheduler.codegen",)),
-                    _StageSource("wrapper", ("PythonWrapperCodegen.generate",)),
-                ),
-            ),
-            _StageSource(
-                "loading compiled modules",
-                ("PyCodeCache.load_by_key_path",),
-                (_StageSource("waiting for compilers", ("async_compile.wait",)),),
-            ),
-        ),
-        counted=_INDUCTOR_GRAPHS,
-    ),
-)

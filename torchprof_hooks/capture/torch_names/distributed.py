@@ -14,7 +14,7 @@ from torch import distributed
 
 from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Place
-from torchprof_hooks.profiles.ranks.provenance import Coordinate
+from torchprof_hooks.profiles.provenance import Coordinate
 
 
 class Collective(NamedTuple):

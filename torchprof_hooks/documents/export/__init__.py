@@ -1,1 +1,1 @@
-"""Files for other programs."""
+"""Profiles for other programs: stacks, traces, scalars, data frames and charts."""

@@ -4,20 +4,16 @@ these in a step, and how well that is known."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, sqrt
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import CellKey, Infos
+from torchprof_hooks.profiles.collectives import Collectives
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.errors import ProfileFileError
-from torchprof_hooks.profiles.files import profile_file
-from torchprof_hooks.profiles.files.collector import without_collections
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.profile import Profile
-from torchprof_hooks.profiles.program.program_profile import ProgramProfile
-from torchprof_hooks.profiles.ranks.collectives import Collectives
-from torchprof_hooks.profiles.ranks.provenance import Provenance
+from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
 #: This share of the steps is left out, those in which a rank waits longest: a busy
@@ -82,7 +78,7 @@ class Rank:
     step_ns: all that was measured, divided by the steps (by one, if there were none).
     cells: own time by chain of calls and phase. They add up to `step_ns`.
     infos: descriptions of the names in the chains.
-    collectives: what was exchanged in the steps that were looked into.
+    collectives: what was exchanged in the steps that were measured.
     waits: how long the rank waited for others, communication included.
     """
 
@@ -107,49 +103,25 @@ class Rank:
         return frozenset(n for n in firsts if self.infos[n].kind == "module")
 
 
-def read_rank(path: Path) -> Rank:
-    """The rank whose file this is. Steps after the first one are compared, if there are
-    any, and the first one is known apart.
-
-    Raises:
-        ProfileFileError: the file is no profile, or does not say of which rank.
-        OSError: it cannot be read.
-    """
-    found = profile_file.load_any(ProgramProfile, Profile, path)
-    if isinstance(found, Profile):
-        loop = loop_of(found)
-        return rank_of(path.name, loop, loop.steps, found.steps)
-    later, steps = found.step_times.later_steps, found.strata.training_steps
-    loop = found.strata.estimate(of_functions=False, warm_up=not later)
-    loop = replace(loop, provenance=found.provenance)
-    return rank_of(path.name, loop, later, steps)
-
-
-def loop_of(profile: Profile) -> Profile:
-    """The steps of a profile after the first ones, or all if there are no others."""
-    return profile.loop if profile.first.steps < profile.steps else profile
-
-
-def rank_of(name: str, loop: Profile, count: int, steps: int) -> Rank:
-    """The rank of a loop, with times per step.
+def rank_of(name: str, profile: ProfileData) -> Rank:
+    """The rank of a profile, with times per step: of its loop, if that has steps.
 
     name: of its file.
-    count: how many steps the loop has.
-    steps: how many the run has.
 
     Raises:
         ProfileFileError: the profile is of no rank, or of several.
     """
-    if not loop.provenance:
+    if not profile.provenance:
         raise ProfileFileError(f"{name} does not say which rank it is of")
-    if len(loop.provenance) > 1:
+    if len(profile.provenance) > 1:
         raise ProfileFileError(f"{name} is the sum of several")
-    count = max(count, 1)
+    loop = profile.loop if profile.loop.steps else profile
+    count = max(loop.steps, 1)
     cells = {key: totals.self_ns / count for key, totals in loop.cells.items()}
     return Rank(
         name,
         loop.provenance[0],
-        steps,
+        profile.steps,
         loop.wall_ns / count,
         cells,
         dict(loop.modules),
@@ -165,47 +137,3 @@ def _waits(times: StepTimes, cells: Mapping[CellKey, float]) -> Waits:
         return waits_of(times.waits)
     waited_ns = sum(ns for (_, phase), ns in cells.items() if phase in WAITING_PHASES)
     return Waits(waited_ns, inf)
-
-
-#: Fewer files are read sooner here than other processes start.
-_MANY: Final = 64
-#: Files that a process reads at a time. What they have in common is sent once.
-_PART: Final = 32
-
-
-def read_all(paths: Sequence[Path], processes: int) -> list[Rank | str]:
-    """For each file its rank, or why it has none.
-
-    processes: how many read at once, if there are many files. They are forked: give
-        more than 1 only in a program with one thread. Where forking is not possible,
-        this process reads.
-    """
-    found = None
-    if processes > 1 and len(paths) >= _MANY:
-        found = _read_in_forks(paths, processes)
-    if found is not None:
-        return found
-    with without_collections():
-        return list(map(_read, paths))
-
-
-def _read_in_forks(paths: Sequence[Path], processes: int) -> list[Rank | str] | None:
-    """What `read_all` returns, read by forks; None if these are impossible, or die."""
-    # Not at the top: rank 0 reads while its interpreter ends, when this import fails.
-    from concurrent.futures import process
-    from multiprocessing import get_context
-
-    try:
-        with process.ProcessPoolExecutor(processes, get_context("fork")) as pool:
-            return list(pool.map(_read, paths, chunksize=_PART))
-    except (ImportError, NotImplementedError, OSError, process.BrokenProcessPool):
-        return None
-
-
-def _read(path: Path) -> Rank | str:
-    if path.exists() and not path.is_file():  # nobody may ever write to a pipe
-        return f"{path.name} is no file"
-    try:
-        return read_rank(path)
-    except (OSError, ProfileFileError) as error:
-        return str(error).replace(f"{path.parent}/", "")

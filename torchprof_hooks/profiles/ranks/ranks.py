@@ -1,20 +1,17 @@
-"""The ranks of a run: which files of a folder are theirs, which are left out, and which
-ranks are missing."""
+"""The ranks of a run: which profiles are theirs, which are left out, and which ranks
+are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
-from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
-from torchprof_hooks.profiles.options import check_path
+from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.ranks.peers import peers
-from torchprof_hooks.profiles.ranks.provenance import Provenance
-from torchprof_hooks.profiles.ranks.rank import Rank, read_all
+from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.skew import (
     RankCollective,
     SkewRow,
@@ -22,7 +19,6 @@ from torchprof_hooks.profiles.ranks.skew import (
     skew_rows,
 )
 from torchprof_hooks.profiles.ranks.verdict import Verdict, find_verdict
-from torchprof_hooks.profiles.reportable import ReportableRanks
 
 #: How often a file is taken to be written if it does not say.
 _USUAL_FLUSH_NS = 60_000_000_000
@@ -43,8 +39,9 @@ class StaleRank(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks(ReportableRanks):
-    """The ranks of one run, side by side.
+class RanksData:
+    """The ranks of one run, side by side. The public class is `torchprof_hooks.Ranks`,
+    which has a report, too.
 
     ranks: those that have a file, in their order.
     world_size: how many ranks the run has.
@@ -102,53 +99,8 @@ class Ranks(ReportableRanks):
             found, key=lambda verdict: (verdict.rank is not None, verdict.lost_ns)
         )
 
-    def _reported_ranks(self) -> Ranks:
-        return self
 
-
-def load_ranks(folder: str | Path) -> Ranks:
-    """The ranks of the newest run that has files in a folder, as ``--save`` and
-    ``profile(save=...)`` write them.
-
-    Raises:
-        ProfileFileError: the folder has no file of any rank.
-        OSError: it is no folder, or cannot be read.
-
-    Example:
-        >>> ranks = torchprof_hooks.load_ranks("profiles")
-        >>> ranks.verdict.rank, ranks.verdict.reason.row
-        (2, 'Net.head')
-        >>> print(ranks)
-    """
-    return read_run(check_path("folder", folder))
-
-
-def read_run(folder: Path, processes: int = 1) -> Ranks:
-    """The newest run that has files in a folder: those named ``*.json``; if there are
-    none, all.
-
-    processes: how many read at once (see `read_all`).
-
-    Raises:
-        ProfileFileError: it has no file of any rank.
-        OSError: it is no folder, or cannot be read.
-    """
-    files = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
-    paths = [path for path in files if path.suffix == ".json"] or files
-    found: list[Rank] = []
-    notes: list[str] = []
-    for each in read_all(paths, processes):
-        if isinstance(each, str):
-            notes.append(f"left out: {each}")
-        else:
-            found.append(each)
-    if not found:
-        reasons = "".join(f"; {note}" for note in notes[:1])
-        raise ProfileFileError(f"{folder} has no profiles of ranks{reasons}")
-    return run_of(found, notes)
-
-
-def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> Ranks:
+def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> RanksData:
     """The newest run among ranks that were found."""
     by_age = sorted(found, key=lambda rank: -rank.provenance.written_ns)
     newest = by_age[0].provenance
@@ -167,7 +119,7 @@ def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> Ranks:
     size = newest.world_size
     missing = tuple(number for number in range(size) if number not in kept)
     stale = tuple(_stale(ranks))
-    return Ranks(ranks, size, missing, stale, (*said, *_differences(ranks)))
+    return RanksData(ranks, size, missing, stale, (*said, *_differences(ranks)))
 
 
 def _is_same_run(one: Provenance, newest: Provenance) -> bool:

@@ -8,9 +8,13 @@ from functools import cached_property
 from statistics import median
 from typing import Final, Literal, NamedTuple, get_args
 
-from torchprof_hooks.profiles.cells import CellKey, Infos
+from torchprof_hooks.profiles.cells import (
+    CellKey,
+    Infos,
+    place_without_functions,
+)
+from torchprof_hooks.profiles.collectives import Collective, sum_of
 from torchprof_hooks.profiles.names import Grouping, Kind, Phase
-from torchprof_hooks.profiles.ranks.collectives import Collective, sum_of
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.rows import group_rows
 from torchprof_hooks.profiles.totals import Totals
@@ -136,10 +140,11 @@ def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_Place]:
 
 
 def phase_times(rank: Rank) -> dict[RankPhase, float]:
-    """The time of a rank by phases, in nanoseconds per step. It adds up to
-    `step_ns`."""
+    """The time of a rank by phases, in nanoseconds per step, whether functions were
+    measured or not. It adds up to `step_ns`."""
     times = dict.fromkeys(RANK_PHASES, 0.0)
-    for (_, phase), cell_ns in rank.cells.items():
+    for key, cell_ns in rank.cells.items():
+        _, phase = place_without_functions(*key, rank.infos)
         times[_RANK_PHASE.get(phase, "other")] += cell_ns
     return times
 

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.files.fields import OPTIONAL, Count
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 from torchprof_hooks.profiles.trace.step_trace import (
     DeviceActivity,
@@ -46,7 +45,7 @@ class IdleRow(NamedTuple):
 
     module: str
     phase: Phase
-    idle_ns: Count
+    idle_ns: int
 
 
 class DeviceUse(NamedTuple):
@@ -57,7 +56,7 @@ class DeviceUse(NamedTuple):
     """
 
     device: str
-    busy_ns: Count
+    busy_ns: int
     rows: tuple[IdleRow, ...] = ()
 
     @property
@@ -77,17 +76,10 @@ class DeviceIdle:
     reason: why there is no step, "" if there is one.
     """
 
-    step: Count = 0
-    step_ns: Count = 0
+    step: int = 0
+    step_ns: int = 0
     devices: tuple[DeviceUse, ...] = ()
-    reason: Annotated[str, OPTIONAL] = ""
-
-    def broken_promise(self) -> str:
-        """What is wrong with the values taken together, "" if nothing."""
-        for use in self.devices:
-            if use.busy_ns + use.idle_ns != self.step_ns:
-                return f"times of {use.device} do not add up to the step"
-        return ""
+    reason: str = ""
 
 
 def find_device_idle(trace: StepTrace) -> DeviceIdle:

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import csv
+import sys
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from tests.helpers import FUNCTIONS, STEP
+from torchprof_hooks.documents.export.rows import rows_table
+from torchprof_hooks.documents.render.csv import csv_of
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Library
+
+
+def frame(library: Library, by: Grouping = "module") -> Any:
+    pytest.importorskip(library, reason="of the extra `test`")
+    return FUNCTIONS.to_dataframe(by, library=library)
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_it_has_what_the_csv_has(library: Library, by: Grouping) -> None:
+    found = frame(library, by)
+    lines = list(csv.DictReader(StringIO(csv_of(rows_table(FUNCTIONS, by)))))
+    assert list(found.columns) == list(lines[0])
+    for column in found.columns:
+        texts = ["" if value is None else str(value) for value in found[column]]
+        assert texts == [x[column] for x in lines]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_own_times_add_up(library: Library) -> None:
+    assert frame(library)["self_ns"].sum() == FUNCTIONS.wall_ns
+
+
+def test_pandas_is_taken_if_both_are_there() -> None:
+    pytest.importorskip("polars", reason="of the extra `test`")
+    pandas = pytest.importorskip("pandas", reason="of the extra `test`")
+    assert isinstance(STEP.to_dataframe(), pandas.DataFrame)
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    for name in ("pandas", "polars"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ImportError, match="needs pandas or polars: pip install pandas"):
+        STEP.to_dataframe()
+
+
+def test_wrong_parameters() -> None:
+    with pytest.raises(ValueError, match="library must be 'pandas' or 'polars', not"):
+        STEP.to_dataframe(library="numpy")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="by must be 'module'"):
+        STEP.to_dataframe("modules")  # type: ignore[arg-type]

@@ -1,0 +1,286 @@
+"""Profiles as numbers with names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from hypothesis import given
+from torch import nn
+
+from tests.fake_clock import MS, burn
+from tests.helpers import FUNCTIONS, STEP, hand_built, own
+from tests.profile_of import profile_of, with_fields
+from tests.profiles.test_merge import profiles
+from torchprof_hooks import Profile, ReportHook, TrainingSession, profile
+from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes, bucket_of
+
+PHASES = {f"time/{phase}_ms" for phase in get_args(Phase)}
+
+
+def in_ns(found: Mapping[str, float], kind: str) -> dict[str, int]:
+    return {
+        name: round(value * MS)
+        for name, value in found.items()
+        if name.startswith(kind)
+    }
+
+
+def test_own_times_of_phases_and_modules_in_a_step() -> None:
+    found = with_fields(STEP, steps=2).scalars()
+    assert found["steps"] == 2
+    times = {name: ns for name, ns in in_ns(found, "time/").items() if ns}
+    assert times == {
+        "time/forward_ms": 30,
+        "time/backward_ms": 32,  # of 65 in two steps
+        "time/recompute_ms": 10,
+        "time/optimizer_ms": 4,
+        "time/outside_ms": 6,
+        "time/profiler_ms": 2,  # of 3
+    }
+    # Halves, in all 10 + 1: they are rounded here to the even number.
+    assert in_ns(found, "module/Net/") == {
+        "module/Net/forward_ms": 5,
+        "module/Net/backward_ms": 0,
+    }
+    assert in_ns(found, "module/Net.b.a/") == {
+        "module/Net.b.a/forward_ms": 8,
+        "module/Net.b.a/backward_ms": 10,
+        "module/Net.b.a/recompute_ms": 7,
+    }
+
+
+def test_without_steps_it_is_all_that_was_measured() -> None:
+    assert in_ns(STEP.scalars(), "time/forward") == {"time/forward_ms": 60}
+
+
+def test_functions_count_for_the_modules_around_them() -> None:
+    found = FUNCTIONS.scalars()
+    assert in_ns(found, "module/Net.fc/") == {
+        "module/Net.fc/forward_ms": 22,
+        "module/Net.fc/backward_ms": 35,
+    }
+
+
+@given(profiles)
+def test_phases_are_those_of_the_profile(found: Profile) -> None:
+    corrected = found.corrected().phase_times_ns()
+    scalars = found.scalars(top=0)
+    steps = max(found.steps, 1)
+    for phase in get_args(Phase):
+        expected = corrected[phase] / 1e6 / steps
+        assert scalars[f"time/{phase}_ms"] == pytest.approx(expected, rel=1e-9)
+    assert not any(name.startswith("module/") for name in scalars)
+
+
+def test_modules_are_those_that_rows_have() -> None:
+    for found in (STEP, FUNCTIONS):
+        rows = {row.name: row for row in found.corrected().rows()}
+        for name, own_ns in in_ns(found.scalars(), "module/").items():
+            _, module, phase = name.split("/")
+            totals = rows[module].phases[phase.removesuffix("_ms")]  # type: ignore[index]
+            assert totals.self_ns == own_ns
+
+
+def test_names_stay_the_same_whatever_was_measured() -> None:
+    nothing, everything = profile_of().scalars(), STEP.scalars()
+    assert set(nothing) == {"steps", "overhead", *PHASES}
+    assert set(nothing) <= set(everything)
+    assert all(value == 0 for value in nothing.values())
+
+
+def test_layers_of_a_kind_are_one_and_the_hottest_come() -> None:
+    cells = {(f"Net > Net.blocks.{n}.fc", "forward"): own(n + 1) for n in range(4)}
+    cells["Net > Net.head", "forward"] = own(9)
+    cells["Net", "forward"] = own(2)
+    found = hand_built(cells, dict.fromkeys(modules_in(cells), "Linear"))  # type: ignore[arg-type]
+    assert in_ns(found.scalars(top=2), "module/") == {
+        "module/Net.blocks._.fc-Linear/forward_ms": 10,
+        "module/Net.head/forward_ms": 9,
+    }
+
+
+def test_layers_of_other_classes_are_of_another_kind() -> None:
+    """And are called the same, whichever of them were called."""
+    infos = {"Net": "Net", "Net.0": "Linear", "Net.1": "ReLU", "Net.2": "Linear"}
+    cells: dict[tuple[str, Phase], Any] = {
+        ("Net > Net.0", "forward"): own(5),
+        ("Net > Net.1", "forward"): own(3),
+        ("Net > Net.2", "forward"): own(4),
+    }
+    found = in_ns(hand_built(cells, infos).scalars(), "module/")
+    linears = {"module/Net._-Linear/forward_ms": 9}
+    assert found == {**linears, "module/Net._-ReLU/forward_ms": 3}
+    del cells["Net > Net.1", "forward"]
+    assert in_ns(hand_built(cells, infos).scalars(), "module/") == linears
+
+
+def modules_in(cells: Mapping[tuple[str, Any], Any]) -> set[str]:
+    return {name for path, _ in cells for name in path.split(" > ")}
+
+
+def test_no_name_has_characters_that_trackers_refuse() -> None:
+    cells: dict[tuple[str, Phase], Any] = {('Net "ü" *', "forward"): own(3)}
+    found = hand_built(cells, {'Net "ü" *': "Net"})
+    assert in_ns(found.scalars(), "module/") == {"module/Net______/forward_ms": 3}
+
+
+def test_steps_evaluations_and_memory() -> None:
+    times = StepTimes(
+        first_steps=1,
+        first_ns=50 * MS,
+        later=tuple(Bucket(bucket_of(ms * MS), 2, 2 * ms * MS) for ms in (10, 20)),
+        evaluations=4,
+        evaluation_ns=12 * MS,
+    )
+    memory = MemorySummary("cpu", peak_bytes=3 * 2**19)
+    found = replace(with_fields(STEP, step_times=times), memory=memory).scalars()
+    assert found["time/step_ms"] == 15
+    assert found["time/step_median_ms"] == 10
+    assert found["time/step_p90_ms"] == 20
+    assert found["time/evaluation_ms"] == 3
+    assert found["memory/peak_mb"] == 1.5
+    unavailable = replace(STEP, memory=MemorySummary(unavailable="no"))
+    assert "memory/peak_mb" not in unavailable.scalars()
+
+
+@pytest.mark.parametrize("top", [-1, 1.5, "3", True])
+def test_top_is_a_whole_number(top: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="top must be"):
+        STEP.scalars(top)
+
+
+class Busy(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(3)
+        return super().forward(x)
+
+
+def train(model: nn.Module, steps: int, *, more_ms: float = 0) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        burn(2 + more_ms)
+
+
+@pytest.mark.usefixtures("clock")
+def test_since_an_earlier_profile_only_what_came_later_counts() -> None:
+    model = nn.Sequential(Busy(3, 1))
+    with profile() as prof:
+        train(model, 3)
+        before = prof.profile
+        train(model, 5, more_ms=4)
+        later = prof.scalars(since=before)
+        of_all = prof.scalars()
+    assert (later["steps"], of_all["steps"]) == (5, 8)
+    assert later["time/forward_ms"] == pytest.approx(3)
+    assert later["module/Sequential._-Busy/forward_ms"] == pytest.approx(3)
+    assert later["time/outside_ms"] == pytest.approx(6)
+    assert of_all["time/outside_ms"] == pytest.approx((3 * 2 + 5 * 6) / 8)
+    # The first step after that has the pause of the one before, which was a short one.
+    assert later["time/step_ms"] == pytest.approx((5 * 3 + 2 + 4 * 6) / 5)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_report_hook_writes_numbers() -> None:
+    written: list[tuple[str, float, int]] = []
+    hook = ReportHook(every_steps=2, to=lambda *each: written.append(each))
+    run_session(hook, steps=3)
+    steps = [(value, step) for name, value, step in written if name == "steps"]
+    assert steps == [(2, 2), (1, 3)]
+    assert hook.profile is not None
+    last = {name: value for name, value, step in written if step == 3}
+    assert last == hook.profile.scalars()
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_steps_of_later_intervals_are_no_first_ones() -> None:
+    written: list[tuple[str, float, int]] = []
+    hook = ReportHook(every_steps=1, to=lambda *each: written.append(each))
+    run_session(hook, steps=3)
+    steps = [(value, step) for name, value, step in written if name == "time/step_ms"]
+    assert steps == [(3, 2), (3, 3)]
+
+
+def run_session(hook: ReportHook, steps: int) -> None:
+    model = nn.Sequential(Busy(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step() -> None:
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+
+    with TrainingSession([hook]) as session:
+        for _ in range(steps):
+            session.run(step)
+
+
+@pytest.mark.usefixtures("clock")
+def test_tables_are_printed_only_if_a_file_is_given_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run_session(ReportHook(every_steps=1, to=lambda *_: None), steps=1)
+    assert capsys.readouterr().out == ""
+    with (tmp_path / "log.txt").open("w") as file:
+        run_session(ReportHook(every_steps=1, to=lambda *_: None, file=file), steps=1)
+    assert (tmp_path / "log.txt").read_text().startswith("steps 1 to 1\n")
+
+
+def test_to_is_a_function() -> None:
+    with pytest.raises(TypeError, match="to must be a function"):
+        ReportHook(every_steps=1, to="a file")  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("clock")
+def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
+    reason = "of the extra `test`"
+    accumulators = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason=reason
+    )
+    tensorboard = import_module("torch.utils.tensorboard")
+    with tensorboard.SummaryWriter(str(tmp_path)) as writer:
+        hook = ReportHook(every_steps=2, to=writer.add_scalar)
+        run_session(hook, steps=4)
+    read = accumulators.EventAccumulator(str(tmp_path))
+    read.Reload()
+    assert hook.profile is not None
+    last = hook.profile.scalars()
+    assert {*read.Tags()["scalars"]} == set(last)
+    for name, value in last.items():
+        events = read.Scalars(name)
+        assert [event.step for event in events] == [2, 4]
+        assert events[-1].value == pytest.approx(value, rel=1e-6)
+
+
+def test_it_makes_no_rows() -> None:
+    """It is asked for within training: a few calls of Python for each cell."""
+    cells: dict[tuple[str, Phase], Any] = {}
+    for n in range(80):
+        cells[f"Net > Net.{n}", "forward"] = own(n + 1)
+        for f in range(10):
+            cells[f"Net > Net.{n} > linear({f}x{n})", "forward"] = own(n + f)
+    infos = {"Net": "Net", **{f"Net.{n}": "Linear" for n in range(80)}}
+    found = hand_built(cells, infos)
+    calls = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        found.scalars()
+    finally:
+        sys.setprofile(before)
+    assert calls < 15 * len(cells)

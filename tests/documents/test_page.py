@@ -1,0 +1,182 @@
+"""Pages as text: what is in them without a script, and what the script is given."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from tests.documents.pages import BARS, NAMES, document, rows, tree
+from torchprof_hooks.documents.document import Answer, Answers, Facts, Tip, Tips
+from torchprof_hooks.documents.render.html import framed, page_of
+from torchprof_hooks.documents.words import HEATS, PHASE_TITLES
+
+ROOT = Path(__file__).parents[2]
+ASSETS = ROOT / "torchprof_hooks" / "documents" / "render" / "assets"
+SOURCES = ROOT / "page"
+
+#: Names that would be something else in HTML, in a script, or in JSON.
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
+    "<!--",
+    "' onmouseover='alert(1)",
+    "\u2028\u2029\ud800\x00\x1b[31m",
+    "{{constructor.constructor('alert(1)')()}}",
+    "&lt;b&gt;",
+)
+
+
+class Page(HTMLParser):
+    """The elements and texts of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.inside: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.inside and self.inside[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(each == tag for each, _ in self.tags)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    content: dict[str, Any] = json.loads(found[1])
+    return content
+
+
+def test_all_blocks_are_there_without_a_script() -> None:
+    page = Page(page_of(document()))
+    text = " ".join(page.texts).replace("\N{NO-BREAK SPACE}", " ")
+    for wanted in (
+        *("train.py", "2.00sec wall", "Hottest module", "43.8 %", "rank 3 is missing"),
+        *("70.00ms", "Net.layers.99", "backward", "62.5 %", "rank 1, slow"),
+        *("The loop waits for data: give it more workers.", "all of it, 5 %"),
+    ):
+        assert wanted in text
+    assert "Net.layers.100" not in text  # of long tables, the first rows
+
+
+def test_the_script_has_all_numbers_as_they_are() -> None:
+    tables = {each["name"]: each for each in data_of(page_of(document()))["tables"]}
+    assert set(tables) == {
+        *("tree.modules", "rows.module", "rows.class", "phases", "steps")
+    }
+    found = tables["tree.modules"]
+    assert found["names"] == list(NAMES)
+    assert found["depths"] == [0, 1, 1, 2, 0]
+    assert found["columns"][2]["values"] == list(tree().columns[2].values)
+    assert [column["detail"] for column in found["columns"]] == [False] * 4 + [True] * 2
+    assert len(tables["rows.class"]["labels"]) == 250
+    assert data_of(page_of(document()))["heat"] == list(HEATS)
+
+
+def test_bars_are_as_long_as_times() -> None:
+    page = Page(page_of(document(BARS)))
+    lengths = [
+        attributes["style"]
+        for tag, attributes in page.tags
+        if attributes.get("class") == "phases" and tag == "span"
+    ]
+    assert lengths == ["width:100.00%", "width:50.00%", "width:10.00%"]
+
+
+def test_all_phases_have_colours() -> None:
+    style = (ASSETS / "page.css").read_text()
+    for title in PHASE_TITLES.values():
+        name = re.sub(r"[^a-z]+", "-", title).strip("-")
+        assert re.search(rf"\.c-{name}\b", style), title
+
+
+def test_nothing_is_fetched_and_only_our_script_runs() -> None:
+    page = page_of(document())
+    assert page.isascii()
+    assert not re.search(r"(src|href)=", page)
+    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert script
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_never_markup(name: Any) -> None:
+    usual, hostile = (
+        document(
+            Answers([Answer("a", each, each, evidence=each)], warnings=[each]),
+            tree((each, *NAMES[1:])),
+            Tips([Tip(each, each)]),
+            Facts(each, each, [each]),
+            title=each,
+        )
+        for each in ("name", name)
+    )
+    one, other = Page(page_of(usual)), Page(page_of(hostile))
+    # A name may be broken after its dots.
+    tags = [[tag for tag, _ in page.tags if tag != "wbr"] for page in (one, other)]
+    assert tags[0] == tags[1]
+    assert other.count("script") == 2
+    content = data_of(page_of(hostile))
+    assert content["tables"][0]["names"][0] == name
+
+
+def test_a_page_in_a_notebook_can_reach_nothing() -> None:
+    frame = framed(page_of(document()))
+    assert frame.startswith('<iframe sandbox="allow-scripts"')
+    assert frame.count("<") == 2
+    assert frame.endswith("</iframe>")
+
+
+def test_ten_thousand_rows_are_written_soon() -> None:
+    many = document(rows(10_000))
+    began = perf_counter()
+    page = page_of(many)
+    assert perf_counter() - began < 10  # a fraction of a second, if nothing else runs
+    assert len(page) < 2_000_000
+    assert len(data_of(page)["tables"][0]["labels"]) == 10_000
+
+
+def test_the_bundle_is_small_and_can_stand_in_a_page() -> None:
+    bundle = (ASSETS / "page.js").read_text()
+    assert len(bundle) < 100_000
+    assert bundle.isascii()
+    assert "</script" not in bundle.lower()
+    assert "<!--" not in bundle
+
+
+def test_licences_name_all_that_is_in_the_bundle() -> None:
+    text = (ASSETS / "LICENSES.txt").read_text()
+    wanted = json.loads((SOURCES / "package.json").read_text())["dependencies"]
+    locked = json.loads((SOURCES / "package-lock.json").read_text())["packages"]
+    for name in wanted:
+        assert f"{name} {locked[f'node_modules/{name}']['version']}\n" in text
+
+
+def test_the_bundle_is_that_of_the_sources(tmp_path: Path) -> None:
+    if not (SOURCES / "node_modules").is_dir() or shutil.which("node") is None:
+        pytest.skip("needs node and `npm ci` in page/")
+    command = ["node", "build.mjs", str(tmp_path)]
+    subprocess.run(command, cwd=SOURCES, check=True)
+    for name in ("page.js", "LICENSES.txt"):
+        assert (tmp_path / name).read_text() == (ASSETS / name).read_text()

@@ -1,0 +1,233 @@
+"""Pages as a person uses them, in Chromium."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documents.pages import NAMES, document, rows, tree
+from tests.documents.test_page import HOSTILE
+from torchprof_hooks.documents.render.html import page_of
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+Open = Callable[..., Any]
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright, of the extra `test`, is missing"
+    )
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens a page, and complains at the end if it has complained, or asked for
+    anything besides itself."""
+    complaints: list[str] = []
+    requests: list[str] = []
+    contexts: list[Any] = []
+    file = tmp_path / "page.html"
+
+    def open_page(text: str, width: int = 1400, **options: Any) -> Any:
+        file.write_text(text)
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(file.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {*requests} <= {file.as_uri()}
+
+
+def frames(page: Any) -> dict[str, float]:
+    """Names of the frames in the picture, and their widths in per cent."""
+    drawn = page.locator("svg.icicle svg.frame").evaluate_all(
+        "all => all.map(f => [f.getAttribute('aria-label').split(', ')[0],"
+        " parseFloat(f.getAttribute('width'))])"
+    )
+    return dict(drawn)
+
+
+def cells(page: Any, tables: str, column: int = 0) -> list[str]:
+    """What stands in a column of the table that is shown of some."""
+    texts: list[str] = page.locator(f'[data-tables^="{tables}"] table.rows').evaluate(
+        "(table, at) => [...table.tBodies[0].rows].map(row => row.cells[at].innerText)",
+        column,
+    )
+    return texts
+
+
+def assert_accessible(page: Any) -> None:
+    """Nothing that axe-core calls serious."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="of the extra `test`"
+    )
+    # The policy of the page lets no script in, so axe is run by the debugger.
+    script = Path(axe.__file__).with_name("axe.min.js").read_text()
+    page.evaluate(f"() => {{ {script} }}")
+    found = page.evaluate("async () => (await axe.run()).violations")
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in serious] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 500])
+def test_nothing_is_hard_to_reach(opened: Any, scheme: Any, width: Any) -> None:
+    page = opened(page_of(document()), width, color_scheme=scheme)
+    assert_accessible(page)
+    # Tables scroll in their places, and the page does not.
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_clicking_zooms_and_the_button_zooms_out(opened: Any) -> None:
+    page = opened(page_of(document()))
+    before = frames(page)
+    assert before["Net"] == pytest.approx(100 * 140 / 160, abs=0.001)
+    assert "everything" not in before
+    page.locator('[aria-label^="Net.b, "] > rect.body').click()
+    assert frames(page)["Net.b"] == 100
+    assert "Net.a" not in frames(page)
+    assert page.locator(".details h3").text_content() == "Net.b"
+    page.get_by_role("button", name="Reset zoom").click()
+    assert frames(page) == before
+
+
+def test_hovering_tells_all_numbers(opened: Any) -> None:
+    page = opened(page_of(document()))
+    page.locator('[aria-label^="Net.b.a"] > rect.body').hover()
+    text = page.locator(".details").inner_text()
+    for wanted in ("Net.b.a", "Linear", "49.00ms", "30.6 %", "512.00B"):
+        assert wanted in text
+
+
+def test_searching_finds(opened: Any) -> None:
+    page = opened(page_of(document()))
+    search = page.get_by_label("Search the picture")
+    search.fill(".A")
+    # 70, and the one in b: 49, of 160
+    assert page.locator("output").text_content() == "2 found, 74.4 %"
+    assert page.locator("svg.found").count() == 2
+    search.press("Enter")
+    assert frames(page)["Net.a"] == 100
+    search.fill("nothing like it")
+    assert page.locator("output").text_content() == "0 found, 0.0 %"
+
+
+def test_widths_are_those_of_the_column(opened: Any) -> None:
+    page = opened(page_of(document()))
+    page.get_by_role("button", name="retained", exact=True).click()
+    assert frames(page)["Net.a"] == pytest.approx(75, abs=0.001)
+    assert page.locator('[aria-label^="Net.a, "]').get_attribute("class") == (
+        "frame heat5"
+    )
+    page.get_by_role("button", name="self", exact=True).first.click()
+    assert frames(page)["Net.a"] == pytest.approx(100 * 70 / 160, abs=0.001)
+
+
+def test_names_are_whole_or_left_out(opened: Any) -> None:
+    page = opened(page_of(document()))
+    texts = page.locator("svg.frame text").all_text_contents()
+    wanted = {"Net  87.5 %", "a: Linear  43.8 %", "a: Linear  30.6 %"}
+    assert wanted <= {*texts}
+    narrow = opened(page_of(document()), 340)
+    whole = {"", "Net", "a", "b", "a: Linear", "b: Block", "(outside modules)"}
+    for text in narrow.locator("svg.frame text").all_text_contents():
+        assert text.partition("  ")[0] in whole
+
+
+def test_the_keyboard_does_it_all(opened: Any) -> None:
+    page = opened(page_of(document()))
+    focused = "document.activeElement.getAttribute('aria-label')"
+    page.locator("svg.icicle svg.frame").first.focus()
+    page.keyboard.press("Home")
+    assert page.evaluate(focused).startswith("Net, ")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(focused).startswith("Net.a, ")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused).startswith("Net.b, ")
+    page.keyboard.press("Enter")
+    assert frames(page)["Net.b"] == 100
+    page.keyboard.press("Escape")
+    assert frames(page)["Net.b"] < 100
+
+
+def test_sorting_sorts_and_a_tree_shows_full_names_then(opened: Any) -> None:
+    page = opened(page_of(document()))
+    assert [text.strip() for text in cells(page, "tree")][1:3] == [
+        "a: Linear",
+        "b: Block",
+    ]
+    place = page.locator('[data-tables^="tree"]')
+    place.locator("th").get_by_role("button", name="self", exact=True).click()
+    assert cells(page, "tree")[:2] == ["Net.a", "Net.b.a"]
+    place.get_by_role("button", name="module", exact=True).click()
+    assert cells(page, "tree") == sorted(NAMES, key=str.lower)
+    assert place.locator('th[aria-sort="ascending"]').inner_text().startswith("module")
+
+
+def test_filtering_leaves_what_is_wanted_also_in_another_table(opened: Any) -> None:
+    page = opened(page_of(document()))
+    place = page.locator('[data-tables^="rows"]')
+    place.get_by_label("Filter the table").fill("RELU")
+    assert cells(page, "rows", 2) == ["ReLU", "ReLU"]
+    place.get_by_role("button", name="Class", exact=True).click()
+    assert {*cells(page, "rows", 2)} == {"ReLU"}
+    assert "125 of 250 rows" in place.inner_text()
+
+
+def test_more_rows_are_shown_on_demand(opened: Any) -> None:
+    page = opened(page_of(document(rows(1000))))
+    assert len(cells(page, "rows")) == 100
+    page.get_by_role("button", name="Show more").click()
+    assert len(cells(page, "rows")) == 600
+
+
+def test_a_row_leads_to_its_frame(opened: Any) -> None:
+    page = opened(page_of(document()))
+    place = page.locator('[data-tables^="tree"] table')
+    place.get_by_role("button", name="b: Block").click()
+    assert frames(page)["Net.b"] == 100
+
+
+def test_without_a_script_it_can_be_read(opened: Any) -> None:
+    page = opened(page_of(document()), java_script_enabled=False)
+    assert page.get_by_role("cell", name="70.00ms").first.is_visible()
+    assert page.locator(".phases").first.is_visible()
+
+
+@pytest.mark.parametrize("name", HOSTILE[:4], ids=str)
+def test_hostile_names_run_nothing(opened: Any, name: Any) -> None:
+    page = opened(page_of(document(tree((name, *NAMES[1:])), title=name)))
+    assert page.evaluate("document.documentElement.dataset.ready") == "true"
+    assert page.locator("script").count() == 2
+    assert page.locator("img").count() == 0
+
+
+def test_ten_thousand_frames_can_be_used(opened: Any) -> None:
+    page = opened(page_of(document(rows(10_000))))
+    page.get_by_label("Filter the table").fill("layers.9999")
+    assert cells(page, "rows") == ["Net.layers.9999"]

@@ -1,0 +1,184 @@
+"""What a page and a program get: all rows with all numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from tests.documents.made import MS, made, ms
+from tests.documents.test_profile import ALLOCATING, BUSY, COUNTED, LOOP, RUN, START
+from torchprof_hooks.documents.build import page
+from torchprof_hooks.documents.build.layers import heat
+from torchprof_hooks.documents.build.page import page_document
+from torchprof_hooks.documents.document import Table
+from torchprof_hooks.documents.words import HEATS
+from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.totals import Totals
+
+
+def tables(profile: ProfileData, **options: bool) -> Mapping[str, Table]:
+    blocks = page_document(profile, **options).blocks
+    return {block.name: block for block in blocks if isinstance(block, Table)}
+
+
+def column(table: Table, name: str) -> list[Any]:
+    return next(
+        (list(c.values) for c in table.columns if name in (c.name, c.title)),
+        [0] * len(table.labels),
+    )
+
+
+PROFILES = [RUN, LOOP, COUNTED, ALLOCATING, BUSY]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_own_times_add_up_in_each_table(profile: Profile) -> None:
+    shown = page_document(profile).numbers["shown_ns"]
+    for name, table in tables(profile).items():
+        if name.startswith(("tree.modules", "rows.")) and name != "rows.call":
+            assert sum(column(table, "self_ns")) == shown
+            assert sum(table.shares) == pytest.approx(1)
+            phases = ("forward", "backward", "recompute", "other")
+            details = [column(table, f"{phase}_self_ns") for phase in phases]
+            assert list(map(sum, zip(*details, strict=True))) == column(
+                table, "self_ns"
+            )
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_tree_is_that_of_the_profile(profile: Profile) -> None:
+    shown = profile.loop if len(profile.parts) > 1 else profile
+    tree = tables(profile)["tree.modules"]
+    nodes = list(shown.corrected().tree().walk())[1:]
+    assert list(tree.names) == [node.name for _, node in nodes]
+    assert list(tree.depths) == [depth - 1 for depth, _ in nodes]
+    assert column(tree, "cumulative_ns") == [node.cumulative_ns for _, node in nodes]
+    assert tree.drawing == "tree"
+
+
+def test_details_of_a_row() -> None:
+    totals = Totals(
+        4,
+        40 * MS,
+        min_ns=6 * MS,
+        max_ns=14 * MS,
+        duration_ns=40 * MS,
+        squares_ns2=4 * 116 * MS**2,
+        flops=9,
+    )
+    profile = made({("Net", "forward"): totals}, {"Net": "Net"})
+    tree = tables(profile)["tree.modules"]
+    found = {c.name: c.values[0] for c in tree.columns if c.is_detail}
+    assert found == {
+        "forward_calls": 4,
+        "forward_self_ns": 40 * MS,
+        "forward_mean_ns": 10 * MS,
+        "forward_std_ns": 4 * MS,
+        "forward_min_ns": 6 * MS,
+        "forward_max_ns": 14 * MS,
+        "forward_self_flops": 9,
+        "forward_flops": 9,
+    }
+
+
+def test_retained_bytes_are_those_of_a_forward_call() -> None:
+    tree = tables(ALLOCATING)["tree.modules"]
+    names = [c.name for c in tree.columns if "retained" in c.name]
+    assert names == ["forward_retained_bytes"]
+    assert column(tree, names[0])[0] == 4 * 1024**2
+
+
+def test_functions_are_in_a_tree_and_tables_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = tables(LOOP)
+    assert {"tree.functions", "rows.function", "rows.call"} < {*found}
+    assert "linear(8x4, 4x4)" in found["tree.functions"].labels
+    assert "LM.blocks.*.mlp: linear(8x4, 4x4)" in found["rows.call"].labels
+    assert "rows.function" not in tables(made({("N", "forward"): ms(1)}, {"N": "N"}))
+    monkeypatch.setattr(page, "_LARGEST_TREE", 3)
+    assert "tree.functions" not in tables(LOOP)
+
+
+def test_layers_of_a_kind_are_hot_together() -> None:
+    cells: dict[tuple[str, Phase], Totals] = {
+        (f"Net > Net.{n}", "forward"): ms(4) for n in range(5)
+    }
+    cells["Net > Net.head", "forward"] = ms(80)
+    names = {f"Net.{n}": "Linear" for n in range(5)}
+    tree = tables(made(cells, {"Net": "Net", **names, "Net.head": "Head"}))[
+        "tree.modules"
+    ]
+    assert list(tree.tones) == ["heat0", *["heat4"] * 5, "heat5"]
+    assert [heat(share) for share in (0, *HEATS)] == [f"heat{n}" for n in range(6)]
+
+
+def test_heat_is_by_the_clock_of_a_busy_device() -> None:
+    tree = tables(BUSY)["tree.modules"]
+    tones = dict(zip(tree.names, tree.tones, strict=True))
+    assert (tones["Net.large"], tones["Net"]) == ("heat5", "heat0")
+    assert tones["(outside modules)"] == "heat0"
+
+
+def test_durations_of_steps() -> None:
+    later = (Bucket(1, 6, 60 * MS), Bucket(2, 2, 22 * MS), Bucket(3, 1, 30 * MS))
+    times = StepTimes(1, 500 * MS, later)
+    steps = tables(replace(RUN, parts=(replace(RUN.parts[0], step_times=times),)))[
+        "steps"
+    ]
+    assert column(steps, "steps") == [6, 2, 1]
+    assert column(steps, "sum_ns") == [60 * MS, 22 * MS, 30 * MS]
+    assert list(steps.tones) == ["", "", "slow"]
+    assert "steps" not in tables(START)
+
+
+def test_equal_steps_are_one_row() -> None:
+    times = StepTimes(later=(Bucket(1, 6, 60 * MS),))
+    steps = tables(LOOP.with_parts(lambda part: replace(part, step_times=times)))[
+        "steps"
+    ]
+    assert column(steps, "steps") == [6]
+    assert list(steps.tones) == [""]
+
+
+def test_numbers_of_the_whole_run() -> None:
+    numbers = page_document(RUN).numbers
+    assert numbers["wall_ns"] == 1100 * MS
+    assert numbers["start_up_ns"] == 1000 * MS
+    assert numbers["shown_ns"] == 100 * MS
+    assert (numbers["steps"], numbers["step_median_ns"]) == (5, 20 * MS)
+
+
+def test_an_empty_profile_says_so() -> None:
+    document = page_document(Profile())
+    assert [block.name for block in document.blocks] == ["nothing", "measuring"]
+
+
+def test_what_measuring_took_is_a_row_unless_asked_otherwise() -> None:
+    profile = made({("N", "forward"): replace(ms(10), overhead_ns=4 * MS)}, {"N": "N"})
+    assert column(tables(profile)["tree.modules"], "self_ns") == [6 * MS, 4 * MS]
+    plain = tables(profile, corrected=False)["tree.modules"]
+    assert column(plain, "self_ns") == [10 * MS]
+
+
+@pytest.mark.slow
+def test_ten_thousand_modules() -> None:
+    cells: dict[tuple[str, Phase], Totals] = {}
+    for block in range(100):
+        around = f"Net > Net.{block}"
+        for n in range(100):
+            name = f"{around} > Net.{block}.{n}"
+            cells[name, "forward"] = cells[name, "backward"] = ms(1)
+    names = {name: "M" for path, _ in cells for name in path.split(" > ")}
+    profile = made(cells, names)
+    began = perf_counter()
+    document = page_document(profile)
+    assert perf_counter() - began < 10  # about one second
+    assert len(document.blocks) > 5

@@ -1,0 +1,359 @@
+"""Documents as text: which rows, columns and blocks there is room for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchprof_hooks.documents.document import (
+    Answer,
+    Answers,
+    Block,
+    Column,
+    Document,
+    Facts,
+    Table,
+    Tip,
+    Tips,
+    Unit,
+    Value,
+)
+from torchprof_hooks.documents.render.table import chosen_rows
+from torchprof_hooks.documents.render.terminal import (
+    display_width,
+    printable,
+    shorten,
+    takes_colour,
+    width_of,
+    wrapped,
+)
+from torchprof_hooks.documents.render.text import table_lines, text_of
+
+
+def tree(depths: Sequence[int], ranks: Sequence[int], **fields: object) -> Table:
+    """Rows that are called as their positions."""
+    labels = [f"r{n}" for n in range(len(depths))]
+    column = Column("n", "count", list(range(len(depths))), shows_zeros=True)
+    table = Table("t", "", "row", labels, [column], labels, depths, ranks)
+    return replace(table, **fields)  # type: ignore[arg-type]
+
+
+def one_column(unit: Unit, values: Sequence[Value], **fields: object) -> list[str]:
+    """The texts of a column, without the header."""
+    column = replace(Column("x", unit, values), **fields)  # type: ignore[arg-type]
+    labels = [f"r{n}" for n in range(len(values))]
+    return [
+        line[2:].strip()
+        for line in table_lines(Table("t", "", "", labels, [column]), width=80)[1:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "texts"),
+    [
+        ("ns", [1500, 2 * 10**6, 0], ["0.00ms", "2.00ms", ""]),
+        ("ns", [-2_000_000, 10], ["-2.00ms", "0.00ms"]),
+        ("bytes", [2048, -3_355_443, 0, None], ["2.00KB", "-3.20MB", "", ""]),
+        ("count", [3, 0, None], ["3", "", ""]),
+        ("share", [0.5, 0.0004, None], ["50.0 %", "0.0 %", ""]),
+        ("flops", [6_290_000, 12], ["6.29M", "12.00"]),
+        ("number", [1.234, 0.0], ["1.23", ""]),
+        ("text", ["a\x1b[31m", ""], ["a\\x1b[31m", ""]),
+    ],
+)
+def test_values_have_their_unit(
+    unit: Unit, values: Sequence[Value], texts: list[str]
+) -> None:
+    assert one_column(unit, values) == texts
+
+
+def test_zeros_are_shown_if_the_column_says_so() -> None:
+    assert one_column("count", [0, None], shows_zeros=True) == ["0", ""]
+    assert one_column("share", [-1e-9], shows_zeros=True, title="%") == ["0.0"]
+    # A column without anything is left out, and so is a detail.
+    assert one_column("count", [0, None]) == ["", ""]
+    assert one_column("count", [1, 2], is_detail=True) == ["", ""]
+
+
+def test_times_of_a_table_have_one_unit_unless_each_is_to_have_its_own() -> None:
+    columns = [Column("a", "ns", [10**9]), Column("b", "ns", [10**3])]
+    table = Table("t", "", "", ["r"], columns)
+    assert table_lines(table, width=80)[1] == "r  1.00sec  0.00sec"
+    assert table_lines(table, width=80, unit="us")[1] == "r  1000000.00us  1.00us"
+    each = table_lines(table, width=80, unit="auto_foreach")[1]
+    assert each == "r  1.00sec  1.00us"
+
+
+@pytest.mark.parametrize(
+    ("most", "rows"),
+    [
+        (1, [0]),
+        (2, [0, 1]),
+        (3, [0, 1, 2]),
+        # Both rows of rank 3 or none: there is no room for what is around them.
+        (4, [0, 1, 2]),
+        (5, [0, 1, 2]),
+        (6, [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_rows_of_one_rank_come_together_with_those_around(
+    most: int, rows: list[int]
+) -> None:
+    depths, ranks = [0, 1, 2, 1, 2, 2], [0, 1, 2, 9, 3, 3]
+    assert chosen_rows(tree(depths, ranks), most) == rows
+
+
+def test_some_of_equal_rows_are_better_than_none() -> None:
+    assert chosen_rows(tree([0, 0, 0], [5, 5, 5]), 2) == [0, 1]
+
+
+def test_a_row_that_is_too_deep_keeps_the_innermost_around_it() -> None:
+    deep = tree([0, 1, 2, 0], [1, 2, 0, 3])
+    lines = table_lines(deep, width=80, max_rows=2)
+    assert [line.split()[0] for line in lines] == ["row", "r1", "r2", "..."]
+    assert lines[2].startswith("  r2")
+
+
+@given(st.data())
+def test_any_choice_is_as_large_as_it_may_be_and_has_all_around(
+    data: st.DataObject,
+) -> None:
+    size = data.draw(st.integers(1, 12))
+    depths = [0]
+    for _ in range(size - 1):
+        depths.append(data.draw(st.integers(0, depths[-1] + 1)))
+    ranks = data.draw(st.lists(st.integers(0, 4), min_size=size, max_size=size))
+    most = data.draw(st.integers(1, 14))
+    rows = chosen_rows(tree(depths, ranks), most)
+
+    assert 1 <= len(rows) <= most
+    assert rows == sorted(set(rows))
+    least = [n for n in range(size) if ranks[n] == min(ranks)]
+    assert set(rows) & set(least)
+    assert (len(rows) == size) >= (most >= size)
+    lines = table_lines(tree(depths, ranks), width=80, max_rows=most)
+    assert len(lines) == 1 + len(rows) + (len(rows) < size)
+
+
+def test_rows_that_are_left_out_are_counted_with_their_share() -> None:
+    shares = [0.5, 0.25, 0.125, 0.125]
+    table = tree(
+        [0] * 4, range(4), shares=shares, left_out="{count} more rows, {share}"
+    )
+    assert table_lines(table, width=80, max_rows=1)[-1] == "... 3 more rows, 50.0 %"
+    assert table_lines(table, width=80, max_rows=3)[-1] == "... 1 more row, 12.5 %"
+    assert table_lines(table, width=80, max_rows=4)[-1].startswith("r3")
+    silent = replace(table, left_out="")
+    assert len(table_lines(silent, width=80, max_rows=1)) == 2
+    assert len(table_lines(replace(table, most=2), width=80)) == 4
+
+
+def test_columns_give_way_to_labels_in_their_order() -> None:
+    columns = [
+        Column("first", "count", [12345678], leaves=1),
+        Column("second", "count", [12345678], leaves=2),
+        Column("never", "count", [12345678]),
+    ]
+    table = Table("t", "Title", "", ["label " * 5], columns)
+
+    def shown(width: int) -> list[str]:
+        return table_lines(table, width=width)[1].split()
+
+    assert shown(80) == ["first", "second", "never"]
+    assert shown(40) == ["second", "never"]
+    assert shown(25) == ["never"]
+    assert "(no room for first)" in " ".join(table_lines(table, width=40))
+    assert all(len(line) <= 25 for line in table_lines(table, width=25))
+
+
+def test_a_label_is_cut_where_the_table_would_be_too_wide() -> None:
+    table = Table("t", "", "", ["x" * 200], [Column("n", "count", [7])])
+    line = table_lines(table, width=60)[1]
+    assert len(line) == 60
+    assert line.endswith("x...  7")
+    # A little is left of it in any case.
+    assert table_lines(table, width=5)[1] == "xxxxxxxxx...  7"
+
+
+def test_wide_characters_keep_columns_aligned() -> None:
+    labels = ["字" * 10, "e\N{COMBINING ACUTE ACCENT}", "a"]
+    table = Table("t", "", "", labels, [Column("n", "count", [1, 22, 333])])
+    lines = table_lines(table, width=80)
+    assert {display_width(line) for line in lines} == {20 + 2 + 3}
+
+
+def test_a_bar_is_as_long_as_the_first_column_of_times() -> None:
+    columns = [Column("t", "ns", [40, 20, 0]), Column("u", "ns", [1, 90, 1])]
+    table = Table("t", "", "", ["a", "b", "c"], columns, drawing="bars")
+    bars = [line.count("#") for line in table_lines(table, width=80)[1:]]
+    assert bars == [40, 20, 0]
+    assert max(map(len, table_lines(table, width=30))) == 30
+
+
+# A screen
+
+
+def screen_of(rows: int, tips: int = 0, flat: int = 0) -> Document:
+    blocks: list[Block] = [
+        Answers([Answer("q", "Question", "answer", 0.5, 0.01, "evidence")]),
+        tree(range(rows), range(rows), left_out="", most=14),
+        Table("f", "", "flat", ["f"] * flat, [Column("n", "count", [1] * flat)]),
+        Tips([Tip(f"tip {n} " + "word " * 30) for n in range(tips)]),
+        Facts("m", "", ["measured"], is_faint=True),
+    ]
+    return Document("profile", "Net", ["1 s", "9 steps"], blocks)
+
+
+def parts(text: str) -> list[list[str]]:
+    return [part.splitlines() for part in text.split("\n\n")]
+
+
+def test_a_screen_has_what_there_is_room_for() -> None:
+    text = text_of(screen_of(30, tips=1, flat=3), lines=40)
+    head, rows, flat, tips, _ = parts(text)
+    assert head[:2] == ["torchprof_hooks: Net, 1 s", "9 steps"]
+    assert len(head) == 3
+    assert len(rows) == 1 + 14
+    assert len(flat) == 1 + 3
+    assert len(tips) == 2
+    assert len(text_of(screen_of(30, 1, 3)).splitlines()) == len(text.splitlines())
+
+
+def test_the_tree_gives_way_then_tips_then_tables() -> None:
+    document = screen_of(30, tips=4, flat=3)
+    for lines in range(21, 40):
+        text = text_of(document, lines=lines)
+        assert len(text.splitlines()) <= lines
+        rows = next(part for part in parts(text) if part[0].startswith("row"))
+        assert len(rows) >= 1 + 6
+    tight = text_of(document, lines=21)
+    assert "(3 more tips)" in tight
+    assert "flat" in tight
+    assert "flat" not in text_of(document, lines=19)
+    # As small as it gets.
+    assert len(text_of(document, lines=5).splitlines()) == 11
+
+
+def test_without_a_tree_the_longest_table_gives_way() -> None:
+    column = Column("n", "count", list(range(1, 31)))
+    long = Table("l", "", "long", [str(n) for n in range(30)], [column])
+    short = replace(
+        long, corner="short", labels=["a"], columns=[Column("n", "count", [1])]
+    )
+    document = Document("comparison", "a", (), [short, long])
+    text = text_of(document, lines=20)
+    assert len(text.splitlines()) == 20
+    assert "short" in text
+    assert text.splitlines()[-1].startswith("... ")
+
+
+def test_a_title_that_is_too_long_has_its_own_line() -> None:
+    document = Document("profile", "N" * 50, ["took " * 10, "b"])
+    assert text_of(document, width=70).splitlines()[0] == f"torchprof_hooks: {'N' * 50}"
+    cut = text_of(document, width=40).splitlines()
+    assert len(cut[0]) == 40
+    assert cut[0].endswith("...")
+
+
+def test_an_answer_keeps_its_evidence_where_the_name_is_long() -> None:
+    answer = Answer("q", "Question", "x" * 300, 0.25, None, "4 Linear")
+    document = Document("p", "t", (), [Answers([answer])])
+    line = text_of(document, lines=40).splitlines()[-1]
+    assert len(line) == 120
+    assert line.endswith("x..., 25.0 %: 4 Linear")
+    assert "x" * 100 in text_of(document)  # which may be as long as it is
+
+
+HOSTILE = (
+    "x" * 500,
+    "\N{CJK UNIFIED IDEOGRAPH-5B57}" * 300,
+    "line\nend\r\ttab\x1b[31m\x07\u202ered",
+    "e\N{COMBINING ACUTE ACCENT}" * 200,
+    "\ud800",
+    "% % %",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("width", [120, 80, 50])
+def test_names_cannot_leave_their_place(name: str, width: int) -> None:
+    column = Column("words", "text", [name, ""], leaves=1)
+    document = Document(
+        name,
+        name,
+        [name, name],
+        [
+            Answers([Answer("q", "Question", name, 0.1, None, "why")], [name]),
+            Table(
+                name, name, "c", [name, "b"], [column], notes=[name], tones=["hot", ""]
+            ),
+            Tips([Tip(name, name)]),
+            Facts(name, name, [name]),
+        ],
+    )
+    for lines in (None, 30):
+        text = text_of(document, width=width, lines=lines)
+        assert text.replace("\n", "").isprintable()
+        assert max(map(display_width, text.splitlines())) <= width
+    assert len(text.splitlines()) <= 30
+
+
+def test_lines_of_text() -> None:
+    assert wrapped("a b 10.0 % c", 8) == ["a b", "  10.0 %", "  c"]
+    assert wrapped("one two three", 9, most=1) == ["one tw..."]
+    assert wrapped("one two three", 9, most=2) == ["one two", "  three"]
+    assert wrapped("", 9) == [""]
+    assert shorten("abcdef", 5) == "ab..."
+    assert shorten("abcdef", 2) == ".."
+    assert printable("a\nb") == "a\\nb"
+
+
+# Colours
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "90")
+
+
+def test_colours_change_nothing_else() -> None:
+    document = screen_of(3, tips=1)
+    painted = text_of(document, colour=True)
+    assert "\x1b[1;33mQuestion" in painted
+    assert painted.count("\x1b[0m") == painted.count("\x1b[") / 2
+    for code in ("1", "1;33", "34", "31", "32", "2", "0"):
+        painted = painted.replace(f"\x1b[{code}m", "")
+    assert painted == text_of(document)
+    hot = tree([0, 0], [0, 1], tones=["hot", "slow"])
+    assert table_lines(hot, width=80, colour=True)[1].startswith("\x1b[1;33m")
+
+
+def test_what_a_stream_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream, is_terminal in (
+        (Terminal(), True),
+        (io.StringIO(), False),
+        (closed, False),
+        (None, False),
+    ):
+        assert takes_colour(stream) is is_terminal
+        assert width_of(stream) == (90 if is_terminal else 120)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not takes_colour(Terminal())
+    monkeypatch.setenv("NO_COLOR", "")  # as if it were not there
+    assert takes_colour(Terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    assert not takes_colour(Terminal())

@@ -1,0 +1,309 @@
+"""Files of profiles: what is saved is read again, and what is damaged is refused, with
+the file and the place."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden import SAMPLES, sample
+from tests.helpers import FUNCTIONS, STEP
+from tests.profile_of import profile_of
+from torchprof_hooks import Profile, ProfileFileError
+from torchprof_hooks.files.profile_file import VERSION, provenance_of
+from torchprof_hooks.profiles.cells import CellKey, Cells
+from torchprof_hooks.profiles.collectives import Collective
+from torchprof_hooks.profiles.compilation import CompilationSummary, GraphBreak
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.peak import Peak
+from torchprof_hooks.profiles.program import (
+    MeasuredSteps,
+    OptimizerFacts,
+    Program,
+    ProgramFacts,
+)
+from torchprof_hooks.profiles.provenance import Coordinate, Provenance
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
+
+FORWARD: CellKey = (("Net", "linear(2x?)"), "forward")
+#: Everything that a file can hold is in it.
+FULL = profile_of(
+    {
+        FORWARD: Totals(
+            *(3, 9 << 62, 0, 1, 9 << 61, 9 << 62, 9 << 125, -5),
+            memory=MemoryTotals(100, 50, -7, 80),
+            flops=1 << 100,
+            overhead_ns=4,
+            device_overhead_ns=2,
+        ),
+        (("(outside modules)",), "outside"): Totals(self_ns=-3),
+    },
+    {
+        "Net": ModuleInfo("Net", aliases=("Net.again",), order=1, place="train.py:3"),
+        "linear(2x?)": ModuleInfo(
+            *("linear", "function", (), True, 2, "C", ("float32@cpu",), "bfloat16"),
+            shapes=((2, -1), ()),
+        ),
+        "(outside modules)": ModuleInfo(kind="outside", order=3),
+    },
+    steps=5,
+    step_times=StepTimes(1, 7, (Bucket(-3, 4, 9),), 2, 8, (Bucket(0, 5, 5),), 1, 2),
+    first={FORWARD: Totals(1, 2, 0, 1, 2, 2, 4)},
+    aborted_calls=1,
+    overhead_ns=6,
+    devices=("cuda:0",),
+    memory=MemorySummary("cuda:0", False, 90, ("Net",), "forward", ""),
+    unmeasured_steps=2,
+    unmeasured_ns=11,
+    not_measured=("a thing",),
+    core="native",
+    core_reason="none",
+    collectives=(Collective("all_reduce", "default_pg", 4, 3, 100, 5, 6, 7),),
+    peak=Peak(10**12, "a data sheet"),
+    items=50,
+    device_asked=9,
+    device_waits=4,
+    program=Program(
+        "train.py",
+        99,
+        MeasuredSteps(9, 8, 7, 6, 1, 50),
+        CompilationSummary(graph_breaks=(GraphBreak("f", "x.py:1", "print", 2),)),
+        ProgramFacts((OptimizerFacts("SGD", 3, True, False, "cpu"),), True),
+        DeviceIdle(3, 7, (DeviceUse("cuda:0", 5, (IdleRow("Net", "forward", 2),)),)),
+    ),
+    provenance=(
+        Provenance(1, 4, 1, "host", 77, coordinates=(Coordinate("dp", 1, 2),)),
+    ),
+)
+
+
+@pytest.mark.parametrize("profile", [FULL, STEP, FUNCTIONS, Profile()])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_what_is_saved_is_read_again(profile: Any, kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    profile.save(kind(path))
+    read = Profile.load(kind(path))
+    assert read == profile
+    assert read.provenance == profile.provenance == provenance_of(path)
+    assert [part.wall_ns for part in read.parts] == [p.wall_ns for p in profile.parts]
+
+
+def test_files_hold_columns_and_leave_defaults_out(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    STEP.save(path)
+    content = json.loads(path.read_text())
+    assert list(content)[:2] == ["format", "version"]
+    assert content["version"] == VERSION
+    [part] = content["parts"]
+    cells = part["cells"]
+    assert {"flops", "used_bytes", "cumulative_ns", "min_ns"}.isdisjoint(cells)
+    assert cells["self_ns"] == [t.self_ns for t in STEP.cells.values()]
+    assert [cells["names"][n] for n in cells["path"][3]] == ["Net", "Net.b", "Net.b.a"]
+    assert "items" not in content
+    FUNCTIONS.save(path)
+    FULL.save(path)
+    assert json.loads(path.read_text())["modules"]["linear(2x?)"]["shapes"] == [
+        [2, -1],
+        [],
+    ]
+
+
+def test_saving_again_replaces_the_file_and_leaves_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    FULL.save(path)
+    STEP.save(path)
+    assert Profile.load(path) == STEP
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_own_times_are_those_in_memory_also_below_zero(tmp_path: Path) -> None:
+    FULL.save(tmp_path / "profile.json")
+    read = Profile.load(tmp_path / "profile.json")
+    assert read.cells[("(outside modules)",), "outside"].self_ns == -3
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{", b"\xff", b"[" * 100_000, b"nothing", b'"text"', b"[]", b"{}"]
+)
+def test_what_is_no_profile_is_refused(garbage: Any, tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_bytes(garbage)
+    with pytest.raises(ProfileFileError, match=r"profile\.json is not"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize("version", [-1, 1, 5, 7, "6", None, [6], True, 6.5])
+def test_another_version_is_refused(version: Any, tmp_path: Path) -> None:
+    path = saved(tmp_path, FULL)
+    changed(path, lambda content: content.update(version=version))
+    with pytest.raises(ProfileFileError, match=r"profile\.json has version"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize("twentieth", range(20))
+def test_a_truncated_file_is_refused(twentieth: Any, tmp_path: Path) -> None:
+    path = saved(tmp_path, FULL)
+    text = path.read_text()
+    path.write_text(text[: len(text) * twentieth // 20])
+    with pytest.raises(ProfileFileError, match=r"profile\.json"):
+        Profile.load(path)
+
+
+def saved(folder: Path, profile: Profile) -> Path:
+    path = folder / "profile.json"
+    profile.save(path)
+    return path
+
+
+def changed(path: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+#: The place of a value, a wrong one, and what the error says.
+WRONG = [
+    (("parts", 0, "steps"), "3", r"parts\.0\.steps: '3'"),
+    (("parts", 0, "steps"), True, r"parts\.0\.steps"),
+    (("parts", 0, "name"), "middle", r"parts\.0\.name: 'middle'"),
+    (("parts", 0, "cells", "path", 0), [9], r"parts\.0\.cells"),
+    (("parts", 0, "cells", "path", 0), [-1], r"parts\.0\.cells"),
+    (("parts", 0, "cells", "path", 0), [], r"parts\.0\.cells"),
+    (("parts", 0, "cells", "path", 0), ["Net"], r"parts\.0\.cells"),
+    (("parts", 0, "cells", "phase", 0), "sideways", r"parts\.0\.cells: 'sideways'"),
+    (("parts", 0, "cells", "phase"), [], r"parts\.0\.cells"),
+    (("parts", 0, "cells", "calls"), [1, 2, 3, 4], r"parts\.0\.cells: calls"),
+    (("parts", 0, "cells", "calls", 0), 1.0, r"parts\.0\.cells: calls"),
+    (("parts", 0, "cells", "call", 0), 1, r"parts\.0\.cells: has no 'call'"),
+    (("parts", 0, "cells"), None, r"parts\.0\.cells"),
+    (("parts", 0, "wall_ns"), 17, r"add up to .* 17"),
+    (("parts",), {}, "parts"),
+    (("modules", "Net", "kind"), "thing", r"modules\.Net\.kind: 'thing'"),
+    (("modules", "Net", "order"), None, r"modules\.Net\.order"),
+    (("modules", "Net", "colour"), "red", r"modules\.Net\.colour"),
+    (("modules",), {}, "no module is called"),
+    (("memory", "peak_path"), "Net", r"memory\.peak_path"),
+    (("devices",), [1], r"devices\.0"),
+    (("program", "facts", "optimizers", 0, "parameters"), "x", r"parameters: 'x'"),
+    (("program", "facts", "optimizers", 0), {"name": "SGD"}, r"optimizers\.0"),
+    (("provenance", 0, "coordinates"), [[]], r"provenance\.0\.coordinates\.0"),
+    (("wheels",), 4, "has no 'wheels'"),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_damaged_file_is_refused_with_the_place(wrong: Any, tmp_path: Path) -> None:
+    (*around, last), value, said = wrong
+    path = saved(tmp_path, FULL)
+
+    def put(content: Any) -> None:
+        for key in around:
+            content = content.setdefault(key, []) if key == "call" else content[key]
+        if isinstance(content, list) and last == len(content):
+            content.append(value)
+        else:
+            content[last] = value
+
+    changed(path, put)
+    with pytest.raises(ProfileFileError, match=rf"profile\.json is damaged: .*{said}"):
+        Profile.load(path)
+
+
+def test_two_cells_of_one_path_and_phase_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, STEP)
+
+    def double(content: Any) -> None:
+        cells = content["parts"][0]["cells"]
+        cells["path"][1], cells["phase"][1] = cells["path"][0], cells["phase"][0]
+
+    changed(path, double)
+    with pytest.raises(ProfileFileError, match="the same path and phase"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_file_is_read_or_refused(seed: Any, tmp_path: Path) -> None:
+    """Never half read, and never another error."""
+    path = saved(tmp_path, FULL)
+    whole, chance = json.loads(path.read_text()), random.Random(seed)
+    for _ in range(50):
+        content = copy.deepcopy(whole)
+        _damage(content, chance)
+        path.write_text(json.dumps(content))
+        with suppress(ProfileFileError):
+            read = Profile.load(path)
+            assert sum(t.self_ns for t in read.cells.values()) == read.wall_ns
+
+
+def _damage(content: Any, chance: random.Random) -> None:
+    """Replace, or take away, a value somewhere."""
+    held = content
+    while True:
+        keys = list(held) if isinstance(held, dict) else range(len(held))
+        if not keys:
+            return
+        key = chance.choice(list(keys))
+        inner = held[key]
+        if isinstance(inner, (dict, list)) and inner and chance.random() < 0.8:
+            held = inner
+            continue
+        if chance.random() < 0.3:
+            del held[key]
+        else:
+            held[key] = chance.choice([None, -1, 10**30, "x", [], {}, [[]], True, 0.5])
+        return
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_file_that_is_not_there_is_an_oserror(kind: Any, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Profile.load(kind(tmp_path / "nothing.json"))
+
+
+def test_an_existing_file_survives_a_save_that_fails(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = saved(tmp_path, STEP)
+
+    def fail(*_: Any, **__: Any) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr(json, "dumps", fail)
+    with pytest.raises(MemoryError):
+        FULL.save(path)
+    monkeypatch.undo()
+    assert Profile.load(path) == STEP
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.json")))
+def test_stored_samples_can_be_read(name: Any, tmp_path: Path) -> None:
+    found = sample(name)
+    assert found.wall_ns == sum(part.wall_ns for part in found.parts)
+    assert Profile.load(saved(tmp_path, found)) == found
+
+
+def test_calls_inside_of_thousands_of_others(tmp_path: Path) -> None:
+    names = [f"m{n}" for n in range(5_000)]
+    cells: Cells = {(tuple(names), "forward"): Totals(1, 7)}
+    deep = profile_of(cells, {name: ModuleInfo("M") for name in names})
+    assert Profile.load(saved(tmp_path, deep)) == deep
+
+
+def test_a_profile_of_another_class_is_the_same_file(tmp_path: Path) -> None:
+    class Mine(Profile):
+        """A user's own."""
+
+    saved(tmp_path, replace(FULL, items=3))
+    assert isinstance(Mine.load(tmp_path / "profile.json"), Mine)

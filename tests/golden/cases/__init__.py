@@ -1,0 +1,1 @@
+"""Cases of golden documents (see `tests.golden`)."""

@@ -1,0 +1,40 @@
+"""The documents of programs, comparisons and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.golden import SAMPLES, sample
+from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.build.theano import ReportLayout, program_text
+from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.files.ranks import read_run
+from torchprof_hooks.profiles.compare import compare
+
+
+def _theano() -> str:
+    layout = ReportLayout(n_ops=8, n_apply=8, width=120, with_memory=True)
+    return program_text(sample("exit_report"), layout)
+
+
+def _compiled() -> str:
+    return program_text(sample("compiled"), ReportLayout(n_ops=4, n_apply=4, width=120))
+
+
+def _comparison() -> str:
+    found = compare(sample("char_lm"), sample("char_lm_functions"))
+    return text_of(comparison_document(found, max_rows=12), unit="auto_foreach")
+
+
+def _ranks() -> str:
+    return text_of(ranks_document(read_run(SAMPLES / "ranks")))
+
+
+CASES: Final[dict[str, Callable[[], str]]] = {
+    "theano.txt": _theano,
+    "compiled.txt": _compiled,
+    "comparison.txt": _comparison,
+    "ranks.txt": _ranks,
+}

@@ -1,0 +1,108 @@
+"""What torch.compile did: how long it took, what it compiled again, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from torchprof_hooks.documents.document import Block, Column, Facts, Table
+from torchprof_hooks.documents.words import plural
+from torchprof_hooks.profiles.compilation import (
+    CacheUse,
+    CompilationSummary,
+    CompiledGraph,
+    Reasons,
+)
+
+#: Lines of every list, and rows of the table, unless all are asked for.
+_MOST: Final = 10
+_SLOWEST: Final = 5
+
+
+def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[Block]:
+    """Time, caches, reasons of recompiles and graph breaks, and the slowest graphs;
+    nothing if nothing was compiled. What each stage and pass took: tlparse shows that.
+
+    full: whether lists have all that is known.
+    """
+    if summary.is_empty:
+        return
+    count = plural(summary.compilations, "compilation")
+    lines = [f"Time in torch.compile: {summary.total_ns / 1e9:.3f}s in {count}"]
+    if summary.caches:
+        lines.append(f"Caches: {'; '.join(map(_cache, summary.caches))}")
+    lines += _reason_lists(summary, None if full else _MOST)
+    numbers = {
+        "compilations": summary.compilations,
+        "compiling_ns": summary.total_ns,
+        "recompiles": sum(each.times for each in summary.recompiles),
+        "graph_breaks": sum(each.times for each in summary.graph_breaks),
+        "failures": sum(each.times for each in summary.failures),
+    }
+    yield Facts("compilation", "Compilation", lines, numbers)
+    graphs = sorted(summary.graphs, key=lambda graph: -graph.ns)
+    if graphs:
+        yield _slowest(graphs, len(graphs) if full else _SLOWEST)
+
+
+def _cache(use: CacheUse) -> str:
+    counts = (
+        plural(use.hits, "hit") if use.hits else "",
+        plural(use.misses, "miss", "misses") if use.misses else "",
+        f"{use.bypasses} not cacheable" if use.bypasses else "",
+    )
+    return f"{use.name}: {', '.join(filter(None, counts))}"
+
+
+def _reason_lists(summary: CompilationSummary, most: int | None) -> Iterator[str]:
+    breaks = sorted(summary.graph_breaks, key=lambda each: -each.times)
+    lists = {
+        "Recompiled": summary.recompiles,
+        "Graph breaks": [
+            Reasons(each.function, each.place, each.times, (each.reason,))
+            for each in breaks
+        ],
+        "Not compiled, and run as written": summary.failures,
+    }
+    for title, items in lists.items():
+        if items:
+            yield f"{title}: {plural(sum(item.times for item in items), 'time')}"
+            yield from map(_item_line, islice(items, most))
+            if most is not None and len(items) > most:
+                yield f"  ... (and {len(items) - most} more)"
+    if summary.unrecorded:
+        unrecorded = plural(summary.unrecorded, "compilation")
+        yield f"(torch has dropped its records of the first {unrecorded})"
+
+
+def _item_line(item: Reasons) -> str:
+    code = _code(item.function, item.place) or "(at a place unknown)"
+    more = len(item.reasons) - 1
+    others = f" (and {plural(more, 'other reason')})" if more else ""
+    return f"  {item.times} * {code}: {item.reasons[0]}{others}"
+
+
+def _code(function: str, place: str) -> str:
+    return ", ".join(filter(None, (function, place)))
+
+
+def _slowest(graphs: Sequence[CompiledGraph], most: int) -> Table:
+    labels = [_label(graph) for graph in graphs]
+    return Table(
+        "compiled_graphs",
+        "Slowest compilations",
+        "code",
+        labels,
+        [
+            Column("time", "ns", [graph.ns for graph in graphs], "ns", 0, True),
+            Column("operations", "count", [graph.operations for graph in graphs]),
+            Column("cache", "text", [graph.cache for graph in graphs]),
+        ],
+        most=most,
+    )
+
+
+def _label(graph: CompiledGraph) -> str:
+    code = _code(graph.function, graph.place) or "(unknown)"
+    return f"{code} ({' '.join(filter(None, (graph.kind, graph.compile_id)))})"

@@ -1,0 +1,250 @@
+"""What a document says in sentences: how long was measured, what measuring took, what
+is used of the device and of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchprof_hooks.documents import utilisation
+from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.document import Facts, Value
+from torchprof_hooks.documents.render.units import (
+    best_byte_format,
+    best_count_format,
+    best_time,
+    counted,
+)
+from torchprof_hooks.documents.words import (
+    LEAST_ASKED,
+    MOSTLY,
+    OTHER_THREADS,
+    percent,
+    plural,
+)
+from torchprof_hooks.profiles.cells import call_site
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.peak import Peak
+from torchprof_hooks.profiles.step_times import StepTimes
+
+#: A note about peaks that are lower bounds.
+AT_LEAST = "at least: read where calls begin and end"
+
+
+def title_of(view: View) -> str:
+    """What was run, and by which of several ranks: ``rank 0 of 4, Net``."""
+    return ", ".join(filter(None, [*_rank(view.profile), view.title]))
+
+
+def notes_of(view: View) -> list[str]:
+    """How long was measured, and the steps, with their durations."""
+    return list(filter(None, [times_text(view), ", ".join(step_texts(view.profile))]))
+
+
+def _rank(profile: ProfileData) -> Iterator[str]:
+    """Which process it was, if there were several, and it is not all of them."""
+    if len(profile.provenance) == 1 and profile.provenance[0].world_size > 1:
+        (process,) = profile.provenance
+        yield f"rank {process.rank} of {process.world_size}"
+
+
+def times_text(view: View) -> str:
+    """How long was measured, and what of that came before the loop."""
+    profile = view.profile
+    text = f"{best_time(profile.wall_ns)} wall"
+    if profile.unmeasured_ns:
+        whole_ns = profile.wall_ns + profile.unmeasured_ns
+        share = percent(profile.wall_ns, whole_ns)
+        text = f"{best_time(profile.wall_ns)} of {best_time(whole_ns)} measured "
+        text += f"({share})"
+    if view.start_up:
+        text += f": {best_time(view.start_up.wall_ns)} start-up with "
+        text += f"{view.end_of_start_up}, then {best_time(view.shown.wall_ns)}"
+    if view.measured.traced_ns:
+        text += f", and {best_time(view.measured.traced_ns)} in traced steps"
+    return text
+
+
+def step_texts(profile: ProfileData) -> Iterator[str]:
+    """How many steps and evaluation calls, and how long these were."""
+    times = profile.step_times
+    if profile.steps or times.steps:
+        steps = plural(times.steps if profile.program else profile.steps, "step")
+        if profile.unmeasured_ns:
+            every = profile.steps + profile.unmeasured_steps
+            steps = f"{profile.steps} of {every} steps"
+        yield f"{steps}{_step_durations(profile)}"
+    if times.evaluations:
+        calls = plural(times.evaluations, "evaluation call")
+        yield f"{calls}{_evaluation_durations(times)}"
+
+
+def _step_durations(profile: ProfileData) -> str:
+    """The duration of training steps, as text to follow after their number."""
+    times = profile.step_times
+    if not times.steps:
+        return f" of {best_time(profile.wall_ns / profile.steps)}"
+    first, mean = best_time(times.first_mean_ns), best_time(times.mean_ns)
+    if not times.later_steps:
+        return f" of {first}"
+    half, most = best_time(times.quantile_ns(0.5)), best_time(times.quantile_ns(0.9))
+    spread = f"{mean} (median {half}, 90 % within {most})"
+    return f": first {first}, then {spread}" if times.first_steps else f" of {spread}"
+
+
+def _evaluation_durations(times: StepTimes) -> str:
+    """The duration of evaluation calls, as text to follow after their number. The call
+    with which a run begins includes the start-up, and is given apart."""
+    mean = best_time(times.evaluation_mean_ns)
+    if not times.first_evaluations:
+        return f" of {mean}"
+    if not times.later_evaluations:
+        return f" of {mean} with the start-up"
+    return f": first {best_time(times.first_evaluation_mean_ns)}, then {mean}"
+
+
+def nothing(profile: ProfileData) -> Facts:
+    """Why there are no tables. Whether other threads have called modules is not known:
+    to see that would cost each of their calls."""
+    lines = ["No module was called: there is nothing to report.", OTHER_THREADS]
+    if profile.unmeasured_steps and not profile.steps:
+        lines = ["No step was measured: there is nothing to report."]
+    return Facts("nothing", "", lines)
+
+
+def measuring(view: View) -> Iterator[str]:
+    """In how many steps was measured, what that took, and what is not as usual."""
+    profile = view.profile
+    yield from sample_texts(view)
+    overhead = percent(profile.overhead_ns, profile.wall_ns + profile.unmeasured_ns)
+    # The row for measuring, in tables about less than all, has another share.
+    of_all = " of all" * bool(view.start_up or profile.unmeasured_ns)
+    of_all += ", the start-up included" * bool(view.start_up)
+    yield f"measuring took about {overhead}{of_all}{core_of(profile)}"
+    if profile.aborted_calls:
+        yield f"{plural(profile.aborted_calls, 'call')} ended by an exception"
+    if profile.undivided_passes:
+        passes = plural(profile.undivided_passes, "backward pass", "backward passes")
+        yield f"{passes} over nodes of several threads not divided"
+    yield from map("not measured: {}".format, profile.not_measured)
+
+
+def sample_texts(view: View) -> Iterator[str]:
+    """In how many steps phases, modules and functions were measured, if that is not in
+    all of them: tables are estimates then."""
+    found = view.measured
+    if not found.steps or found.are_all:
+        return
+    calls = " and evaluation calls" * bool(view.profile.step_times.evaluations)
+    counts = {"phases": found.phases, "modules": found.modules}
+    if view.profile.has_functions:
+        counts["functions"] = found.functions
+    (first, count), *others = [c for c in counts.items() if c[1] < found.steps]
+    more = "".join(f", {name} in {steps}" for name, steps in others)
+    yield (
+        f"{first} were measured in {count} of {found.steps} steps{calls}{more}: the "
+        "tables are estimates for all"
+    )
+
+
+def core_of(profile: ProfileData) -> str:
+    """The core that has measured, in brackets."""
+    if not profile.core or profile.core == "native":
+        return " (native core)" if profile.core else ""
+    reason = f": {profile.core_reason}" if profile.core_reason else ""
+    return f" ({profile.core} core{reason})"
+
+
+def measuring_block(view: View, more: str = "") -> Facts:
+    """The last lines of a text. more: the methods or options that show more."""
+    text = "; ".join(measuring(view))
+    lines = [text[0].upper() + text[1:]]
+    return Facts("measuring", "", [*lines, f"More: {more}"][: 1 + bool(more)], {}, True)
+
+
+def rates(view: View) -> Facts:
+    """What is used of the device: its operations, and its memory."""
+    profile, memory = view.shown, view.profile.memory
+    lines, numbers = [], dict[str, Value]()
+    if text := device_text(profile):
+        lines.append(f"Device: {text}")
+    if text := utilisation_text(profile):
+        lines.append(f"Utilisation: {text}")
+    if found := utilisation.of_profile(profile):
+        numbers |= {"mfu": found.mfu, "hfu": found.hfu}
+    if profile.peak:
+        numbers |= {
+            "peak_flops": profile.peak.flops,
+            "peak_source": profile.peak.source,
+        }
+    if profile.items:
+        numbers["items_per_second"] = utilisation.items_per_second(profile)
+        speed = best_count_format(utilisation.items_per_second(profile))
+        lines.append(f"Throughput: {speed} items per second")
+    if memory is not None:
+        lines.append(f"Memory: {memory_text(profile, memory)}")
+        if memory.source:
+            numbers["memory_peak_bytes"] = memory.peak_bytes
+            numbers["memory_peak_owner"] = peak_owner(profile, memory)
+    return Facts("rates", "", lines, numbers)
+
+
+def device_text(profile: ProfileData) -> str:
+    """A warning if the device mostly waited for the host, so that its times are those
+    of the host; "" if not."""
+    asked, waits = profile.device_asked, profile.device_waits
+    if asked < LEAST_ASKED or waits < MOSTLY * asked:
+        return ""
+    return (
+        f"{', '.join(profile.devices)} waited for the host at {percent(waits, asked)} "
+        "of the begins and ends of calls: its times are mostly waiting"
+    )
+
+
+def utilisation_text(profile: ProfileData) -> str:
+    """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``, "" where no
+    peak is known. A peak that is exceeded was none: that of a CPU is measured by matrix
+    products, which may be slower than convolutions in some types."""
+    found = utilisation.of_profile(profile)
+    if profile.peak is None:
+        return ""
+    if found is None:
+        return "unknown, for no operations were counted"
+    peak = peak_text(profile.peak)
+    if found.hfu > 1:
+        share = f"{percent(found.hfu)} of what was taken for the peak"
+        return f"unknown, for the program computes at {share}: {peak}"
+    return f"MFU {percent(found.mfu)}, HFU {percent(found.hfu)} of {peak}"
+
+
+def peak_text(peak: Peak) -> str:
+    """``312.00 TFLOP/s (given as peak_flops)``."""
+    number, prefix = counted(peak.flops)
+    return f"{number} {prefix}FLOP/s ({peak.source})"
+
+
+def memory_text(profile: ProfileData, memory: MemorySummary) -> str:
+    """The peak, who had it, and whose memory that is: ``peak 1.25GB in Net.head
+    (backward), of cuda:0``; or why it is not known."""
+    if not memory.source:
+        return f"not measured: {memory.unavailable}"
+    at_least = "at least " * memory.peaks_are_lower_bounds
+    peak = best_byte_format(memory.peak_bytes)
+    of_cpu = "the process" if memory.is_net else "tensors on the CPU"
+    source = memory.source.replace("cpu", of_cpu)
+    text = f"peak {at_least}{peak} in {peak_owner(profile, memory)}, of {source}"
+    if memory.unavailable:
+        text += f"; in a part of the run it was not measured: {memory.unavailable}"
+    return text
+
+
+def peak_owner(profile: ProfileData, memory: MemorySummary) -> str:
+    """Who was at work when the memory in use was highest: ``Net.head (backward)``."""
+    path = memory.peak_path
+    if not path:
+        return OUTSIDE_NAME
+    infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
+    is_call = infos[path[-1]].kind in ("module", "function")
+    return call_site(path, infos) + f" ({memory.peak_phase})" * is_call

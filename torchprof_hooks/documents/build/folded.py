@@ -1,0 +1,161 @@
+"""The tree of modules, folded to what matters: layers of a kind are one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from torchprof_hooks.documents.build.layers import (
+    Kind,
+    by_kind,
+    row_ns,
+    summed_phases,
+)
+from torchprof_hooks.documents.build.tables import (
+    device_ns,
+    in_phase,
+    phase_columns,
+    share_column,
+)
+from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.document import Column, Table
+from torchprof_hooks.profiles.tree import Node
+
+#: The most rows.
+_ROWS: Final = 14
+#: Share of the time from which on layers are shown.
+_LEAST_SHARE: Final = 0.01
+#: Kinds of rows that the table of phases does not show: modules, and each collective.
+_SHOWN_KINDS: Final = ("module", "communication")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers of a kind.
+
+    node: all of them together, with what they call.
+    count: how many modules they are.
+    around: the layers that call them.
+    """
+
+    kind: Kind
+    node: Node
+    count: int
+    around: Layers | None
+
+    @property
+    def name(self) -> str:
+        """The name of the module; of several, the name of their kind."""
+        return self.node.name if self.count == 1 else self.kind.name
+
+    @cached_property
+    def depth(self) -> int:
+        """How many layers are around them."""
+        return 0 if self.around is None else self.around.depth + 1
+
+    @property
+    def label(self) -> str:
+        """``blocks.*: 12 Block``: without what the line around shows already."""
+        marks = " [compiled]" * self.node.compiled
+        name = self._short_name()
+        kind = self.node.class_name if self.node.kind == "module" else ""
+        kind = f"{self.count} {kind}" if self.count > 1 else kind
+        is_said = not kind or kind == name
+        return name + ("" if is_said else f": {kind}") + marks
+
+    def _short_name(self) -> str:
+        if self.around is None:
+            return self.name
+        prefix = f"{self.around.name}."
+        if self.name.startswith(prefix):
+            return self.name.removeprefix(prefix)
+        return self.kind.name.removeprefix(f"{self.around.kind.name}.")
+
+
+def folded_modules(view: View) -> Table:
+    """The most expensive layers, each below those that call them, layers of a kind
+    together; the hottest ones are there in any case, and marked."""
+    hot = view.hottest
+    shown, ranks = _ranked(view, hot.kind if hot else None)
+    nodes = [layers.node for layers in shown]
+    totals, whole_ns = [node.cumulative_ns for node in nodes], view.shown.wall_ns
+    columns = [
+        Column("calls", "count", [node.calls for node in nodes], leaves=1),
+        *phase_columns(nodes, in_phase, leaves=(4, 4, 2)),
+        Column("device", "ns", [device_ns(n) for n in nodes], "device_ns", 3),
+        Column("total", "ns", totals, "cumulative_ns"),
+        share_column("%", totals, whole_ns, "share"),
+        share_column("own %", [n.self_ns for n in nodes], whole_ns, "self_share"),
+    ]
+    is_hot = [hot is not None and layers.kind == hot.kind for layers in shown]
+    return Table(
+        "layers",
+        "",
+        f"module{view.of_shown and ' (loop)'}",
+        [layers.label for layers in shown],
+        columns,
+        names=[layers.name for layers in shown],
+        depths=[layers.depth for layers in shown],
+        ranks=ranks,
+        most=_ROWS,
+        tones=["hot" if hottest else "" for hottest in is_hot],
+        left_out="",
+    )
+
+
+def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
+    """The layers that may be shown, in the order of lines, and their ranks: the hottest
+    ones where they take most of their time, with those around them, and the others by
+    their time, if that is more than a little."""
+    layers = list(_folded(view.tree))
+    hottest = [each for each in layers if each.kind == hot]
+    most = max(hottest, key=lambda each: row_ns(each.node, view.device), default=None)
+    way = set[int]()
+    around = most
+    while around is not None:
+        way.add(id(around))
+        around = around.around
+    least_ns = _LEAST_SHARE * view.shown.wall_ns
+    shown = [e for e in layers if id(e) in way or e.node.cumulative_ns >= least_ns]
+    # Equal ones stay in their order: layers before what they call.
+    order = sorted(
+        range(len(shown)),
+        key=lambda n: (
+            shown[n] is not most,
+            id(shown[n]) not in way,
+            -shown[n].node.cumulative_ns,
+        ),
+    )
+    ranks = {n: rank for rank, n in enumerate(order)}
+    return shown, [ranks[n] for n in range(len(shown))]
+
+
+def _folded(tree: Node) -> Iterator[Layers]:
+    """All layers, each before those that they call, the most expensive first."""
+    coming = _inside(tree, None)
+    while coming:
+        layers = coming.pop()
+        yield layers
+        coming += _inside(layers.node, layers)
+
+
+def _inside(node: Node, around: Layers | None) -> list[Layers]:
+    """The layers that a node calls, the most expensive last."""
+    called = (child for child in node.children if child.kind in _SHOWN_KINDS)
+    found = [
+        Layers(kind, _together(alike), len({node.name for node in alike}), around)
+        for kind, alike in by_kind(called).items()
+    ]
+    found.sort(key=lambda each: -each.node.cumulative_ns)
+    return found[::-1]
+
+
+def _together(alike: Sequence[Node]) -> Node:
+    return replace(
+        alike[0],
+        compiled=any(node.compiled for node in alike),
+        phases=summed_phases(alike),
+        children=tuple(child for node in alike for child in node.children),
+    )

@@ -1,0 +1,221 @@
+"""The tables of a full report, with those of operations, memory, and what was exchanged
+with other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from torchprof_hooks.documents import utilisation
+from torchprof_hooks.documents.build.facts import AT_LEAST, memory_text, peak_text
+from torchprof_hooks.documents.build.tables import (
+    PlacedNode,
+    function_tables,
+    module_tree,
+    placed_nodes,
+    tree_of,
+)
+from torchprof_hooks.documents.document import Block, Column, Facts, Table
+from torchprof_hooks.documents.words import PHASE_TITLES
+from torchprof_hooks.profiles.collectives import Collective
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, SortBy
+from torchprof_hooks.profiles.rows import Row
+
+
+def full_tables(
+    profile: ProfileData, sort_by: SortBy | None, of: str = ""
+) -> Iterator[Block]:
+    """All that a full report has below the screen.
+
+    profile: corrected, if it is to be (see `Profile.corrected`).
+    sort_by: see `Reportable.report`.
+    of: what the tables are about: `` of the whole run``, if others are about less.
+    """
+    nodes = placed_nodes(profile.tree(), sort_by)
+    yield module_tree(profile, nodes, sort_by, of)
+    if profile.has_functions:
+        yield from function_tables(profile, sort_by or "self", of)
+        if any(node.flops_cumulative for _, node in nodes):
+            yield flop_tree(profile, nodes, sort_by, of)
+    if profile.collectives:
+        yield communication(profile.collectives)
+    if profile.memory:
+        yield memory_tree(profile, profile.memory, nodes, sort_by, of)
+
+
+def flop_tree(
+    profile: ProfileData,
+    nodes: Sequence[PlacedNode],
+    sort_by: SortBy | None,
+    of: str = "",
+) -> Table:
+    """The floating-point operations of calls, in a measured step."""
+    counted = [(depth, node) for depth, node in nodes if node.flops_cumulative]
+    rows = [node for _, node in counted]
+    steps = profile.steps or 1
+    columns = [
+        Column(
+            phase,
+            "flops",
+            [row.phases[phase].flops_cumulative / steps for row in rows],
+            f"{phase}_flops",
+            leaves=3 if phase == "recompute" else 4,
+        )
+        for phase in MODULE_PHASES
+    ]
+    columns += [
+        Column("self", "flops", [row.flops / steps for row in rows], "self_flops", 1),
+        Column("total", "flops", [row.flops_cumulative / steps for row in rows]),
+        Column("FLOP/s", "flops", [_rate(profile, row) for row in rows]),
+        Column("no formula", "share", [_unknown(row) for row in rows], "", 0, True),
+        *_utilisation(profile, rows),
+    ]
+    per = " per step" if profile.steps else ""
+    per += "," * bool(per and of)
+    title = f"Floating-point operations{per}{of}: with inner calls; self: without"
+    notes = [_flop_legend(profile, rows)]
+    return replace(tree_of("flops", title, counted, columns, sort_by), notes=notes)
+
+
+def _flop_legend(profile: ProfileData, rows: Sequence[Row]) -> str:
+    clock, host = (" on the device", " the host's") if profile.devices else ("", "")
+    text = (
+        f"FLOP/s: of all calls{clock}; no formula: share of{host} time in calls that "
+    )
+    text += "torch cannot count"
+    if profile.peak:
+        text += "; MFU, HFU: operations without and with recompute, of "
+        text += peak_text(profile.peak)
+        found = (utilisation.of_row(profile, row) for row in rows)
+        if any(each is not None and each.hfu > 1 for each in found):
+            text += ", which is exceeded: it is not the most that the device can do"
+    return text
+
+
+def _utilisation(profile: ProfileData, rows: Sequence[Row]) -> Iterator[Column]:
+    """MFU and HFU of each row, if a peak is known."""
+    found = [utilisation.of_row(profile, row) for row in rows]
+    if any(found):
+        mfu = [each.mfu if each else None for each in found]
+        hfu = [each.hfu if each else None for each in found]
+        yield Column("MFU", "share", mfu, "mfu")
+        yield Column("HFU", "share", hfu, "hfu", leaves=2)
+
+
+def _rate(profile: ProfileData, row: Row) -> float:
+    """Operations per second, on the device's clock if there is one."""
+    time_ns = utilisation.computing_ns(profile, row)
+    return 1e9 * row.flops_cumulative / time_ns if time_ns > 0 else 0.0
+
+
+def _unknown(row: Row) -> float:
+    """The share of a row's time in calls for which torch has no formula."""
+    if row.cumulative_ns <= 0:
+        return 0.0
+    counted_ns = sum(totals.counted_cumulative_ns for totals in row.phases.values())
+    return max(1 - counted_ns / row.cumulative_ns, 0.0)
+
+
+def communication(collectives: Sequence[Collective]) -> Table:
+    """A row for each function and group, the longest first. Times are sums over all
+    calls: in the calls, and waiting until they are complete, there or later. GB/s: a
+    call's bytes by the time from its begin until it is seen to be complete."""
+    shown = sorted(collectives, key=lambda each: -(each.call_ns + each.waiting_ns))
+    rates = [r if (r := each.bytes_per_second) is None else r / 1e9 for each in shown]
+    columns = [
+        Column("calls", "count", [each.calls for each in shown], shows_zeros=True),
+        Column("bytes a call", "bytes", [_bytes_a_call(e) for e in shown], "bytes"),
+        Column("in calls", "ns", [each.call_ns for each in shown], "call_ns", 0, True),
+        Column("waiting", "ns", [e.waiting_ns for e in shown], "waiting_ns", 0, True),
+        Column("GB/s", "number", rates, "gb_per_s", 0, True),
+    ]
+    labels = [collective_label(each) for each in shown]
+    title = "What was exchanged with other processes, in the whole run"
+    return Table("communication", title, "collective (group)", labels, columns)
+
+
+def collective_label(each: Collective) -> str:
+    """What was called, in which group: ``all_reduce (default_pg of 4)``."""
+    if not each.group_size:
+        return each.name
+    return f"{each.name} ({each.group} of {each.group_size})".replace("( of", "(of")
+
+
+def _bytes_a_call(each: Collective) -> float | None:
+    return each.bytes / each.calls if each.bytes and each.calls else None
+
+
+def _per_call(row: Row, phase: Phase) -> float:
+    """Bytes handed out in a call, with inner calls."""
+    totals = row.phases.get(phase)
+    if totals is None:
+        return 0
+    # A module may be recomputed in parts, without a call of its own.
+    calls = totals.calls or row.calls
+    return totals.memory_cumulative.used_bytes / calls if calls else 0
+
+
+def _memory_columns(rows: Sequence[Row], *, is_net: bool) -> list[Column]:
+    """What calls of rows are given, leave in use and take from the device."""
+    leaves: dict[Phase, int] = {
+        "forward": 0,
+        "backward": 0,
+        "recompute": 2,
+        "optimizer": 3,
+        "data": 3,
+        "communication": 3,
+    }
+    columns = [
+        Column(
+            PHASE_TITLES[phase],
+            "bytes",
+            [_per_call(row, phase) for row in rows],
+            f"{phase}_used_bytes",
+            leave,
+        )
+        for phase, leave in leaves.items()
+    ]
+    retained = [row.phases["forward"].mean_retained_bytes for row in rows]
+    columns.insert(1, Column("retained", "bytes", retained, "retained_bytes"))
+    memories = [[t.memory_cumulative for t in row.phases.values()] for row in rows]
+    peaks = [max(memory.peak_bytes for memory in each) for each in memories]
+    acquired = [sum(memory.acquired_bytes for memory in each) for each in memories]
+    columns += [
+        Column("peak", "bytes", peaks, "peak_bytes"),
+        Column("acquired", "bytes", acquired, "acquired_bytes", 1),
+    ]
+    # Net bytes of forward are what is retained: once is enough.
+    return columns[1:] if is_net else columns
+
+
+def _has_memory(row: Row) -> bool:
+    return any(t.memory_cumulative != NO_MEMORY for t in row.phases.values())
+
+
+def memory_tree(
+    profile: ProfileData,
+    memory: MemorySummary,
+    nodes: Sequence[PlacedNode],
+    sort_by: SortBy | None,
+    of: str = "",
+) -> Block:
+    """What calls are given of memory; or why that is not known."""
+    title = f"Memory{of}: {memory_text(profile, memory)}"
+    if not memory.source:
+        return Facts("memory", "", [title])
+    nodes = [(depth, node) for depth, node in nodes if _has_memory(node)]
+    rows = [node for _, node in nodes]
+    columns = _memory_columns(rows, is_net=memory.is_net)
+    used = "forward, backward, ...: bytes handed out per call, freed bytes count, too"
+    if memory.is_net:
+        used = "backward, ...: bytes handed out per call, less those freed"
+    bound = f", {AT_LEAST}" * memory.peaks_are_lower_bounds
+    owner = "system" if memory.source == "cpu" else "device"
+    legend = (
+        f"{used}, with inner calls; retained: what a forward call leaves in use, on "
+        f"average; peak: highest rise during a call{bound}; acquired: taken from the "
+        f"{owner}, in all calls"
+    )
+    return replace(tree_of("memory", title, nodes, columns, sort_by), notes=[legend])

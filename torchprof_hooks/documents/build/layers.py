@@ -1,0 +1,161 @@
+"""Layers of a kind, which count together, and which of them are hot.
+
+Where a device always has something to do, times are those of its clock: the host waits
+for it in whatever call it happens to be.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from torchprof_hooks.documents.document import Tone
+from torchprof_hooks.documents.words import HEATS, LEAST_ASKED, phase_times_ns
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import NOTHING, Totals
+
+R = TypeVar("R", bound=Row)
+
+_TONES: Final[tuple[Tone, ...]] = (
+    *("heat0", "heat1", "heat2"),
+    *("heat3", "heat4", "heat5"),
+)
+
+#: The number of a layer in a qualified name.
+_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
+
+
+def without_numbers(module_name: str) -> str:
+    """A name that layers of one kind have in common: ``Net.blocks.*.norm``."""
+    return _NUMBER.sub(".*", module_name)
+
+
+class Kind(NamedTuple):
+    """Modules whose names differ in numbers alone, of one class.
+
+    name: what their names have in common, ``Net.blocks.*.norm``; of other rows, the
+        name.
+    """
+
+    name: str
+    class_name: str
+
+
+def kind_of(row: Row) -> Kind:
+    """The kind of a row: rows of one kind count together."""
+    name = without_numbers(row.name) if row.kind == "module" else row.name
+    return Kind(name, row.class_name)
+
+
+def by_kind(rows: Iterable[R]) -> dict[Kind, list[R]]:
+    """The layers of each kind."""
+    kinds: dict[Kind, list[R]] = {}
+    for row in rows:
+        kinds.setdefault(kind_of(row), []).append(row)
+    return kinds
+
+
+def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
+    """What is booked on all of the rows together, by phase."""
+    sums: dict[Phase, Totals] = {}
+    for row in rows:
+        for phase, totals in row.phases.items():
+            sums[phase] = sums.get(phase, NOTHING) + totals
+    return sums
+
+
+def own_ns(totals: Totals, device: str) -> int:
+    """Own time on the device's clock, or with "" on the host's."""
+    return totals.device_self_ns if device else totals.self_ns
+
+
+def row_ns(row: Row, device: str) -> int:
+    """The same of a row, in all phases."""
+    return sum(own_ns(totals, device) for totals in row.phases.values())
+
+
+class Hottest(NamedTuple):
+    """The layers of the kind with the most own time.
+
+    device: the device whose clock that is by, "" for the host's.
+    """
+
+    kind: Kind
+    rows: Sequence[Row]
+    own_ns: int
+    device: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the module, if there is only one, or of the kind."""
+        return self.rows[0].name if len(self.rows) == 1 else self.kind.name
+
+    def own_times_ns(self) -> dict[Phase, int]:
+        """Their own time by phase, without phases in which they have none."""
+        sums = {
+            phase: sum(own_ns(row.phases[phase], self.device) for row in self.rows)
+            for phase in MODULE_PHASES
+        }
+        return {phase: phase_ns for phase, phase_ns in sums.items() if phase_ns}
+
+
+def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
+    """The layers of the kind with the most own time, None if there are no rows.
+
+    device: by which device's clock (see `busy_device`), "" for the host's.
+    """
+    found = [
+        Hottest(kind, alike, sum(row_ns(row, device) for row in alike), device)
+        for kind, alike in by_kind(rows).items()
+    ]
+    return max(found, key=lambda each: each.own_ns, default=None)
+
+
+class Shares(NamedTuple):
+    """Times of phases, by the clock that tells what takes most.
+
+    device: whose clock it is (see `busy_device`), "" for the host's.
+    times_ns: of each phase.
+    whole_ns: what shares are shares of.
+    """
+
+    device: str
+    times_ns: Counter[str]
+    whole_ns: int
+
+
+def shares_of(profile: ProfileData) -> Shares:
+    """The times of a busy device, where there is one; else, of the host."""
+    device = busy_device(profile)
+    if not device:
+        return Shares("", phase_times_ns(profile), profile.wall_ns)
+    times: Counter[str] = Counter()
+    for (_, phase), totals in profile.cells.items():
+        times[phase] += totals.device_self_ns
+    return Shares(device, times, times.total())
+
+
+def busy_device(profile: ProfileData) -> str:
+    """The device that has something to do at most begins and ends of calls, "" if there
+    is none, or it is not known."""
+    asked, waits = profile.device_asked, profile.device_waits
+    is_known = asked >= LEAST_ASKED and len(profile.devices) == 1
+    return profile.devices[0] if is_known and waits < asked / 2 else ""
+
+
+def heat(share: float) -> Tone:
+    """How hot layers are that have this share of all time as own time."""
+    return _TONES[bisect(HEATS, share)]
+
+
+def heats(rows: Iterable[Row], device: str, whole_ns: float) -> Mapping[Kind, Tone]:
+    """How hot each kind of layers is. whole_ns: what shares are shares of."""
+    times: Counter[Kind] = Counter()
+    for row in rows:
+        times[kind_of(row)] += row_ns(row, device)
+    return {kind: heat(ns / max(whole_ns, 1)) for kind, ns in times.items()}

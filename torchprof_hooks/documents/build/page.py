@@ -1,0 +1,271 @@
+"""The document that a page and a program get: all rows, with all their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from torchprof_hooks.documents.build import facts, screen
+from torchprof_hooks.documents.build.compilation import compilation_blocks
+from torchprof_hooks.documents.build.full import communication
+from torchprof_hooks.documents.build.layers import heats, kind_of
+from torchprof_hooks.documents.build.tables import (
+    PlacedNode,
+    call_sites,
+    device_ns,
+    in_phase,
+    largest_first,
+    phase_columns,
+    placed_nodes,
+    row_table,
+    share_column,
+    tree_of,
+)
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import View, view_of
+from torchprof_hooks.documents.document import (
+    Block,
+    Column,
+    Document,
+    Facts,
+    Table,
+    Tips,
+    Tone,
+    Unit,
+)
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.words import PHASE_TITLES, SLOW, percent
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, MODULE_PHASES
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import NOTHING, Totals
+
+#: Places of a tree with functions from which on it is left out: the page would be
+#: slow, and the tables have them all.
+_LARGEST_TREE: Final = 30_000
+#: Rows of the table of durations.
+_DURATIONS: Final = 20
+#: Rows of where the host was while a device idled.
+_MOST_IDLE: Final = 20
+
+#: The details of a row in a phase: title, unit, name and value. Bytes are per call.
+_DETAILS: Final[Sequence[tuple[str, Unit, str, Callable[[Totals], float]]]] = (
+    ("calls", "count", "calls", lambda t: t.calls),
+    ("self", "ns", "self_ns", lambda t: t.self_ns),
+    ("mean", "ns", "mean_ns", lambda t: round(t.mean_ns)),
+    ("std", "ns", "std_ns", lambda t: round(t.std_ns)),
+    ("min", "ns", "min_ns", lambda t: t.min_ns),
+    ("max", "ns", "max_ns", lambda t: t.max_ns),
+    ("device self", "ns", "device_self_ns", lambda t: t.device_self_ns),
+    ("device", "ns", "device_cumulative_ns", lambda t: t.device_cumulative_ns),
+    ("FLOPs self", "flops", "self_flops", lambda t: t.flops),
+    ("FLOPs", "flops", "flops", lambda t: t.flops_cumulative),
+    ("used", "bytes", "used_bytes", lambda t: round(t.mean_used_bytes)),
+    ("retained", "bytes", "retained_bytes", lambda t: round(t.mean_retained_bytes)),
+    ("peak", "bytes", "peak_bytes", lambda t: t.memory_cumulative.peak_bytes),
+)
+
+
+def page_document(profile: ProfileData, *, corrected: bool = True) -> Document:
+    """All that is known of a run: of its loop, with the start-up apart.
+
+    corrected: see `Profile.corrected`.
+    """
+    view = view_of(profile, corrected=corrected)
+    found = screen.screen_document(view, "")
+    if view.shown.is_empty:
+        return replace(found, blocks=[facts.nothing(view.shown), _measured(view)])
+    return replace(found, blocks=list(_blocks(view)), numbers=_numbers(view))
+
+
+def _blocks(view: View) -> Iterator[Block]:
+    profile, program = view.profile, view.profile.program
+    yield screen.answers(view)
+    phases = screen.phases(view, len(PHASE_TITLES))
+    yield replace(phases, title=f"Phases{view.of_shown}")
+    yield from _trees(view)
+    yield from _row_tables(view)
+    if view.profile.step_times.later_steps > 1:
+        yield _durations(view.profile.step_times)
+    places = screen.places(view)
+    yield replace(
+        places, title=f"Lines of the program{view.of_shown and ', in the loop'}"
+    )
+    yield replace(facts.rates(view), title="Device and memory")
+    if profile.collectives:
+        yield communication(profile.collectives)
+    if program:
+        yield from compilation_blocks(program.compilation, full=True)
+        yield from screen.idle_blocks(program.device_idle, _MOST_IDLE)
+    yield Tips(find_tips(profile))
+    yield _measured(view)
+
+
+def _numbers(view: View) -> dict[str, object]:
+    profile, times = view.profile, view.profile.step_times
+    start_up_ns = view.start_up.wall_ns if view.start_up else 0
+    return {
+        "wall_ns": profile.wall_ns,
+        "start_up_ns": start_up_ns,
+        "shown_ns": view.shown.wall_ns,
+        "attributed_ns": view.shown.attributed_ns,
+        "unmeasured_ns": profile.unmeasured_ns,
+        "overhead_ns": profile.overhead_ns,
+        "steps": profile.steps,
+        "unmeasured_steps": profile.unmeasured_steps,
+        "first_step_ns": round(times.first_mean_ns),
+        "step_mean_ns": round(times.mean_ns),
+        "step_median_ns": round(times.quantile_ns(0.5)),
+        "step_p90_ns": round(times.quantile_ns(0.9)),
+        "evaluations": times.evaluations,
+        "evaluation_mean_ns": round(times.evaluation_mean_ns),
+        **({"measured_steps": view.measured._asdict()} if view.measured.steps else {}),
+    }
+
+
+def _trees(view: View) -> Iterator[Table]:
+    """All modules as a tree, and if functions were measured, another one with them."""
+    title = f"Modules{view.of_shown}"
+    yield _tree("tree.modules", title, view, placed_nodes(view.tree, None))
+    if view.shown.has_functions:
+        nodes = placed_nodes(view.shown.tree(functions=True), None)
+        if len(nodes) <= _LARGEST_TREE:
+            title = f"Modules and functions{view.of_shown}"
+            yield _tree("tree.functions", title, view, nodes)
+
+
+def _tree(name: str, title: str, view: View, nodes: Sequence[PlacedNode]) -> Table:
+    rows = [node for _, node in nodes]
+    whole_ns = max(view.shown.wall_ns, 1)
+    return replace(
+        tree_of(name, title, nodes, _columns(rows, whole_ns)),
+        tones=_tones(rows, view),
+        shares=[row.self_ns / whole_ns for row in rows],
+        drawing="tree",
+    )
+
+
+def _tones(rows: Sequence[Row], view: View) -> list[Tone]:
+    found = heats(rows, view.device, view.whole_ns)
+    return [found[kind_of(row)] for row in rows]
+
+
+def _row_tables(view: View) -> Iterator[Table]:
+    """The rows, however they are grouped."""
+    for by in GROUPINGS if view.shown.has_functions else MODULE_GROUPINGS:
+        found = call_sites(view.shown) if by == "call" else view.shown.rows(by)
+        rows = largest_first(found, "self")
+        columns = _columns(rows, view.shown.wall_ns)
+        yield replace(
+            row_table(f"rows.{by}", by, rows, columns, view.shown),
+            title=f"By {by}{view.of_shown and ', in the loop'}",
+            tones=_tones(rows, view),
+        )
+
+
+def _columns(rows: Sequence[Row], whole_ns: int) -> list[Column]:
+    """Calls and times, and as details all else that is known in each phase: columns in
+    which there is nothing are left out."""
+    own, inside = [row.self_ns for row in rows], [row.cumulative_ns for row in rows]
+    columns = [
+        Column("calls", "count", [row.calls for row in rows]),
+        *phase_columns(rows, in_phase),
+        Column("device", "ns", [device_ns(row) for row in rows], "device_ns"),
+        Column("total", "ns", inside, "cumulative_ns"),
+        Column("self", "ns", own, "self_ns"),
+        share_column("own %", own, whole_ns, "self_share"),
+        *(
+            Column(title, "text", texts, title, is_detail=True)
+            for title, texts in _descriptions(rows).items()
+        ),
+        *_details(rows),
+    ]
+    return [column for column in columns if any(column.values)]
+
+
+def _descriptions(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """What rows are besides their numbers."""
+    return {
+        "class": [row.class_name if row.class_name != row.name else "" for row in rows],
+        "kind": ["" if row.kind == "module" else row.kind for row in rows],
+        "compiled": ["compiled" * row.compiled for row in rows],
+        "inputs": [", ".join(row.inputs) for row in rows],
+        "autocast": [row.autocast for row in rows],
+        "also": [", ".join(row.aliases) for row in rows],
+    }
+
+
+def _details(rows: Sequence[Row]) -> Iterator[Column]:
+    """The numbers of each phase of modules, and of all others together: a row that is
+    no module has one."""
+    found: dict[str, list[Totals]] = {
+        phase: [row.phases[phase] for row in rows] for phase in MODULE_PHASES
+    }
+    for phase, every in {**found, "other": [_others(row) for row in rows]}.items():
+        # Many rows have no time in most phases.
+        if any(totals is not NOTHING for totals in every):
+            for title, unit, name, value in _DETAILS:
+                if name == "retained_bytes" and phase != "forward":
+                    continue  # other phases free what they did not allocate
+                numbers = [0 if t is NOTHING else value(t) for t in every]
+                yield Column(
+                    f"{phase} {title}", unit, numbers, f"{phase}_{name}", is_detail=True
+                )
+
+
+def _others(row: Row) -> Totals:
+    found = NOTHING
+    for phase, totals in row.phases.items():
+        if phase not in MODULE_PHASES:
+            found = totals if found is NOTHING else found + totals
+    return found
+
+
+def _durations(times: StepTimes) -> Table:
+    """How many of the later steps took how long; slow ones are marked."""
+    means = [(bucket.total_ns / bucket.steps, bucket) for bucket in times.later]
+    low, high = means[0][0], means[-1][0]
+    width = max(high - low, 1) / _DURATIONS
+    counts, sums = [0] * _DURATIONS, [0] * _DURATIONS
+    for mean_ns, bucket in means:
+        place = min(int((mean_ns - low) / width), _DURATIONS - 1)
+        counts[place] += bucket.steps
+        sums[place] += bucket.total_ns
+    filled = [place for place in range(_DURATIONS) if counts[place]]
+    least = [low + place * width for place in filled]
+    slow_ns = SLOW * times.quantile_ns(0.5)
+    slow = sum(b.steps for mean_ns, b in means if mean_ns > slow_ns)
+    note = f"{slow} of {times.later_steps} steps after the first took longer than "
+    return Table(
+        "steps",
+        "Durations of steps",
+        "duration",
+        [f"{best_time(ns)} to {best_time(ns + width)}" for ns in least],
+        [
+            Column("all of them", "ns", [sums[place] for place in filled], "sum_ns"),
+            Column("steps", "count", [counts[place] for place in filled]),
+            Column("least", "ns", [*map(round, least)], "least_ns", is_detail=True),
+        ],
+        tones=["slow" if ns > slow_ns else "" for ns in least],
+        notes=[f"{note}{SLOW:g} times the median."],
+        drawing="bars",
+    )
+
+
+def _measured(view: View) -> Facts:
+    """All that is known of how it was measured."""
+    profile, shown = view.profile, view.shown
+    attributed = percent(shown.attributed_ns, shown.wall_ns)
+    lines = [f"{attributed} of the time is in modules, functions and optimizers"]
+    if view.start_up:
+        lines.append("the start-up is a column of the phases, and in no other table")
+    lines += facts.measuring(view)
+    if profile.devices:
+        lines.append(f"devices: {', '.join(profile.devices)}")
+    if not profile.has_functions:
+        lines.append("functions were not measured: profile(functions=True) does")
+    if profile.memory is None:
+        lines.append("memory was not measured: profile(memory=True) does")
+    return Facts("measuring", "What was measured, and how", lines)

@@ -1,0 +1,296 @@
+"""What a report begins with, and all of it that a screen shows: the answers, where the
+time went by phase, module, function and line of the program."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from typing import Final
+
+from torchprof_hooks.documents.build import facts
+from torchprof_hooks.documents.build.folded import folded_modules
+from torchprof_hooks.documents.build.layers import (
+    Hottest,
+    row_ns,
+    without_numbers,
+)
+from torchprof_hooks.documents.build.tables import (
+    label,
+    own_columns,
+    share_column,
+)
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.document import (
+    Answer,
+    Answers,
+    Block,
+    Column,
+    Document,
+    Facts,
+    Table,
+    Tips,
+    Value,
+)
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.words import PHASE_TITLES, percent, phase_times_ns
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse
+
+#: The most rows of functions, lines of the program, and of where the host was while a
+#: device idled.
+_MOST_FUNCTIONS: Final = 5
+_MOST_PLACES: Final = 3
+_MOST_IDLE: Final = 4
+#: Phases that have a row of their own in any case, and the most rows of phases: the
+#: shortest of the others share one.
+_ALWAYS_SHOWN: Final = ("forward", "backward", "recompute", "optimizer", "data")
+_MOST_PHASES: Final = 7
+_REST: Final = "other phases"
+#: Phases that an answer names besides the longest, and their least share.
+_PHASES_NAMED: Final = 3
+_LEAST_NAMED: Final = 0.01
+#: How many of the modules and functions that a line calls are named.
+_NAMES_SHOWN: Final = 3
+#: What stands before the line in the description of a module, or a function.
+_NO_PLACE: Final = re.compile(r"(called first|made) at ")
+
+
+def screen_document(view: View, more: str) -> Document:
+    """The document that fits on a screen. more: what shows more."""
+    program = view.profile.program
+    title, notes = facts.title_of(view), facts.notes_of(view)
+    kind = "program" if program else "profile"
+    if view.shown.is_empty:
+        blocks: list[Block] = [
+            facts.measuring_block(view, more),
+            facts.nothing(view.shown),
+        ]
+        return Document(kind, title, notes, blocks)
+    blocks = [
+        answers(view),
+        phases(view),
+        folded_modules(view),
+        # Where there is no room for all, the last ones are left out.
+        *(idle_blocks(program.device_idle) if program else ()),
+        hot_functions(view),
+        places(view),
+        facts.rates(view),
+        Tips(find_tips(view.profile)),
+        facts.measuring_block(view, more),
+    ]
+    return Document(kind, title, notes, blocks)
+
+
+def answers(view: View) -> Answers:
+    """Which layers are the hottest, and which phase takes most."""
+    found = [_hottest_module(view), _most_time(view)]
+    return Answers([answer for answer in found if answer is not None])
+
+
+def _hottest_module(view: View) -> Answer | None:
+    hot = view.hottest
+    if hot is None or hot.own_ns <= 0:
+        return None
+    whole_ns = view.whole_ns
+    own = hot.own_times_ns()
+    parts = [f"{phase} {percent(ns, whole_ns)}" for phase, ns in own.items()]
+    if hot.kind.class_name != hot.name:
+        count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
+        parts.insert(0, f"{count}{hot.kind.class_name}")
+    numbers: dict[str, Value] = {
+        "class_name": hot.kind.class_name,
+        "modules": len(hot.rows),
+        "calls": sum(row.calls for row in hot.rows),
+        "self_ns": hot.own_ns,
+        **{f"{phase}_self_ns": ns for phase, ns in own.items()},
+        "whole_ns": whole_ns,
+        "clock": hot.device or "host",
+    }
+    return Answer(
+        "hottest_module",
+        f"Hottest module{_on(hot.device)}",
+        hot.name,
+        hot.own_ns / whole_ns,
+        None if hot.device else _standard_error(view, hot, whole_ns),
+        ", ".join(parts),
+        numbers,
+        _next_step(view.profile),
+    )
+
+
+def _next_step(profile: ProfileData) -> str:
+    """What to call to know more of a module."""
+    if not profile.has_functions:
+        return "profile(functions=True)"
+    return "--full" if profile.program else "report(full=True)"
+
+
+def _on(device: str) -> str:
+    return f" on {device}" if device else ""
+
+
+def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
+    """By how much the share of the hottest layers may be off, as one standard error: it
+    follows from how much the durations of their calls differ. None where there are too
+    few calls, or these have inner calls that take the better part of them."""
+    squares = 0.0
+    for row in hot.rows:
+        for phase in MODULE_PHASES:
+            totals = row.phases[phase]
+            if totals.calls > 1 and totals.duration_ns > 0:
+                own = max(totals.self_ns, 0) / totals.duration_ns
+                squares += totals.calls * (totals.std_ns * min(own, 1.0)) ** 2
+    if not squares:
+        return None
+    # Where modules were measured in some steps alone, calls are an estimate for all.
+    measured_share = view.measured.share(of_functions=False)
+    return sqrt(squares / max(measured_share, 1e-9)) / whole_ns
+
+
+def _most_time(view: View) -> Answer | None:
+    """The phase that takes most, and the others that take much."""
+    device, times, whole_ns = view.shares
+    if times.total() <= 0:
+        return None
+    (phase, most_ns), *others = times.most_common()
+    least_ns = _LEAST_NAMED * whole_ns
+    found = [each for each in others if each[0] != "profiler" and each[1] >= least_ns]
+    named = [f"{PHASE_TITLES[p]} {percent(ns, whole_ns)}" for p, ns in found]
+    numbers: dict[str, Value] = {"phase": phase}
+    numbers |= {f"{each}_ns": ns for each, ns in times.items()}
+    numbers |= {"whole_ns": whole_ns, "clock": device or "host"}
+    return Answer(
+        "most_time",
+        f"Where the time goes{_on(device)}",
+        PHASE_TITLES[phase],
+        most_ns / max(whole_ns, 1),
+        None,
+        ", ".join(named[:_PHASES_NAMED]),
+        numbers,
+    )
+
+
+def phases(view: View, most: int = _MOST_PHASES) -> Table:
+    """The phases, the longest first, those of the start-up beside them.
+
+    most: rows; the shortest phases are together in the last one.
+    """
+    times = phase_times_ns(view.shown)
+    before = phase_times_ns(view.start_up) if view.start_up else Counter[str]()
+    found = sorted({**times, **before}, key=lambda phase: -times[phase])
+    spare = [phase for phase in found if phase not in _ALWAYS_SHOWN]
+    together = spare[-(len(found) - most + 1) :] if len(found) > most else []
+    titles, shown = dict(PHASE_TITLES), [p for p in found if p not in together]
+    if together:
+        shown.append(_REST)
+        titles[_REST] = _REST
+        for column in (times, before):
+            column[_REST] = sum(column[phase] for phase in together)
+    own, steps = [times[phase] for phase in shown], view.shown.steps
+    columns = [
+        Column("loop" if view.start_up else "time", "ns", own, "self_ns", 0, True),
+        share_column("%", own, view.shown.wall_ns, "share"),
+    ]
+    if view.start_up:
+        early = [before[phase] for phase in shown]
+        columns.append(Column("start-up", "ns", early, "start_up_ns", 0, True))
+    if steps and not view.measured.steps:
+        each = [ns / steps for ns in own]
+        columns.append(Column("per step", "ns", each, "step_ns", is_detail=True))
+    labels = [titles[phase] for phase in shown]
+    return Table("phases", "", "phase", labels, columns, names=shown, drawing="bars")
+
+
+def hot_functions(view: View) -> Table:
+    """The functions with the most own time; by the clock of a device if that always has
+    something to do (see `busy_device`)."""
+    rows = [row for row in view.shown.rows("function") if row.kind == "function"]
+    rows.sort(key=lambda row: (-row_ns(row, view.device), -row.self_ns, row.name))
+    rows = rows[:_MOST_FUNCTIONS]
+    columns = own_columns(view.shown, rows)
+    labels = [label(row) for row in rows]
+    corner = f"function{view.of_shown and ' (loop)'}"
+    return Table("hot_functions", "", corner, labels, columns, left_out="")
+
+
+def places(view: View) -> Table:
+    """The lines of the program whose calls took most, with all that these do: calls of
+    models, and of functions outside of them. A function that is called at several
+    places is known by the first."""
+    times, names = _places(view.shown)
+    shown = times.most_common(_MOST_PLACES)
+    own = [ns for _, ns in shown]
+    columns = [
+        Column("total", "ns", own, "cumulative_ns"),
+        share_column("%", own, view.shown.wall_ns, "share"),
+    ]
+    labels = [f"{place} {_listed(names[place])}" for place, _ in shown]
+    corner = f"line of the program{view.of_shown and ' (loop)'}"
+    names_of_rows = [place for place, _ in shown]
+    return Table("lines", "", corner, labels, columns, names=names_of_rows)
+
+
+def _places(profile: ProfileData) -> tuple[Counter[str], dict[str, list[str]]]:
+    """The time of each line of the program, and the names of what it calls."""
+    times: Counter[str] = Counter()
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for (path, _), totals in profile.cells.items():
+        info = profile.modules[path[0]]
+        place = _NO_PLACE.sub("", info.place)
+        if place:
+            times[place] += totals.self_ns
+            if info.class_name not in names[place]:
+                names[place].append(info.class_name)
+    return times, names
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = ["..."] if len(names) > _NAMES_SHOWN else []
+    return ", ".join([*names[:_NAMES_SHOWN], *more])
+
+
+def idle_blocks(idle: DeviceIdle | None, most: int = _MOST_IDLE) -> Iterator[Block]:
+    """How much devices idled in one step, and where the host was meanwhile."""
+    if idle is None:
+        return
+    if idle.reason:
+        text = f"Device: idle time is not known: {idle.reason}"
+        yield Facts("device_idle", "", [text])
+    elif not idle.devices:
+        text = f"Device: no kernels of a device were recorded in step {idle.step}"
+        yield Facts("device_idle", "", [text])
+    for use in idle.devices:
+        yield _idle_block(idle, use, most)
+
+
+def _idle_block(idle: DeviceIdle, use: DeviceUse, most: int) -> Block:
+    """Layers of a kind have one row, as in the tree."""
+    step_ns = max(idle.step_ns, 1)
+    title = f"{use.device}: busy {percent(use.busy_ns, step_ns)} of step {idle.step} "
+    title += f"({best_time(idle.step_ns)})"
+    if not use.rows:
+        return Facts("device_idle", "", [title])
+    times: Counter[str] = Counter()
+    for row in use.rows:
+        place = without_numbers(row.module)
+        # Names in brackets tell their phase.
+        times[place if place[0] == "(" else f"{place}, {row.phase}"] += row.idle_ns
+    ranked = sorted(times.items(), key=lambda item: (-item[1], item[0]))
+    shares = [ns / step_ns for _, ns in ranked]
+    return Table(
+        "device_idle",
+        f"{title}, idle {best_time(use.idle_ns)}",
+        "while the host was in",
+        [place for place, _ in ranked],
+        [
+            Column("idle", "ns", [ns for _, ns in ranked], "idle_ns"),
+            share_column("%", shares, 1, "share"),
+        ],
+        most=most,
+        left_out="{count} other places, {share}",
+        shares=shares,
+    )

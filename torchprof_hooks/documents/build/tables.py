@@ -1,0 +1,320 @@
+"""Tables of times: all modules as a tree, functions, the places where they are called,
+and rows however they are grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from torchprof_hooks.documents.build.facts import AT_LEAST
+from torchprof_hooks.documents.build.layers import (
+    summed_phases,
+    without_numbers,
+)
+from torchprof_hooks.documents.document import Column, Table, Value
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.words import PHASE_TITLES
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import (
+    BACKWARD_PHASES,
+    MODULE_GROUPINGS,
+    MODULE_PHASES,
+    MODULES_NAME,
+    PROFILER_NAME,
+    Grouping,
+    Phase,
+    SortBy,
+)
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.shape_ranges import with_ranges
+from torchprof_hooks.profiles.tree import Node
+
+#: Rows that texts show unless somebody says how many.
+_MODULES_SHOWN: Final = 40
+_FUNCTIONS_SHOWN: Final = 20
+_CALL_SITES_SHOWN: Final = 10
+
+_OVERHEAD: Final = f"({PHASE_TITLES['profiler']})"
+
+#: A node with its depth in the tree, from 0.
+PlacedNode = tuple[int, Node]
+
+
+def in_phase(row: Row, phase: Phase) -> int:
+    """Time in a phase with inner calls."""
+    return row.phases[phase].cumulative_ns
+
+
+def own_in_phase(row: Row, phase: Phase) -> int:
+    """Own time in a phase."""
+    return row.phases[phase].self_ns
+
+
+def device_ns(row: Row) -> int:
+    """Time on the device's clock with inner calls."""
+    return sum(totals.device_cumulative_ns for totals in row.phases.values())
+
+
+def own_device_ns(row: Row) -> int:
+    """Own time on the device's clock."""
+    return sum(totals.device_self_ns for totals in row.phases.values())
+
+
+def sort_value(sort_by: SortBy, *, of_tree: bool = False) -> Callable[[Row], float]:
+    """The number in a row by which it is sorted: in trees with inner calls, in tables
+    without."""
+    phase, on_device = (
+        (in_phase, device_ns) if of_tree else (own_in_phase, own_device_ns)
+    )
+    if sort_by == "calls":
+        return lambda row: row.calls
+    if sort_by == "self":
+        return lambda row: row.self_ns
+    if sort_by == "device":
+        return on_device
+    if sort_by == "total":
+        return lambda row: row.cumulative_ns
+    return lambda row: phase(row, sort_by)
+
+
+def placed_nodes(tree: Node, sort_by: SortBy | None) -> list[PlacedNode]:
+    """All nodes of the tree but the top, each before those below it.
+
+    sort_by: the column by which the nodes below one node are sorted, the largest first;
+        None for the order of calls.
+    """
+    value = sort_value(sort_by or "total", of_tree=True)
+    nodes: list[PlacedNode] = []
+    coming = [(-1, tree)]  # no recursion: calls can be as deep as Python goes
+    while coming:
+        depth, node = coming.pop()
+        nodes.append((depth, node))
+        children: Iterable[Node] = node.children
+        if sort_by is not None:
+            children = sorted(children, key=lambda child: -value(child))
+        coming += [(depth + 1, child) for child in reversed([*children])]
+    return nodes[1:]
+
+
+def tree_of(
+    name: str,
+    title: str,
+    nodes: Sequence[PlacedNode],
+    columns: Sequence[Column],
+    sort_by: SortBy | None = None,
+) -> Table:
+    """A table of nodes of the tree.
+
+    Layers of one kind have one rank, that of the one of them with the largest value.
+    """
+    rows = [node for _, node in nodes]
+    value = sort_value(sort_by or "total", of_tree=True)
+    most: dict[str, tuple[float, int]] = {}
+    for position, node in enumerate(rows):
+        kind, cost = without_numbers(node.name), -value(node)
+        known = most.get(kind, (0.0, position))
+        most[kind] = (min(cost, known[0]), known[1])
+    ranks = {kind: rank for rank, kind in enumerate(sorted(most, key=most.__getitem__))}
+    return Table(
+        name,
+        title,
+        "module",
+        list(_labels(nodes)),
+        columns,
+        names=[node.name for node in rows],
+        depths=[depth for depth, _ in nodes],
+        ranks=[ranks[without_numbers(node.name)] for node in rows],
+        most=_MODULES_SHOWN,
+    )
+
+
+def _labels(nodes: Sequence[PlacedNode]) -> Iterator[str]:
+    names: list[str] = []  # of the nodes around, by depth
+    for depth, node in nodes:
+        marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)
+        around = f"{names[depth - 1]}." if depth else ""
+        name = node.name.removeprefix(around) if around else node.name
+        if node.kind == "module" and name != node.class_name:
+            name += f": {node.class_name}"
+        yield (_OVERHEAD if name == PROFILER_NAME else name) + marks
+        names[depth:] = [node.name]
+
+
+def module_tree(
+    profile: ProfileData,
+    nodes: Sequence[PlacedNode],
+    sort_by: SortBy | None,
+    of: str = "",
+) -> Table:
+    """All modules with their times, and what is no module beside them."""
+    rows = [node for _, node in nodes]
+    # Without inner calls, own time is the time with them.
+    is_leaf = [not row.children for row in rows]
+    own = [
+        replace(column, title="self", leaves=1, values=_but(column.values, is_leaf))
+        for column in phase_columns(rows, own_in_phase, "_self_ns")
+    ]
+    inside = phase_columns(rows, in_phase, leaves=(3, 3, 3))
+    totals, whole_ns = [row.cumulative_ns for row in rows], max(profile.wall_ns, 1)
+    columns = [
+        Column("calls", "count", [row.calls for row in rows], leaves=2),
+        *(c for pair in zip(inside, own, strict=True) for c in pair),
+        Column("device", "ns", [device_ns(row) for row in rows], "device_ns"),
+        Column("total", "ns", totals, "cumulative_ns"),
+        share_column("%", totals, whole_ns, "share"),
+    ]
+    shared = {row.name: row.aliases for row in rows if row.aliases}
+    title = f"Modules{of}: time with inner calls; self: without"
+    return replace(
+        tree_of("modules", title, nodes, columns, sort_by),
+        left_out="{count} more rows, {share}",
+        shares=[row.self_ns / whole_ns for row in rows],
+        notes=[
+            f"[shared] {name} is also {', '.join(aliases)}"
+            for name, aliases in sorted(shared.items())
+        ],
+    )
+
+
+def _but(values: Sequence[Value], is_blank: Sequence[bool]) -> list[Value]:
+    return [None if no else v for v, no in zip(values, is_blank, strict=True)]
+
+
+def phase_columns(
+    rows: Sequence[Row],
+    value: Callable[[Row, Phase], float | None],
+    name: str = "_ns",
+    leaves: tuple[int, int, int] = (6, 6, 5),
+) -> list[Column]:
+    """A column of times for each phase of modules. name: how the columns' names end."""
+    return [
+        Column(phase, "ns", [value(row, phase) for row in rows], phase + name, leave)
+        for phase, leave in zip(MODULE_PHASES, leaves, strict=True)
+    ]
+
+
+def share_column(title: str, times: Sequence[float], whole: float, name: str) -> Column:
+    """The shares of numbers in a whole."""
+    shares = [number / max(whole, 1) for number in times]
+    return Column(title, "share", shares, name, shows_zeros=True)
+
+
+def own_columns(profile: ProfileData, rows: Sequence[Row]) -> list[Column]:
+    """Calls and own times of rows, and what share of all that is."""
+    own = [row.self_ns for row in rows]
+    return [
+        Column("calls", "count", [row.calls for row in rows]),
+        *phase_columns(rows, own_in_phase, "_self_ns"),
+        Column("device", "ns", [own_device_ns(row) for row in rows], "device_self_ns"),
+        Column("self", "ns", own, "self_ns"),
+        share_column("%", own, profile.wall_ns, "self_share"),
+    ]
+
+
+def largest_first(rows: Iterable[Row], sort_by: SortBy) -> list[Row]:
+    """Rows sorted by one of their numbers, equal ones by own time and by name."""
+    value = sort_value(sort_by)
+    return sorted(rows, key=lambda row: (-value(row), -row.self_ns, row.name))
+
+
+def label(row: Row) -> str:
+    """The name as people read it, marked if the row runs compiled code."""
+    name = _OVERHEAD if row.name == PROFILER_NAME else row.name
+    return name + " [compiled]" * row.compiled
+
+
+def function_tables(
+    profile: ProfileData, sort_by: SortBy, of: str = ""
+) -> Iterator[Table]:
+    """One row per function, and one for what modules did themselves; and one row per
+    function, module that it is called in, and shapes of its inputs."""
+    by_name = profile.rows("function")
+    functions = [row for row in by_name if row.kind == "function"]
+    ranked = largest_first(functions, sort_by)
+    ranked += [row for row in by_name if row.name == MODULES_NAME]
+    yield replace(
+        _own_table(profile, ranked, "function"),
+        title=f"Functions{of}: own time, without the calls that they make",
+        # What modules do themselves is shown in any case.
+        ranks=[-1 if r.name == MODULES_NAME else n for n, r in enumerate(ranked)],
+        most=_FUNCTIONS_SHOWN,
+    )
+    sites = largest_first(call_sites(profile), sort_by)
+    title = f"Call sites{of}: own time of functions, by module (*: layers of a kind) "
+    yield replace(
+        _own_table(profile, sites, "call site"),
+        title=title + "and shapes of inputs",
+        most=_CALL_SITES_SHOWN,
+    )
+
+
+def _own_table(profile: ProfileData, rows: Sequence[Row], noun: str) -> Table:
+    memory, notes, columns = profile.memory, [], own_columns(profile, rows)
+    if memory and memory.source:
+        peaks = [max(t.memory.peak_bytes for t in row.phases.values()) for row in rows]
+        used = [_own_used(row) for row in rows]
+        columns.append(Column("used", "bytes", used, "used_bytes", leaves=1))
+        columns.append(Column("peak", "bytes", peaks, "peak_bytes", leaves=2))
+        bound = f", {AT_LEAST}" * memory.peaks_are_lower_bounds
+        text = "used: own bytes per forward call; peak: highest rise in a call"
+        notes.append(text + bound)
+    table = row_table(f"{noun.replace(' ', '_')}s", noun, rows, columns, profile)
+    return replace(table, left_out=f"{{count}} more {noun}s, {{share}}", notes=notes)
+
+
+def row_table(
+    name: str,
+    corner: str,
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    profile: ProfileData,
+) -> Table:
+    """A table of rows of a profile that are sorted already, without a title."""
+    return Table(
+        name,
+        "",
+        corner,
+        [label(row) for row in rows],
+        columns,
+        names=[row.name for row in rows],
+        left_out="{count} more rows, {share}",
+        shares=[row.self_ns / max(profile.wall_ns, 1) for row in rows],
+    )
+
+
+def call_sites(profile: ProfileData) -> Iterator[Row]:
+    """Calls of functions by shapes of inputs and by modules, in layers of one kind
+    (``blocks.0.norm``, ``blocks.1.norm``, ...) as one row: equal layers would fill the
+    table."""
+    kinds: dict[str, list[Row]] = {}
+    for row in with_ranges(profile).rows("call"):
+        if row.kind == "function":
+            kind = without_numbers(row.module) + row.name.removeprefix(row.module)
+            kinds.setdefault(kind, []).append(row)
+    for kind, alike in kinds.items():
+        name = kind if len(alike) > 1 else alike[0].name
+        yield replace(alike[0], name=name, phases=summed_phases(alike))
+
+
+def _own_used(row: Row) -> float:
+    used_bytes = sum(
+        totals.memory.used_bytes
+        for phase, totals in row.phases.items()
+        if phase not in BACKWARD_PHASES
+    )
+    return used_bytes / row.calls if row.calls else 0
+
+
+def rows_table(profile: ProfileData, by: Grouping, sort_by: SortBy) -> Table:
+    """The rows of `Profile.rows(by)`, by one of their numbers, the largest first."""
+    rows = largest_first(profile.rows(by), sort_by)
+    title = f"{best_time(profile.wall_ns)} wall, by {by}: self: own time; total: with "
+    title += "the calls that they make"
+    if by not in MODULE_GROUPINGS and not profile.has_functions:
+        title += " (functions were not measured)"
+    totals = [row.cumulative_ns for row in rows]
+    columns = own_columns(profile, rows)
+    columns.insert(-1, Column("total", "ns", totals, "cumulative_ns", leaves=5))
+    table = row_table(f"by_{by}", by, rows, columns, profile)
+    return replace(table, title=title, most=_MODULES_SHOWN)

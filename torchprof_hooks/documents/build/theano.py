@@ -1,0 +1,382 @@
+"""The report of a whole program, in the sections that Theano's had.
+
+The tables Class, Ops and Apply have the same time by three groupings. What is neither a
+module nor a function (optimizers, waiting for data, torch.compile, the rest of the
+program) has rows of its own in each: all three add up to the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from torchprof_hooks.documents.build import facts, screen
+from torchprof_hooks.documents.build.compilation import compilation_blocks
+from torchprof_hooks.documents.build.full import communication, full_tables
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.document import (
+    Block,
+    Column,
+    Document,
+    Facts,
+    Table,
+    Tips,
+)
+from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.documents.words import (
+    PHASE_TITLES,
+    percent,
+    phase_times_ns,
+    plural,
+)
+from torchprof_hooks.profiles.cells import call_site, outermost
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import MODULES_NAME, Grouping, Kind, Phase
+from torchprof_hooks.profiles.program import Program
+from torchprof_hooks.profiles.shape_ranges import with_ranges
+
+#: Share of the time of all from which on a function has tables of its own.
+LEAST_SHARE: Final = 0.05
+#: Grouping -> the title of its section, and what its rows are.
+_SECTIONS: Final[Mapping[Grouping, tuple[str, str]]] = {
+    "class": ("Class", "<Class name>"),
+    "function": ("Ops", "<Function name>"),
+    "call": ("Apply", "<Function call, by the module around it>"),
+}
+#: Kinds of rows whose calls are shown even if they took no time.
+_CALLED: Final = ("module", "function")
+
+
+class ReportLayout(NamedTuple):
+    """How much is shown.
+
+    n_ops: rows of Class and Ops. n_apply: rows of Apply and Device.
+    width: characters in a line.
+    every_pass: whether all that is known of compilations is listed.
+    with_memory: whether there is a section for memory.
+    ignore_first_call: whether the first step, with the start-up, is left out.
+    """
+
+    n_ops: int = 20
+    n_apply: int = 20
+    width: int = 120
+    every_pass: bool = False
+    with_memory: bool = False
+    ignore_first_call: bool = False
+
+
+def program_text(profile: ProfileData, layout: ReportLayout | None = None) -> str:
+    """The report as text."""
+    layout = layout or ReportLayout()
+    document = program_report(profile, layout)
+    # Calls of microseconds are beside hours: each time has the unit that suits it.
+    return text_of(document, width=layout.width, unit="auto_foreach")
+
+
+def program_report(profile: ProfileData, layout: ReportLayout) -> Document:
+    """The report of a program: see docs/exit_report.md for a whole one."""
+    shown = profile.loop if layout.ignore_first_call else profile
+    blocks = [
+        block
+        for title, section in _sections(profile, shown, layout)
+        for block in _whole(title, section)
+    ]
+    return Document("program", "", [], blocks)  # which the screen above has said
+
+
+#: Makes the blocks of a section.
+_Section = Callable[[], Iterator[Block]]
+
+
+def _whole(title: str, section: _Section) -> list[Block]:
+    """The blocks of a section; or why it failed: the others are not lost with it."""
+    try:
+        return [*section()]
+    except Exception as error:
+        text = f"(failed: {type(error).__name__}: {error})"
+        return [Facts(title, title, [text])]
+
+
+def _sections(
+    profile: ProfileData, shown: ProfileData, layout: ReportLayout
+) -> Iterator[tuple[str, _Section]]:
+    program = profile.program or Program()
+    yield "Program profiling", lambda: _totals(profile, shown)
+    parts = _part_times_ns(shown)
+    large = [n for n, ns in parts.items() if ns >= LEAST_SHARE * sum(parts.values())]
+    for name in large:
+        part = _part_of(shown, name)
+        yield "Function profiling", partial(_part, part, name)
+        if len(large) > 1:
+            yield f"Tables of {name}", partial(_tables, part, layout, name)
+    if len(large) > 1:
+        yield "Sum of all profiles", lambda: _sum(shown, parts, large)
+    yield "Tables", lambda: _tables(shown, layout)
+    of = " of the loop" * (shown is not profile)
+    yield "Modules", lambda: _trees(shown, of, ("modules", "flops"))
+    yield (
+        "Compilation",
+        lambda: compilation_blocks(program.compilation, full=layout.every_pass),
+    )
+    if shown.collectives:
+        yield "Communication", lambda: iter([communication(shown.collectives)])
+    yield "Device", lambda: screen.idle_blocks(program.device_idle, layout.n_apply)
+    if layout.with_memory:
+        yield "Memory Profile", lambda: _memory(shown, of)
+    yield "Tips", lambda: _tips(shown)
+
+
+# What was run
+
+
+def _totals(profile: ProfileData, shown: ProfileData) -> Iterator[Block]:
+    program = profile.program or Program()
+    left_out = f", {_seconds(shown.wall_ns)} of it below" * (shown is not profile)
+    lines = [
+        f"Message: {program.message}",
+        f"Time since torchprof_hooks was loaded: {_seconds(program.program_ns)}",
+        f"Time measured: {_seconds(profile.wall_ns)}{left_out}",
+        *_phase_lines(shown),
+    ]
+    if not program.compilation.is_empty:
+        count = plural(program.compilation.compilations, "compilation")
+        taken = _seconds(program.compilation.total_ns)
+        lines.append(f"torch.compile counts {taken} in {count}")
+    lines += facts.step_texts(profile)
+    if program.measured.traced:
+        traced = plural(program.measured.traced, "traced step")
+        taken = _seconds(program.measured.traced_ns)
+        lines.append(f"Not in the tables: {traced}, {taken}")
+    texts = facts.measuring(View(profile, shown))
+    lines += (text[0].upper() + text[1:] for text in texts)
+    yield Facts("program", "Program profiling", lines)
+
+
+def _phase_lines(profile: ProfileData) -> Iterator[str]:
+    for phase, phase_ns in phase_times_ns(profile).items():
+        share = percent(phase_ns, profile.wall_ns)
+        other = "other: " * (phase == "outside")
+        yield f"  {other}{PHASE_TITLES[phase]}: {_seconds(phase_ns)} ({share})"
+
+
+# Functions: outermost modules, and profiled functions
+
+
+def _part_times_ns(profile: ProfileData) -> dict[str, int]:
+    """The time of each module (or profiled function) that was called from outside of
+    all others, with all that belongs to it, by name; the most expensive first."""
+    times: Counter[str] = Counter()
+    for (path, _), totals in profile.cells.items():
+        if profile.modules[path[0]].kind == "module":
+            times[path[0]] += totals.self_ns
+    return dict(sorted(times.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _part_of(profile: ProfileData, name: str) -> ProfileData:
+    """What was inside of calls of one outermost module: its forward, and the backward
+    and recompute of it."""
+    cells = {key: totals for key, totals in profile.cells.items() if key[0][0] == name}
+    return profile.with_cells(cells)
+
+
+def _part(part: ProfileData, name: str) -> Iterator[Block]:
+    place = part.modules[name].place
+    calls = outermost(part.cells, name).calls
+    per_call = f" ({part.wall_ns / calls / 1e9:.6f}s per call)" if calls else ""
+    lines = [
+        f"Message: {name}{', ' * bool(place)}{place}",
+        f"Time in {plural(calls, 'call')} to {name}: {_seconds(part.wall_ns)}"
+        + per_call,
+        *_phase_lines(part),
+    ]
+    inside_ns = sum(
+        totals.self_ns
+        for (path, _), totals in part.cells.items()
+        if part.modules[path[-1]].kind == "function"
+    )
+    if inside_ns:
+        left = _seconds(part.wall_ns - inside_ns)
+        lines.append(
+            f"Time in functions: {_seconds(inside_ns)} "
+            f"({percent(inside_ns, part.wall_ns)}), outside of them (Python, calling "
+            f"them): {left}"
+        )
+    device_ns = sum(totals.device_self_ns for totals in part.cells.values())
+    if device_ns:
+        devices = ", ".join(part.devices)
+        lines.append(
+            f"Time on {devices}: {_seconds(device_ns)} (not a part of the above)"
+        )
+    yield Facts(f"function.{name}", "Function profiling", lines)
+
+
+def _sum(
+    profile: ProfileData, parts: Mapping[str, int], large: Sequence[str]
+) -> Iterator[Block]:
+    """All profiled functions of a program together, and the time outside of them.
+
+    large: those that have a section of their own.
+    """
+    named = {f"in {name}": parts[name] for name in large}
+    others = [ns for name, ns in parts.items() if name not in large]
+    if others:
+        named[f"in {plural(len(others), 'other function')}"] = sum(others)
+    named["outside of all"] = profile.wall_ns - sum(named.values())
+    lines = [
+        f"Time {text}: {_seconds(ns)} ({percent(ns, profile.wall_ns)})"
+        for text, ns in named.items()
+    ]
+    title = f"Sum of all({len(large)}) printed profiles"
+    yield Facts("sum", title, [*lines, f"Sum: {_seconds(profile.wall_ns)}"])
+
+
+# Class, Ops and Apply
+
+
+class _Item(NamedTuple):
+    """A row of a table: what calls of one name took in one phase. The phase is a part
+    of the name, unless it is forward.
+
+    runs: what runs them: "C", "Py", "C/Py".
+    places: at how many they are called.
+    rate: floating-point operations per second, None if that is not known.
+    """
+
+    name: str
+    self_ns: int
+    calls: int = 0
+    runs: str = ""
+    places: int = 0
+    rate: float | None = None
+
+
+def _tables(
+    profile: ProfileData, layout: ReportLayout, part: str = ""
+) -> Iterator[Block]:
+    """Class, Ops and Apply: of one part of the program, or of all."""
+    for by, (title, corner) in _SECTIONS.items():
+        most = layout.n_apply if by == "call" else layout.n_ops
+        items = sorted(_items(profile, by), key=lambda item: (-item.self_ns, item.name))
+        name = f"{title.lower()}.{part}" if part else title.lower()
+        of = f" of {part}" if part else ""
+        yield _table(name, f"{title}{of}", corner, items, most)
+
+
+def _table(
+    name: str, title: str, corner: str, items: Sequence[_Item], most: int
+) -> Block:
+    whole_ns = sum(item.self_ns for item in items)
+    if not whole_ns:
+        return Facts(name, title, ["(nothing was measured here)"])
+    shares = [item.self_ns / whole_ns for item in items]
+    sums = [sum(shares[: n + 1]) for n in range(min(len(shares), most))]
+    sums += [1.0] * (len(shares) - len(sums))
+    means = [item.self_ns / item.calls if item.calls else None for item in items]
+    columns = [
+        Column("<% time>", "share", shares, "share", 0, True),
+        Column("<sum %>", "share", sums, "sum_of_shares", 3, True),
+        Column("<apply time>", "ns", [i.self_ns for i in items], "self_ns", 0, True),
+        Column("<time per call>", "ns", means, "mean_self_ns", 4),
+        Column("<type>", "text", [item.runs for item in items], "type", 2),
+        Column("<#call>", "count", [item.calls for item in items], "calls"),
+        Column("<#apply>", "count", [item.places for item in items], "places", 1),
+        Column("<FLOP/s>", "flops", [i.rate for i in items], "flops_per_second", 5),
+    ]
+    return Table(
+        name,
+        title,
+        corner,
+        [item.name for item in items],
+        columns,
+        most=most,
+        left_out="(remaining {count} rows account for {share} of the runtime)",
+        shares=shares,
+    )
+
+
+def _items(profile: ProfileData, by: Grouping) -> Iterator[_Item]:
+    """All rows of one grouping, in no order."""
+    if by == "call":
+        profile = with_ranges(profile)
+    runs, places = _implementations(profile, by), _places(profile, by)
+    of_modules: Counter[Phase] = Counter()
+    for row in profile.rows(by):
+        for phase, totals in row.phases.items():
+            if by == "call" and row.kind == "module":
+                of_modules[phase] += totals.self_ns
+            elif totals.self_ns or (totals.calls and row.kind in _CALLED):
+                is_known = totals.flops and totals.self_ns
+                yield _Item(
+                    _title(row.name, row.kind, phase),
+                    totals.self_ns,
+                    totals.calls,
+                    "/".join(sorted(runs.get(row.name, ()))),
+                    places[row.name],
+                    1e9 * totals.flops / totals.self_ns if is_known else None,
+                )
+    for phase, self_ns in of_modules.items():
+        if self_ns:
+            yield _Item(_title(MODULES_NAME, "outside", phase), self_ns)
+
+
+def _title(name: str, kind: Kind, phase: Phase) -> str:
+    """The name with the phase, unless that is forward or the only one of the row."""
+    is_plain = phase in ("forward", kind) or (phase == "outside" and kind != "module")
+    return name if is_plain else f"{name} {phase}"
+
+
+def _places(profile: ProfileData, by: Grouping) -> Counter[str]:
+    """At how many places each is called, by the name of its row: modules of a class,
+    call sites of a function, chains of modules around a call site."""
+    infos = profile.modules
+    kind = "module" if by == "class" else "function"
+    paths = {path for path, _ in profile.cells if infos[path[-1]].kind == kind}
+    if by == "call":
+        return Counter(call_site(path, infos) for path in paths)
+    if by == "class":
+        return Counter(infos[name].class_name for name in {path[-1] for path in paths})
+    sites = {(call_site(path, infos), infos[path[-1]].class_name) for path in paths}
+    return Counter(function for _, function in sites)
+
+
+def _implementations(profile: ProfileData, by: Grouping) -> Mapping[str, set[str]]:
+    """What runs the calls of each row."""
+    infos = profile.modules
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, _ in profile.cells:
+        info = infos[path[-1]]
+        name = call_site(path, infos) if by == "call" else info.class_name
+        if info.kind == "module":
+            found[name].add("compiled" if info.compiled else "Py")
+        elif info.implementation:
+            found[name].add(info.implementation)
+    return found
+
+
+# The rest
+
+
+def _trees(profile: ProfileData, of: str, names: Sequence[str]) -> Iterator[Block]:
+    """Some of the tables of a full report."""
+    return (block for block in full_tables(profile, None, of) if block.name in names)
+
+
+def _memory(profile: ProfileData, of: str) -> Iterator[Block]:
+    if profile.memory is None:
+        yield Facts("memory", "Memory Profile", ["memory was not measured"])
+    yield from _trees(profile, of, ["memory"])
+
+
+def _tips(profile: ProfileData) -> Iterator[Block]:
+    tips = find_tips(profile)
+    if tips:
+        yield Tips(tips)
+    else:
+        yield Facts("tips", "Tips", ["None: nothing that is looked for was found."])
+
+
+def _seconds(ns: float) -> str:
+    return f"{ns / 1e9:.3f}s"

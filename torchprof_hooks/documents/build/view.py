@@ -1,0 +1,116 @@
+"""What a screen or a page is about: the loop of a run, with its start-up apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from torchprof_hooks.documents.build.layers import (
+    Hottest,
+    Shares,
+    busy_device,
+    hottest,
+    shares_of,
+)
+from torchprof_hooks.documents.words import plural
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.program import NO_STEPS, MeasuredSteps
+from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
+from torchprof_hooks.profiles.tree import Node
+
+#: Outermost modules that the title of a document names.
+_NAMES: Final = 3
+
+
+@dataclass(frozen=True)
+class View:
+    """Parts of a profile, and what is looked up in them more than once.
+
+    profile: all of it, as it was measured.
+    shown: the loop; the whole run, where the loop is not known apart.
+    start_up: what came before the loop; None if `shown` is all.
+    """
+
+    profile: ProfileData
+    shown: ProfileData
+    start_up: ProfileData | None = None
+
+    @property
+    def of_shown(self) -> str:
+        """`` of the loop``, where that is not all."""
+        return " of the loop" if self.start_up else ""
+
+    @property
+    def title(self) -> str:
+        """What was run: the message of a program, or names of outermost modules."""
+        if self.profile.program and self.profile.program.message:
+            return self.profile.program.message
+        infos = self.shown.modules
+        names = dict.fromkeys(path[0] for path, _ in self.shown.cells)
+        modules = [name for name in names if infos[name].kind == "module"]
+        # Whatever the order in which profiles were merged.
+        modules.sort(key=lambda name: (infos[name].order, name))
+        more = ", ..." if len(modules) > _NAMES else ""
+        return ", ".join(modules[:_NAMES]) + more
+
+    @property
+    def measured(self) -> MeasuredSteps:
+        """In how many steps of a program what was measured; zeros of other runs."""
+        return self.profile.program.measured if self.profile.program else NO_STEPS
+
+    @property
+    def end_of_start_up(self) -> str:
+        """What the start-up ends with: ``the first step``."""
+        times = self.start_up.step_times if self.start_up else NO_STEP_TIMES
+        if times.steps or not times.evaluations:
+            return "the first step"
+        calls = plural(times.evaluations, "evaluation call")
+        return f"the first {calls.removeprefix('1 ')}"
+
+    @cached_property
+    def tree(self) -> Node:
+        """The tree of modules, with optimizers, data and so on beside them."""
+        return self.shown.tree()
+
+    @cached_property
+    def shares(self) -> Shares:
+        """The times of phases, by the clock that tells what takes most."""
+        return shares_of(self.shown)
+
+    @property
+    def whole_ns(self) -> int:
+        """What shares by that clock are shares of."""
+        return max(self.shares.whole_ns, 1)
+
+    @cached_property
+    def device(self) -> str:
+        """See `busy_device`."""
+        return busy_device(self.shown)
+
+    @cached_property
+    def hottest(self) -> Hottest | None:
+        """The layers of the kind with the most own time (see `hottest`)."""
+        rows = (row for row in self.shown.rows("module") if row.kind == "module")
+        return hottest(rows, self.device)
+
+
+def view_of(profile: ProfileData, *, corrected: bool = True) -> View:
+    """The view of a profile.
+
+    corrected: see `Profile.corrected`.
+    """
+    shown, start_up, loop = profile, None, profile.loop
+    if len(profile.parts) > 1 and _has_steps(loop) and not loop.is_empty:
+        shown, start_up = loop, profile.start_up
+    if corrected:
+        shown = shown.corrected()
+        start_up = start_up and start_up.corrected()
+    return View(profile, shown, start_up)
+
+
+def _has_steps(loop: ProfileData) -> bool:
+    """Whether something is repeated: steps; evaluation calls count in a program, which
+    may begin with some."""
+    times = loop.step_times
+    return loop.steps > 0 or (loop.program is not None and times.evaluations > 0)

@@ -1,0 +1,130 @@
+"""The own times of a profile as stacks, for tools that draw flame graphs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import MODULE_PHASES
+
+#: What would end a name or a line: readers differ in what they take for a line's end.
+_SEPARATORS: Final = re.compile(r"[%;\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+_SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
+
+#: The group of all that is not a phase of a module: optimizers, data, the profiler, ...
+OTHER: Final = "other"
+
+#: What a flame graph is divided into, in the order in which it is shown.
+STACK_GROUPS: Final = (*MODULE_PHASES, OTHER)
+
+
+class Stack(NamedTuple):
+    """Own time in calls inside each other, the outer one first.
+
+    group: one of `STACK_GROUPS`.
+    """
+
+    names: tuple[str, ...]
+    group: str
+    self_ns: int
+
+
+def own_time_stacks(profile: ProfileData) -> Iterator[Stack]:
+    """A stack for each place in the tree of calls and each phase, in the order of the
+    tree; their times add up to the wall time.
+
+    Times of 0 are left out; so are those below 0, which no flame graph can show. (They
+    come about only if a profile was read while calls were open.)
+    """
+    names: list[str] = []
+    for depth, node in profile.tree(functions=True).walk():
+        names[max(depth - 1, 0) :] = [node.name]
+        for phase, totals in node.phases.items():
+            if totals.self_ns > 0:
+                group = phase if phase in MODULE_PHASES else OTHER
+                yield Stack(tuple(names), group, totals.self_ns)
+
+
+def render_collapsed(profile: ProfileData) -> str:
+    """Collapsed stacks, Brendan Gregg's text format. Each line has the names of a
+    stack, outermost first, with ";" between them, and its own time in nanoseconds. All
+    lines add up to the wall time.
+
+    The first name is "forward", "backward", "recompute" or "other", so that a flame
+    graph is divided by these. In names, ";", "%" and line ends are written as in web
+    addresses ("%3B"): the format has no way of its own.
+
+    Example::
+
+        forward;Net 1000
+        backward;Net 2000
+        forward;Net;Net.fc;linear(32x64, 64x64) 50000
+        other;(optimizer) SGD 10000
+    """
+    return "\n".join(
+        f"{';'.join(map(_escape, (stack.group, *stack.names)))} {stack.self_ns}"
+        for stack in own_time_stacks(profile)
+    )
+
+
+def _escape(name: str) -> str:
+    return _SEPARATORS.sub(lambda match: quote(match[0]), name)
+
+
+def render_speedscope(profile: ProfileData) -> str:
+    """A file for https://www.speedscope.app, a viewer of flame graphs, which describes
+    the format in ``file-format-schema.json``. It has a graph in nanoseconds for each of
+    "forward", "backward", "recompute" and "other" that took time; the viewer has a menu
+    of them at the top.
+
+    Example::
+
+        {"$schema": "https://www.speedscope.app/file-format-schema.json",
+         "shared": {"frames": [{"name": "Net"}, {"name": "Net.fc"}]},
+         "profiles": [{"type": "sampled", "name": "forward", "unit": "nanoseconds",
+                       "startValue": 0, "endValue": 51000,
+                       "samples": [[0], [0, 1]], "weights": [1000, 50000]}, ...],
+         ...}
+    """
+    stacks = list(own_time_stacks(profile))
+    names = dict.fromkeys(name for stack in stacks for name in stack.names)
+    frames = {name: i for i, name in enumerate(names)}
+    taken = {stack.group for stack in stacks}
+    # The viewer does not open a file without any graph.
+    groups = [group for group in STACK_GROUPS if group in taken] or STACK_GROUPS[:1]
+    content = {
+        "$schema": _SCHEMA,
+        "exporter": "torchprof_hooks",
+        "name": "torchprof_hooks",
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": name} for name in frames]},
+        "profiles": [_flame_graph(group, stacks, frames) for group in groups],
+    }
+    return json.dumps(content)
+
+
+def _flame_graph(
+    group: str, stacks: Sequence[Stack], frames: Mapping[str, int]
+) -> dict[str, Any]:
+    shown = [stack for stack in stacks if stack.group == group]
+    return {
+        "type": "sampled",
+        "name": group,
+        "unit": "nanoseconds",
+        "startValue": 0,
+        "endValue": sum(stack.self_ns for stack in shown),
+        "samples": [[frames[name] for name in stack.names] for stack in shown],
+        "weights": [stack.self_ns for stack in shown],
+    }
+
+
+#: Formats of one line a stack, by the names that commands know them by.
+STACK_FORMATS: Final[Mapping[str, Callable[[ProfileData], str]]] = {
+    "speedscope": render_speedscope,
+    "collapsed": render_collapsed,
+}

@@ -1,0 +1,66 @@
+"""A progress bar for work that keeps somebody at a terminal waiting."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from threading import RLock
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from torchprof_hooks.documents.render.terminal import is_terminal
+
+T = TypeVar("T")
+
+#: Seconds after which the bar appears.
+DELAY_S: Final = 2.0
+#: Seconds from one redrawing of the bar to the next, while no task ends.
+_TICK_S: Final = 0.2
+
+
+def with_progress(items: Sequence[T], what: str) -> Iterable[T]:
+    """The items, with a bar on standard error that says how many of them are done, if
+    they take long, standard error is a terminal, and tqdm is installed (the extra
+    ``progress``)."""
+    bar = _new_bar()
+    if bar is None:
+        return items
+    shown: Iterable[T] = bar(items, what, delay=DELAY_S, leave=False, file=sys.stderr)
+    return shown
+
+
+def wait_with_progress(tasks: Collection[Future[Any]], what: str) -> None:
+    """Wait until all tasks are done, with a bar as in `with_progress`."""
+    make = _new_bar()
+    if make is None:
+        wait(tasks)
+        return
+    began, left = monotonic(), {*tasks}
+    with make(
+        total=len(left), desc=what, delay=DELAY_S, leave=False, file=sys.stderr
+    ) as bar:
+        while left:
+            done, left = wait(left, _TICK_S, FIRST_COMPLETED)
+            bar.update(len(done))
+            if left and monotonic() - began >= DELAY_S:
+                bar.refresh()  # the seconds go on
+
+
+def _new_bar() -> Any:
+    """A class of tqdm bars; None where nobody would see one, or tqdm is missing."""
+    if not is_terminal(sys.stderr):
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        """A bar without a thread of its own, which cannot be started while Python ends,
+        and without a lock that processes share."""
+
+        monitor_interval = 0
+
+    Bar.set_lock(RLock())
+    return Bar

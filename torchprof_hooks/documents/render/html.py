@@ -1,0 +1,367 @@
+"""A document as a page in one file, which a browser opens without a network.
+
+Without a script it has the answers, all tables (the first rows of long ones) and bars;
+the script in the page makes tables that sort and filter of these, and pictures.
+Names are never markup, in HTML and in the data for the script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any, Final
+
+from torchprof_hooks.documents.document import (
+    Answer,
+    Answers,
+    Block,
+    Column,
+    Document,
+    Facts,
+    Table,
+    Tips,
+    Unit,
+    Value,
+)
+from torchprof_hooks.documents.render.units import (
+    best_byte_format,
+    best_count_format,
+    best_time,
+)
+from torchprof_hooks.documents.words import HEATS, percent
+
+_PACKAGE: Final = "torchprof_hooks.documents.render"
+#: Rows of a table without a script, which shows as many as one asks for.
+_ROWS: Final = 100
+#: Code points that HTML forbids, or that are no characters.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
+)
+#: What could end the element that the data is in, or begin a comment in it.
+_MARKUP: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+#: What heat means, above pictures that have it.
+_SCALE: Final = (
+    "the redder, the more of the time layers of its kind spend themselves:",
+    ("less", *(f"{100 * share:g} %" for share in HEATS)),
+)
+
+
+def page_of(document: Document) -> str:
+    """The whole page, in ASCII, so that no encoding can spoil it.
+
+    Its content security policy has the browser run only the script that we put there,
+    whatever else the page may hold, and fetch nothing.
+    """
+    script, title = _asset("page.js"), escaped(document.title)
+    notes = "".join(f"<p>{escaped(note)}</p>" for note in document.notes)
+    body = "".join(map(_section, _grouped(document.blocks)))
+    page = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{_asset("page.css")}</style></head><body>
+<header><div><h1>{title}</h1>{notes}</div></header>
+<main>{body}</main>
+<script type="application/json" id="data">{_script_json(_data(document))}</script>
+<script>{script}</script>
+</body></html>
+"""
+    return page.encode("ascii", "xmlcharrefreplace").decode()
+
+
+def framed(page: str) -> str:
+    """A page inside of another one, a notebook: its script can reach nothing there."""
+    return (
+        '<iframe sandbox="allow-scripts" title="Profile" loading="lazy" '
+        'style="width:100%;height:44rem;border:0;border-radius:8px" '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
+
+
+def escaped(text: str) -> str:
+    """The text as it may stand between tags, or in quotes as an attribute. No line
+    breaks between a number and its %."""
+    printable = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return escape(printable.replace(" %", "\N{NO-BREAK SPACE}%"))
+
+
+def _policy(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files(_PACKAGE) / "assets" / name).read_text(encoding="ascii").strip()
+
+
+# The data for the script
+
+
+def _data(document: Document) -> dict[str, Any]:
+    tables = (block for block in document.blocks if isinstance(block, Table))
+    return {"heat": HEATS, "tables": [_table_data(table) for table in tables]}
+
+
+def _table_data(table: Table) -> dict[str, Any]:
+    columns = [
+        {
+            "title": column.title,
+            "unit": column.unit,
+            "name": column.name or column.title,
+            "values": [_plain(value) for value in column.values],
+            "detail": column.is_detail,
+            "zeros": column.shows_zeros,
+        }
+        for column in table.columns
+    ]
+    return {
+        "name": table.name,
+        "title": table.title or table.corner,
+        "corner": table.corner,
+        "labels": list(table.labels),
+        "names": list(table.names),
+        "depths": list(table.depths),
+        "tones": list(table.tones),
+        "columns": columns,
+    }
+
+
+def _plain(value: Value) -> Value:
+    """A number with as many digits as can be seen."""
+    if isinstance(value, float):
+        return round(value, 6) if abs(value) < 1e3 else round(value)
+    return value
+
+
+def _script_json(content: Any) -> str:
+    """JSON that may stand in a ``<script type="application/json">``. It is ASCII, so
+    that U+2028, which ends a line in JavaScript, is written as an escape as well."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    for character, written in _MARKUP.items():
+        text = text.replace(character, written)  # there are none outside of strings
+    return text
+
+
+# What is there without a script
+
+
+def _grouped(blocks: Iterable[Block]) -> Iterator[Sequence[Block]]:
+    """The blocks; tables of one group ("rows.module", "rows.class") together, of which
+    the script shows one at a time."""
+    group: list[Block] = []
+    for block in blocks:
+        if group and _group_of(group[-1]) == _group_of(block) != "":
+            group.append(block)
+            continue
+        if group:
+            yield group
+        group = [block]
+    if group:
+        yield group
+
+
+def _group_of(block: Block) -> str:
+    if not isinstance(block, Table) or "." not in block.name:
+        return ""
+    return block.name.partition(".")[0]
+
+
+def _section(group: Sequence[Block]) -> str:
+    block = group[0]
+    if isinstance(block, Table):
+        tables = [each for each in group if isinstance(each, Table)]
+        return _titled(block.title, _tables(tables))
+    return _RENDERERS[type(block)](block)
+
+
+def _titled(title: str, content: str) -> str:
+    heading = f"<h2>{escaped(title)}</h2>" if title else ""
+    return f"<section>{heading}{content}</section>"
+
+
+def _answers(block: Answers) -> str:
+    warnings = "".join(f'<p class="warning">{escaped(w)}</p>' for w in block.warnings)
+    cards = "".join(map(_card, block.answers))
+    return (
+        f'<section aria-label="Summary">{warnings}<div class="cards">{cards}</div>'
+        "</section>"
+    )
+
+
+def _card(answer: Answer) -> str:
+    share = ""
+    if answer.share is not None:
+        share = percent(answer.share)
+    if answer.uncertainty is not None:
+        share += f" +/- {100 * answer.uncertainty:.1f}"
+    texts = filter(None, [share, answer.evidence])
+    evidence = "".join(f"<p>{escaped(text)}</p>" for text in texts)
+    following = f"<p>Next: {escaped(answer.next_step)}</p>" if answer.next_step else ""
+    return (
+        f'<div class="card"><h2>{escaped(answer.question)}</h2>'
+        f'<p class="answer">{_breakable(answer.answer)}</p>{evidence}{following}</div>'
+    )
+
+
+def _breakable(name: str) -> str:
+    """The name as HTML, in which a line may break after each dot."""
+    return re.sub(r"\.(?=\D)", ".<wbr>", escaped(name))
+
+
+def _tips(block: Tips) -> str:
+    lines = [str(tip) for tip in block.tips]
+    return _titled(block.title, _bullets(lines)) if lines else ""
+
+
+def _facts(block: Facts) -> str:
+    return _titled(block.title, _bullets(block.lines)) if block.lines else ""
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escaped(text)}</li>' for text in texts)}</ul>"
+
+
+_RENDERERS: Final[Mapping[type, Callable[[Any], str]]] = {
+    Answers: _answers,
+    Tips: _tips,
+    Facts: _facts,
+}
+
+
+def _tables(tables: Sequence[Table]) -> str:
+    first = tables[0]
+    drawn = {"bars": _bars, "stack": _stacks}.get(first.drawing)
+    above = drawn(first) if drawn else ""
+    if first.drawing == "tree":
+        above = _scale(first)
+    notes = "".join(f'<p class="legend">{escaped(n)}</p>' for n in first.notes)
+    static = "".join(map(_static_table, tables))
+    names = escaped(" ".join(table.name for table in tables))
+    drawing = escaped(first.drawing)
+    place = f'<div data-tables="{names}" data-drawing="{drawing}">{static}</div>'
+    return f"{above}{notes}{place}"
+
+
+def _scale(table: Table) -> str:
+    """What the colours of a tree mean, if they are heat."""
+    if not any(tone.startswith("heat") for tone in table.tones):
+        return ""
+    text, levels = _SCALE
+    spans = "".join(
+        f'<span><i class="heat{number}"></i>{level}</span>'
+        for number, level in enumerate(levels)
+    )
+    return f'<p class="scale">{text} {spans}</p>'
+
+
+def _static_table(table: Table) -> str:
+    columns = [column for column in table.columns if not column.is_detail]
+    heads = _cell("th", table.corner, "text", "col")
+    heads += "".join(_cell("th", c.title, c.unit, "col") for c in columns)
+    lines = []
+    for row, label in enumerate(table.labels[:_ROWS]):
+        indent = "\N{NO-BREAK SPACE}" * 2 * (table.depths[row] if table.depths else 0)
+        cells = "".join(_cell("td", _written(c, row), c.unit) for c in columns)
+        tone = f' class="{table.tones[row]}"' if table.tones else ""
+        lines.append(
+            f"<tr{tone}>{_cell('th', indent + label, 'text', 'row')}{cells}</tr>"
+        )
+    caption = f"{len(lines)} of {len(table.labels)} rows"
+    return (
+        f'<div class="scroll" tabindex="0"><table class="rows"><caption>{caption}'
+        f"</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody>"
+        "</table></div>"
+    )
+
+
+def _cell(tag: str, text: str, unit: Unit, scope: str = "") -> str:
+    scoped = f' scope="{scope}"' if scope else ""
+    aligned = ' class="text"' if unit == "text" else ""
+    return f"<{tag}{scoped}{aligned}>{escaped(text)}</{tag}>"
+
+
+_FORMATS: Final[Mapping[Unit, Callable[[Any], str]]] = {
+    "ns": best_time,
+    "bytes": lambda value: best_byte_format(round(value)),
+    "count": "{:,}".format,
+    "share": lambda value: f"{100 * value:.1f} %",
+    "flops": best_count_format,
+    "number": "{:.2f}".format,
+    "text": str,
+}
+
+
+def _written(column: Column, row: int) -> str:
+    value = column.values[row]
+    if value is None or (value == 0 and not column.shows_zeros):
+        return ""
+    return value if isinstance(value, str) else _FORMATS[column.unit](value)
+
+
+def _times(table: Table) -> list[Column]:
+    return [c for c in table.columns if c.unit == "ns" and not c.is_detail]
+
+
+def _bars(table: Table) -> str:
+    """A bar for each row, as long as its first column of times."""
+    times = _times(table)[0]
+    longest = max((float(v or 0) for v in times.values), default=0) or 1
+    lines = []
+    for row, label in enumerate(table.labels):
+        value = max(float(times.values[row] or 0), 0)
+        segment = _segment(label, _written(times, row), 1)
+        lines.append(_bar(label, segment, value / longest))
+    return f'<div class="bars" aria-hidden="true">{"".join(lines)}</div>'
+
+
+def _stacks(table: Table) -> str:
+    """A bar for each row, divided as its columns of times after the first, of which
+    these are parts."""
+    whole, *parts = _times(table)
+    longest = max((float(v or 0) for v in whole.values), default=0) or 1
+    lines = []
+    for row, label in enumerate(table.labels):
+        length = float(whole.values[row] or 0) / longest
+        segments = "".join(
+            _segment(part.title, f"{part.title} {_written(part, row)}", value)
+            for part in parts
+            if (value := float(part.values[row] or 0)) > 0
+        )
+        is_slow = bool(table.tones) and table.tones[row] == "slow"
+        lines.append(_bar(f"{table.corner} {label}", segments, length, is_slow))
+    legend = "".join(
+        f'<li><span class="dot {_colour(part.title)}"></span>{escaped(part.title)}</li>'
+        for part in parts
+    )
+    bars = f'<div class="bars" aria-hidden="true">{"".join(lines)}</div>'
+    return f'{bars}<ul class="legend">{legend}</ul>'
+
+
+def _bar(label: str, segments: str, length: float, is_slow: bool = False) -> str:
+    mark, said = (' class="slow"', ", slow") if is_slow else ("", "")
+    return (
+        f'<span{mark}>{escaped(label)}{said}</span><span><span class="phases" '
+        f'style="width:{100 * length:.2f}%">{segments}</span></span>'
+    )
+
+
+def _segment(title: str, text: str, grow: float) -> str:
+    return (
+        f'<span class="{_colour(title)}" style="flex-grow:{grow:.6g}" '
+        f'title="{escaped(text)}"></span>'
+    )
+
+
+def _colour(title: str) -> str:
+    """The class that gives a phase its colour, by its title."""
+    return "c-" + re.sub(r"[^a-z]+", "-", title.lower()).strip("-")

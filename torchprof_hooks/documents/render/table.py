@@ -1,0 +1,296 @@
+"""A table as lines of text: which rows and columns there is room for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import ceil
+from typing import Final, NamedTuple
+
+from torchprof_hooks.documents.document import Column, Table, Tone, Value
+from torchprof_hooks.documents.render.terminal import (
+    Line,
+    Style,
+    display_width,
+    padded,
+    printable,
+    shorten,
+    wrapped,
+)
+from torchprof_hooks.documents.render.units import (
+    best_byte_format,
+    best_count_format,
+    format_times,
+)
+from torchprof_hooks.documents.words import PHASE_TITLES, percent
+
+#: Characters of the longest bar.
+_LONGEST_BAR: Final = 40
+_NARROWEST_LABEL: Final = 12
+#: What is written behind rows.
+_MARKS: Final[Mapping[Tone, str]] = {"hot": "  <- hottest", "slow": "  <- slow"}
+_STYLES: Final[Mapping[Tone, Style]] = {
+    "hot": "hot",
+    "slow": "red",
+    "slower1": "red",
+    "slower2": "red",
+    "faster1": "green",
+    "faster2": "green",
+}
+#: Colours of bars.
+_PHASES: Final[Mapping[str, Style]] = {
+    PHASE_TITLES["forward"]: "blue",
+    PHASE_TITLES["backward"]: "red",
+    PHASE_TITLES["recompute"]: "red",
+}
+#: The first noun after "1 ", in the plural.
+_PLURAL: Final = re.compile(r"^1 (.*?)s\b")
+
+
+class Sheet(NamedTuple):
+    """What a text is written on.
+
+    unit: of times (see `format_times`).
+    max_rows: of each table, None for as many as the table itself wants.
+    is_screen: whether there is little room, so that no line is there for the looks.
+    """
+
+    width: int = 120
+    unit: str = "auto"
+    max_rows: int | None = None
+    is_screen: bool = False
+
+
+class _Texts(NamedTuple):
+    """A column as texts, the header first."""
+
+    column: Column
+    texts: list[str]
+
+    @property
+    def width(self) -> int:
+        return max(map(display_width, self.texts))
+
+
+def lines_of(table: Table, sheet: Sheet, rows: int | None = None) -> list[Line]:
+    """The lines of a table; none of one without rows.
+
+    rows: how many there is room for, at most.
+    """
+    if not table.labels:
+        return []
+    shown = chosen_rows(table, _most(table, sheet, rows))
+    tones = [table.tones[n] if table.tones else "" for n in shown]
+    marks = [_MARKS.get(tone, "") for tone in tones]
+    labels = [table.corner, *_labels(table, shown)]
+    columns = _filled(table, shown, sheet.unit)
+    room = sheet.width - max(map(len, marks))
+    fitting = _fitting(labels, columns, room)
+    texts = _side_by_side(labels, fitting, room)
+    bars = _bars(table, fitting, shown)
+    lines = list(_title(table, sheet))
+    lines.append(Line(texts[0], "title"))
+    if table.title and not sheet.is_screen:
+        lines.append(Line("-" * max(map(display_width, texts))))
+    rows_shown = zip(shown, texts[1:], bars, marks, tones, strict=True)
+    for n, text, bar, mark, tone in rows_shown:
+        line = f"{text}{mark}  {bar}".rstrip()[: max(sheet.width, len(text))]
+        style = _STYLES.get(tone, "")
+        lines.append(Line(line, style or _PHASES.get(table.labels[n] * bool(bar), "")))
+    missing = [c.column.title for c in columns if c not in fitting]
+    lines += _below(table, shown, missing, sheet)
+    return lines
+
+
+def _most(table: Table, sheet: Sheet, rows: int | None) -> int:
+    most = table.most or len(table.labels)
+    if sheet.max_rows is not None and table.drawing != "bars":
+        most = sheet.max_rows
+    return max(most if rows is None else min(rows, most), 1)
+
+
+def _title(table: Table, sheet: Sheet) -> Iterator[Line]:
+    if table.title:
+        lines = wrapped(table.title, sheet.width, most=int(sheet.is_screen))
+        yield from (Line(line, "title") for line in lines)
+
+
+def _below(
+    table: Table, shown: Sequence[int], missing: Sequence[str], sheet: Sheet
+) -> Iterator[Line]:
+    """What is not in the table, and the notes."""
+    count = len(table.labels) - len(shown)
+    if count and table.left_out:
+        share = percent(
+            sum(table.shares) - sum(table.shares[n] for n in shown)
+            if table.shares
+            else 0.0
+        )
+        text = table.left_out.format(count=count, share=share)
+        yield Line("... " + _PLURAL.sub(r"1 \1", text))
+    notes = list(table.notes)
+    if missing and not sheet.is_screen:
+        notes.append(f"(no room for {', '.join(dict.fromkeys(missing))})")
+    for note in notes:
+        yield from map(Line, wrapped(note, sheet.width, most=int(sheet.is_screen)))
+
+
+def chosen_rows(table: Table, most: int) -> list[int]:
+    """The rows with the smallest ranks, in their places; in a tree, with those around
+    them. Rows of one rank are chosen all or not at all, unless that would be none; so
+    are those around a row."""
+    count = len(table.labels)
+    if count <= most or not table.ranks:
+        return list(range(min(count, most)))
+    parents = _parents(table.depths or [0] * count)
+    ranked = sorted(range(count), key=lambda n: (table.ranks[n], n))
+    shown: set[int] = set()
+    for _, group in groupby(ranked, key=lambda n: table.ranks[n]):
+        alike = list(group)
+        more = _way(alike, parents, shown)
+        if len(shown) + len(more) <= most:
+            shown.update(more)
+            continue
+        if not shown:
+            _add_some(shown, alike, parents, most)
+        break
+    return sorted(shown)
+
+
+def _add_some(
+    shown: set[int], alike: Sequence[int], parents: Sequence[int], most: int
+) -> None:
+    """Add rows of one rank until there is no room for more. Where even the first is too
+    deep, the outermost of those around it are left out."""
+    for n in alike:
+        more = _way([n], parents, shown)
+        if not shown:
+            more = more[:most]
+        if len(shown) + len(more) > most:
+            return
+        shown.update(more)
+
+
+def _way(rows: Sequence[int], parents: Sequence[int], known: set[int]) -> list[int]:
+    """The rows and those around them, but for known ones, the innermost first."""
+    found: dict[int, None] = {}
+    for n in rows:
+        around = n
+        while around >= 0 and around not in known and around not in found:
+            found[around] = None
+            around = parents[around]
+    return list(found)
+
+
+def _parents(depths: Sequence[int]) -> list[int]:
+    """The position of the row around each row, -1 for the outermost."""
+    last_at: dict[int, int] = {}  # by depth
+    parents = []
+    for position, depth in enumerate(depths):
+        parents.append(last_at.get(depth - 1, -1))
+        last_at[depth] = position
+    return parents
+
+
+def _labels(table: Table, shown: Sequence[int]) -> Iterator[str]:
+    """Labels, those of a tree with an indent for each row around them that is shown."""
+    if not table.depths:
+        yield from (table.labels[n] for n in shown)
+        return
+    parents, depths = _parents(table.depths), dict[int, int]()
+    for n in shown:
+        around = parents[n]
+        depths[n] = depths[around] + 1 if around in depths else 0
+        is_cut = around >= 0 and around not in depths
+        name = table.names[n] if is_cut and table.names else table.labels[n]
+        yield "  " * depths[n] + name
+
+
+def _filled(table: Table, shown: Sequence[int], unit: str) -> list[_Texts]:
+    """The columns that texts have and that are not blank. Times have a unit in common,
+    if they are to have one; bytes do not: they differ by more than times."""
+    columns = [column for column in table.columns if not column.is_detail]
+    cells = [[_cell(column, column.values[n]) for n in shown] for column in columns]
+    times = [
+        value
+        for column, values in zip(columns, cells, strict=True)
+        for value in values * (column.unit == "ns")
+        if isinstance(value, (int, float))
+    ]
+    written = iter(format_times(times, unit))
+    found = []
+    for column, values in zip(columns, cells, strict=True):
+        texts = [
+            ""
+            if v is None
+            else next(written)
+            if column.unit == "ns"
+            else _text(column, v)
+            for v in values
+        ]
+        if any(texts):
+            found.append(_Texts(column, [column.title, *texts]))
+    return found
+
+
+def _cell(column: Column, value: Value) -> Value:
+    """The value, or None if its cell is blank."""
+    return None if value == 0 and not column.shows_zeros else value
+
+
+def _text(column: Column, value: float | str) -> str:
+    if isinstance(value, str):
+        return printable(value)
+    if column.unit == "bytes":
+        return best_byte_format(round(value))
+    if column.unit == "flops":
+        return best_count_format(value)
+    if column.unit == "share":
+        sign = "" if "%" in column.title else " %"
+        return f"{round(100 * value, 1) + 0.0:.1f}{sign}"
+    return str(round(value)) if column.unit == "count" else f"{value:.2f}"
+
+
+def _fitting(
+    labels: Sequence[str], columns: Sequence[_Texts], width: int
+) -> list[_Texts]:
+    """The columns that fit into `width`: some are left out, in the order of their
+    `leaves`, until labels have room, or a third of the width."""
+    widest = max(display_width(printable(label)) for label in labels)
+    needed = min(widest, width // 3)
+    kept = list(columns)
+    for leaves in sorted({c.column.leaves for c in columns} - {0}):
+        if width - sum(2 + c.width for c in kept) >= needed:
+            break
+        kept = [c for c in kept if c.column.leaves != leaves]
+    return kept
+
+
+def _side_by_side(
+    labels: Sequence[str], columns: Sequence[_Texts], width: int
+) -> list[str]:
+    """Labels on the left, cut where the table would be wider than `width`, and columns:
+    numbers aligned to the right, words to the left."""
+    room = max(width - sum(2 + c.width for c in columns), _NARROWEST_LABEL)
+    names = [shorten(printable(label), room) for label in labels]
+    widest = max(map(display_width, names))
+    lines = [padded(name, widest) for name in names]
+    for each in columns:
+        widest, is_number = each.width, each.column.unit != "text"
+        lines = [
+            f"{line}  {padded(text, widest, to_right=is_number)}"
+            for line, text in zip(lines, each.texts, strict=True)
+        ]
+    return [line.rstrip() for line in lines]
+
+
+def _bars(table: Table, columns: Sequence[_Texts], shown: Sequence[int]) -> list[str]:
+    """A bar for each row, as long as the first column of times."""
+    times = (c.column.values for c in columns if c.column.unit == "ns")
+    found = next(times, None) if table.drawing == "bars" else None
+    if found is None:
+        return [""] * len(shown)
+    numbers = [n if isinstance(n := found[row], (int, float)) else 0 for row in shown]
+    longest = max(*numbers, 1)
+    return ["#" * ceil(_LONGEST_BAR * number / longest) for number in numbers]

@@ -1,0 +1,202 @@
+"""Documents as text: on one screen, or as long as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from torchprof_hooks.documents.document import (
+    Answer,
+    Answers,
+    Block,
+    Document,
+    Facts,
+    Table,
+    Tip,
+    Tips,
+)
+from torchprof_hooks.documents.render.table import Sheet, lines_of
+from torchprof_hooks.documents.render.terminal import (
+    Line,
+    display_width,
+    joined,
+    painted,
+    plain,
+    printable,
+    shorten,
+    wrapped,
+)
+from torchprof_hooks.documents.words import percent, plural
+
+#: Lines of the tips on a screen: at most, and where there is little room.
+_MOST_TIPS: Final = 6
+_FEWEST_TIPS: Final = 2
+#: Lines of a fact, a note or a warning on a screen, and of a fact that matters less.
+_FACT: Final = 2
+_FAINT_FACT: Final = 3
+#: Rows of a tree, or of the longest table, for which the rest of a screen makes room.
+_FEWEST_ROWS: Final = 6
+
+
+def text_of(
+    document: Document,
+    *,
+    width: int = 120,
+    lines: int | None = None,
+    colour: bool = False,
+    unit: str = "auto",
+    max_rows: int | None = None,
+) -> str:
+    """The document as text.
+
+    width: characters in a line.
+    lines: how many there may be; where they are too few, the tree (without one, the
+        longest table) has fewer rows, then tips are cut, then tables are left out. None
+        for as many as it takes.
+    colour: whether lines have the colours of a terminal.
+    unit: of times: "sec", "ms", "us", "ns", one for each table ("auto") or the best for
+        each cell ("auto_foreach").
+    max_rows: of each table.
+    """
+    sheet = Sheet(width, unit, max_rows, lines is not None)
+    head, blocks = list(_head(document, sheet)), document.blocks
+    if blocks and isinstance(blocks[0], Answers):
+        head += _answers(blocks[0], sheet)
+        blocks = blocks[1:]
+    if lines is None:
+        shown = [_block(block, sheet) for block in blocks]
+    else:
+        shown = _fitting(blocks, sheet, lines - len(head) - 1)
+    return joined([head, *shown], colour=colour)
+
+
+def table_lines(
+    table: Table,
+    *,
+    width: int,
+    unit: str = "auto",
+    max_rows: int | None = None,
+    colour: bool = False,
+) -> list[str]:
+    """The lines of one table; for the parameters see `text_of`."""
+    lines = lines_of(table, Sheet(width, unit, max_rows))
+    return painted(lines) if colour else plain(lines)
+
+
+def _head(document: Document, sheet: Sheet) -> Iterator[Line]:
+    """What was run, and the notes, the first of them behind it if there is room."""
+    title = printable(" ".join(document.title.split()))
+    notes = [printable(note) for note in document.notes]
+    if not (title or notes):  # it is below another document
+        return
+    line = "torchprof_hooks: " + ", ".join(filter(None, [title, *notes[:1]]))
+    if display_width(line) <= sheet.width or not title:
+        notes = notes[1:]
+    else:
+        line = f"torchprof_hooks: {title}"
+    yield Line(shorten(line, sheet.width), "title")
+    for note in notes:
+        yield from map(Line, wrapped(note, sheet.width, most=_FACT * sheet.is_screen))
+
+
+def _fitting(blocks: Sequence[Block], sheet: Sheet, lines: int) -> list[list[Line]]:
+    """The blocks in so many lines, if that is possible."""
+    shown = [_block(block, sheet) for block in blocks]
+
+    def spare() -> int:
+        return lines - sum(len(block) + 1 for block in shown if block) + 1
+
+    sizes = {  # of tables: a tree gives way first, then the longest of the others
+        n: (bool(block.depths), len(block.labels))
+        for n, block in enumerate(blocks)
+        if isinstance(block, Table) and block.drawing != "bars"
+    }
+    giving = max(sizes, key=sizes.__getitem__, default=None)
+    if giving is not None:
+        shown[giving] = _block(blocks[giving], sheet, _FEWEST_ROWS)
+    for number, shorter in _shortened(blocks, [*sizes.keys() - {giving}], sheet):
+        if spare() >= 0:
+            break
+        shown[number] = shorter
+    if giving is not None:
+        rows = max(_FEWEST_ROWS + spare(), 1)
+        shown[giving] = _block(blocks[giving], sheet, rows)
+    return shown
+
+
+def _shortened(
+    blocks: Sequence[Block], tables: Sequence[int], sheet: Sheet
+) -> Iterator[tuple[int, list[Line]]]:
+    """What may be shorter on a screen: positions of blocks, and their lines then.
+
+    tables: the positions of tables that may be left out.
+    """
+    for most in range(_MOST_TIPS - 1, _FEWEST_TIPS - 1, -1):
+        for n, block in enumerate(blocks):
+            if isinstance(block, Tips):
+                yield n, list(_tips(block.tips, sheet.width, most))
+    yield from ((n, []) for n in sorted(tables, reverse=True))
+
+
+def _block(block: Block, sheet: Sheet, rows: int | None = None) -> list[Line]:
+    """The lines of a block. rows: how many there is room for."""
+    if isinstance(block, Table):
+        return lines_of(block, sheet, rows)
+    if isinstance(block, Answers):
+        return list(_answers(block, sheet))
+    if isinstance(block, Tips):
+        most = _MOST_TIPS if sheet.is_screen else 0
+        return list(_tips(block.tips, sheet.width, most))
+    return list(_facts(block, sheet))
+
+
+def _answers(block: Answers, sheet: Sheet) -> Iterator[Line]:
+    for warning in block.warnings:
+        lines = wrapped(warning, sheet.width, most=_FACT * sheet.is_screen)
+        yield from (Line(line, "red") for line in lines)
+    for number, answer in enumerate(block.answers):
+        for line in _answer(answer, sheet):
+            yield Line(line, "" if number else "hot")
+
+
+def _answer(answer: Answer, sheet: Sheet) -> list[str]:
+    """An answer; on a screen in one line, where a long name is cut before the evidence
+    is."""
+    width = sheet.width
+    share = evidence = ""
+    if answer.share is not None:
+        share = f", {percent(answer.share)}"
+    if answer.uncertainty is not None:
+        share += f" +/- {100 * answer.uncertainty:.1f}"
+    if answer.evidence:
+        evidence = printable(f": {answer.evidence}")
+    if not sheet.is_screen:
+        text = f"{answer.question}: {printable(answer.answer)}{share}{evidence}"
+        return wrapped(text, width)
+    room = max(width - display_width(f"{answer.question}: {share}{evidence}"), 20)
+    name = shorten(printable(answer.answer), room)
+    return [shorten(f"{answer.question}: {name}{share}{evidence}", width)]
+
+
+def _tips(tips: Sequence[Tip], width: int, most: int) -> Iterator[Line]:
+    """As many tips as there is room for, in at most `most` lines; 0: all."""
+    left = most or len(tips) * 1000
+    for shown, tip in enumerate(tips):
+        lines = wrapped(f"Tip: {tip}", width, "     ")
+        # One line is kept for what says that there are more.
+        if len(lines) > left - 1:
+            if shown:
+                yield Line(f"     ({plural(len(tips) - shown, 'more tip')})", "faint")
+                return
+            lines = wrapped(f"Tip: {tip}", width, "     ", max(left - 1, 1))
+        left -= len(lines)
+        yield from map(Line, lines)
+
+
+def _facts(block: Facts, sheet: Sheet) -> Iterator[Line]:
+    if block.title and block.lines:
+        yield Line(shorten(printable(block.title), sheet.width), "title")
+    most = (_FAINT_FACT if block.is_faint else _FACT) * sheet.is_screen
+    for text in block.lines:
+        for line in wrapped(text, sheet.width, most=most):
+            yield Line(line, "faint" if block.is_faint else "")

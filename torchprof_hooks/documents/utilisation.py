@@ -1,0 +1,105 @@
+"""How much of what a device can do is used: MFU and HFU.
+
+The terms are those of Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways"
+(2022), appendix B: model FLOPs utilisation leaves out what is computed again, hardware
+FLOPs utilisation has it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.cells import overhead_ns
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.peak import Peak
+from torchprof_hooks.profiles.rows import Row
+
+#: Bytes of a number. Where the inputs of a product differ in type, it is computed in
+#: the narrowest.
+_WIDTHS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class Utilisation(NamedTuple):
+    """Shares of what the device could have done in the same time.
+
+    mfu: of all operations but those of recompute.
+    hfu: of all operations.
+    """
+
+    mfu: float
+    hfu: float
+
+
+def of_profile(profile: ProfileData) -> Utilisation | None:
+    """See `Profile.utilisation`."""
+    again = every = 0
+    for (_, phase), totals in profile.cells.items():
+        every += totals.flops
+        again += totals.flops if phase == "recompute" else 0
+    if profile.peak is None or not every:
+        return None
+    time_ns = profile.wall_ns - sum(map(overhead_ns, profile.cells.items()))
+    return _shares(every, again, time_ns, profile.peak)
+
+
+def of_row(profile: ProfileData, row: Row) -> Utilisation | None:
+    """The utilisation in the calls of a row, inner calls included: their operations in
+    their time, on the device's clock if it was read. None as in `Profile.utilisation`.
+    """
+    if profile.peak is None or not row.flops_cumulative:
+        return None
+    again = row.phases["recompute"].flops_cumulative
+    time_ns = computing_ns(profile, row)
+    return _shares(row.flops_cumulative, again, time_ns, profile.peak)
+
+
+def computing_ns(profile: ProfileData, row: Row) -> int:
+    """How long the calls of a row took, on the device's clock if there is one."""
+    if not profile.devices:
+        return row.cumulative_ns
+    return sum(totals.device_cumulative_ns for totals in row.phases.values())
+
+
+def items_per_second(profile: ProfileData) -> float:
+    """See `Profile.items_per_second`."""
+    times = profile.step_times
+    step_ns = times.mean_ns if times.later_steps else times.first_mean_ns
+    if not profile.steps or step_ns <= 0:
+        return 0.0
+    return 1e9 * profile.items / profile.steps / step_ns
+
+
+def counted_types(profile: ProfileData) -> tuple[str, str]:
+    """The type of numbers and the type of device of most operations: ``("bfloat16",
+    "cuda")``; texts without characters if none were counted."""
+    flops: Counter[tuple[str, str]] = Counter()
+    for (path, _), totals in profile.cells.items():
+        if totals.flops:
+            types = _types_of_product(profile.modules[path[-1]])
+            if types:
+                flops[min(types, key=_width)] += totals.flops
+    return flops.most_common(1)[0][0] if flops else ("", "")
+
+
+def _types_of_product(info: ModuleInfo) -> list[tuple[str, str]]:
+    """The types of a product's inputs, and the type to which autocast converts them: it
+    converts single precision, never double (see torch's page on autocast)."""
+    inputs = (kind.partition("@") for kind in info.inputs)
+    types = [(name, device) for name, _, device in inputs if name in _WIDTHS]
+    made = [name for name in info.autocast.split("|") if name in _WIDTHS]
+    single = [device for name, device in types if name == "float32"]
+    return [*types, *product(made, single)]
+
+
+def _width(found: tuple[str, str]) -> tuple[int, str, str]:
+    return _WIDTHS[found[0]], *found
+
+
+def _shares(every: int, again: int, time_ns: int, peak: Peak) -> Utilisation | None:
+    possible = peak.flops * time_ns / 1e9
+    if possible <= 0:
+        return None
+    return Utilisation((every - again) / possible, every / possible)

@@ -1,0 +1,65 @@
+"""Words and thresholds that all documents share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import UNSAMPLED_NAME
+
+#: The titles of phases, in the order in which they are shown where that is not by time.
+#: "unmeasured" is no phase of a profile: see `phase_times_ns`.
+PHASE_TITLES: Final[Mapping[str, str]] = {
+    "forward": "forward",
+    "backward": "backward",
+    "recompute": "recompute",
+    "optimizer": "optimizers",
+    "data": "data loading",
+    "waiting": "waiting for gradients",
+    "communication": "communication",
+    "compiling": "torch.compile",
+    "garbage": "garbage collection",
+    "outside": "outside modules",
+    "profiler": "profiler overhead",
+    "unmeasured": "not measured",
+}
+
+#: Shares of all time from which on layers of a kind are hotter by one level.
+HEATS: Final = (0.01, 0.03, 0.07, 0.15, 0.3)
+
+#: A step is slow if it takes so many times the median.
+SLOW: Final = 1.5
+
+#: If a device was asked less often than this whether it waits, the share of its answers
+#: tells nothing.
+LEAST_ASKED: Final = 20
+#: If it waited at this share of begins and ends of calls, its times are mostly waiting.
+MOSTLY: Final = 0.75
+
+#: Why calls may be missing from a profile.
+OTHER_THREADS: Final = (
+    "profile() measures the thread that enters it: other threads need one of their own."
+)
+
+
+def phase_times_ns(profile: ProfileData) -> Counter[str]:
+    """The time of each phase where there is any, in the order of `PHASE_TITLES`. What
+    was not measured is no time outside modules: nothing is known of it."""
+    times: Counter[str] = Counter(profile.phase_times_ns())
+    unmeasured = profile.cells.get(((UNSAMPLED_NAME,), "outside"))
+    if unmeasured is not None:
+        times["unmeasured"] = unmeasured.self_ns
+        times["outside"] -= unmeasured.self_ns
+    return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """``1 row``, ``2 rows``; `nouns` is the plural where it is not `noun` with an s."""
+    return f"{count} {noun}" if count == 1 else f"{count} {nouns or noun + 's'}"
+
+
+def percent(part: float, whole: float = 1.0) -> str:
+    """``12.3 %``; ``0.0 %`` of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "0.0 %"

@@ -1,0 +1,1 @@
+"""Files of profiles: how they are written and read. Nothing here imports torch."""

@@ -1,0 +1,291 @@
+"""Profiles as JSON files, version 6.
+
+A file is::
+
+    {"format": "torchprof_hooks profile", "version": 6,
+     "parts": [{"name": "start-up", "wall_ns": ..., "steps": 1, "step_times": {...},
+                "cells": {"names": [name, ...], "path": [[0, 1], ...], "phase": [...],
+                          "calls": [...], "self_ns": [...], ..., "used_bytes": [...]}},
+               {"name": "loop", ...}],
+     "modules": {name: {"class_name": ..., "kind": ..., "shapes": [[32, 64]], ...}},
+     "devices": [...], "memory": {...}, "program": {...}, "provenance": [{...}], ...}
+
+The fields are those of `ProfileData` and of the records in it; one that has its
+default is left out. Cells are columns: a number in a path is the position of a name in
+"names", and each field of `Totals`, and of the memory in it, is a list with one number
+a cell. So whoever adds a field to a record has it in files, too.
+
+Files of other versions are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, partial
+from itertools import repeat
+from pathlib import Path
+from types import NoneType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+from torchprof_hooks.files.writing import replaced_file
+from torchprof_hooks.profiles.cells import CellKey, Cells
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.errors import ProfileFileError
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.provenance import Processes
+from torchprof_hooks.profiles.totals import DERIVED, Totals
+
+FORMAT: Final = "torchprof_hooks profile"
+VERSION: Final = 6
+
+#: Where in a file something is: names of fields and positions, the outermost first.
+Place = list[object]
+#: Makes a value of what JSON has for it, and moves the place with it.
+_Builder = Callable[[Any, Place], Any]
+
+_PHASES: Final = frozenset(
+    each for hint in get_args(Phase) for each in get_args(hint) or (hint,)
+)
+_KEYS: Final = ("names", "path", "phase")
+#: The columns of cells: fields of `Totals`, but for memory, which has columns itself.
+_NUMBERS: Final = tuple(
+    each.name for each in fields(Totals) if each.name not in {*DERIVED, "memory"}
+)
+_BYTES: Final = tuple(each.name for each in fields(MemoryTotals))
+
+
+def save(profile: ProfileData, path: str | Path) -> None:
+    """See `Profile.save`."""
+    content = {"format": FORMAT, "version": VERSION, **_plain(profile)}
+    with replaced_file(path) as file:
+        file.write(json.dumps(content, separators=(",", ":")))
+
+
+def load(path: str | Path) -> ProfileData:
+    """See `Profile.load`."""
+    found: ProfileData = _read(path, _checked_profile)
+    return found
+
+
+def provenance_of(path: str | Path) -> Processes:
+    """The processes that a file is of, () if it does not say. The rest of the file is
+    not looked at.
+
+    Raises: as `load`.
+    """
+
+    def processes(content: dict[str, Any], place: Place) -> Processes:
+        found: Processes = _build(Processes, content.get("provenance", []), place)
+        return found
+
+    found: Processes = _read(path, processes)
+    return found
+
+
+def _read(path: str | Path, make: Callable[[dict[str, Any], Place], Any]) -> Any:
+    """What `make` returns for the content of a file.
+
+    Raises:
+        ProfileFileError: it is not a profile of this version, or is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # also if it is no UTF-8
+        raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from error
+    if type(content) is not dict or content.pop("format", None) != FORMAT:
+        raise ProfileFileError(f"{path} is not a profile of torchprof_hooks")
+    version = content.pop("version", None)
+    if version != VERSION:
+        raise ProfileFileError(
+            f"{path} has version {version!r}, but this release reads version {VERSION} "
+            "alone: measure again, or use the release that has written it"
+        )
+    place: Place = []
+    try:
+        return make(content, place)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as e:
+        where = ".".join(map(str, place)) or "it"
+        reason = f"has no {e}" if isinstance(e, KeyError) else str(e)
+        raise ProfileFileError(f"{path} is damaged: {where}: {reason}") from None
+
+
+def _checked_profile(content: dict[str, Any], place: Place) -> ProfileData:
+    found: ProfileData = _build(ProfileData, content, place)
+    for part in found.parts:
+        unknown = {name for path, _ in part.cells for name in path} - {*found.modules}
+        if unknown:
+            raise ValueError(f"no module is called {min(unknown)!r}, but cells are")
+        booked_ns = sum(totals.self_ns for totals in part.cells.values())
+        if booked_ns != part.wall_ns:
+            raise ValueError(
+                f"own times of the {part.name} add up to {booked_ns} ns, but wall_ns "
+                f"is {part.wall_ns}"
+            )
+    return found
+
+
+# Writing
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        kind: Any = type(value)
+        held = ((n, getattr(value, n), d) for n, d in _defaults(kind).items())
+        return {n: _plain_field(n, v) for n, v, default in held if v != default}
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _plain_field(name: str, value: Any) -> Any:
+    return _plain_cells(value) if name == "cells" else _plain(value)
+
+
+@cache
+def _defaults(kind: type) -> dict[str, Any]:
+    """The fields of a record, with their defaults; `MISSING` for those without one."""
+    if not is_dataclass(kind):
+        known = kind._field_defaults  # type: ignore[attr-defined]
+        return {name: known.get(name, MISSING) for name in kind._fields}  # type: ignore[attr-defined]
+    return {
+        each.name: each.default
+        if each.default_factory is MISSING
+        else each.default_factory()
+        for each in fields(kind)
+    }
+
+
+def _plain_cells(cells: Cells) -> dict[str, list[Any]]:
+    places: dict[str, int] = {}
+    paths = [[places.setdefault(n, len(places)) for n in path] for path, _ in cells]
+    every = cells.values()
+    columns = {name: [getattr(t, name) for t in every] for name in _NUMBERS}
+    columns |= {name: [getattr(t.memory, name) for t in every] for name in _BYTES}
+    keys: dict[str, list[Any]] = {"names": [*places], "path": paths}
+    keys["phase"] = [phase for _, phase in cells]
+    return keys | {name: column for name, column in columns.items() if any(column)}
+
+
+# Reading
+
+
+def _build(hint: Any, content: Any, place: Place) -> Any:
+    return _builder(hint)(content, place)
+
+
+@cache
+def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of type
+    """What makes values of a type."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint == Mapping[CellKey, Totals]:
+        return _cells
+    if hint in (int, str, bool):
+        return partial(_scalar, hint)
+    if origin is Literal:
+        return partial(_choice, frozenset(inner))
+    if NoneType in inner:
+        build = _builder(next(each for each in inner if each is not NoneType))
+        return lambda content, place: None if content is None else build(content, place)
+    if origin is tuple:
+        return partial(_items, _builder(inner[0]))
+    if origin is not None:  # a mapping by names
+        return partial(_by_name, _builder(inner[1]))
+    return partial(_record, hint, get_type_hints(hint))
+
+
+def _scalar(kind: type, content: Any, place: Place) -> Any:
+    if type(content) is not kind:
+        raise TypeError(f"{reprlib.repr(content)} is not of type {kind.__name__}")
+    return content
+
+
+def _choice(choices: frozenset[str], content: Any, place: Place) -> Any:
+    if content not in choices:
+        raise ValueError(f"{reprlib.repr(content)} is none of {sorted(choices)}")
+    return content
+
+
+def _items(build: _Builder, content: Any, place: Place) -> tuple[Any, ...]:
+    found = []
+    for position, each in enumerate(_checked(list, content)):
+        place.append(position)
+        found.append(build(each, place))
+        place.pop()
+    return tuple(found)
+
+
+def _by_name(build: _Builder, content: Any, place: Place) -> dict[str, Any]:
+    found = {}
+    for name, each in _checked(dict, content).items():
+        place.append(name)
+        found[name] = build(each, place)
+        place.pop()
+    return found
+
+
+def _record(kind: Any, hints: Mapping[str, Any], content: Any, place: Place) -> Any:
+    values = {}
+    for name, each in _checked(dict, content).items():
+        place.append(name)
+        values[name] = _build(hints[name], each, place)
+        place.pop()
+    return kind(**values)
+
+
+def _checked(kind: type, content: Any) -> Any:
+    if type(content) is not kind:
+        raise TypeError(f"{reprlib.repr(content)} is not a JSON {kind.__name__}")
+    return content
+
+
+def _cells(content: Any, place: Place) -> dict[CellKey, Totals]:
+    columns = {
+        n: _checked(list, column) for n, column in _checked(dict, content).items()
+    }
+    names, paths, phases = map(columns.pop, _KEYS)
+    if not _PHASES.issuperset(phases):
+        raise ValueError(f"{min({*phases} - _PHASES)!r} is no phase")
+    if any(not path or min(path) < 0 for path in paths):
+        raise ValueError("a path has no names, or names before the first")
+    keys = [
+        (tuple(map(names.__getitem__, path)), p)
+        for path, p in zip(paths, phases, strict=True)
+    ]
+    for name, column in columns.items():
+        if name not in _NUMBERS and name not in _BYTES:
+            raise KeyError(name)
+        if len(column) != len(keys) or not {*map(type, column)} <= {int}:
+            raise TypeError(
+                f"{name} is not a whole number for each of {len(keys)} cells"
+            )
+    found = dict(zip(keys, _totals(columns, len(keys)), strict=True))
+    if len(found) != len(keys):
+        raise ValueError("two cells have the same path and phase")
+    return found
+
+
+def _totals(columns: Mapping[str, list[int]], count: int) -> Iterable[Totals]:
+    memory: Iterable[MemoryTotals] = repeat(NO_MEMORY, count)
+    if not columns.keys().isdisjoint(_BYTES):
+        each = (columns.get(name, repeat(0, count)) for name in _BYTES)
+        memory = (
+            MemoryTotals(*sizes) if any(sizes) else NO_MEMORY
+            for sizes in zip(*each, strict=True)
+        )
+    held: dict[str, Iterable[Any]] = {**columns, "memory": memory}
+    default = Totals()
+    return map(
+        Totals,
+        *(
+            held.get(f.name) or repeat(getattr(default, f.name), count)
+            for f in fields(Totals)
+        ),
+    )

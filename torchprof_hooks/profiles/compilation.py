@@ -1,0 +1,189 @@
+"""What torch.compile did in a program: its time, graphs and recompiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+#: The part of a graph that was compiled; "run" is a choice made while it ran
+#: (autotuning, CUDA graphs).
+GraphKind = Literal["forward", "backward", "run"]
+#: Whether a graph was taken from a cache; "" if none was asked, or torch does not say.
+CacheAnswer = Literal["hit", "miss", ""]
+
+
+class CompiledGraph(NamedTuple):
+    """One compilation, of which torch has kept a record.
+
+    function, place: the code that was compiled: "forward", "train.py:31".
+    compile_id: torch's number of the compilation: that of the code comes first.
+    start_ns, ns: when it began, since the epoch, and how long it took.
+    operations: nodes of the graph that call something; None if torch does not say.
+    recompile_reason: what had changed, if the code had been compiled before.
+    failure: why torch gave up. The code then runs as it was written.
+    """
+
+    function: str
+    place: str
+    compile_id: str
+    start_ns: int
+    ns: int
+    kind: GraphKind = "forward"
+    operations: int | None = None
+    cache: CacheAnswer = ""
+    recompile_reason: str = ""
+    failure: str = ""
+
+
+class GraphBreak(NamedTuple):
+    """Code that torch.compile left to Python, which splits a graph in two.
+
+    place: of the code; "" if torch has forgotten it.
+    times: how often compiling came to it, in all compilations.
+    """
+
+    function: str
+    place: str
+    reason: str
+    times: int
+
+
+class CacheUse(NamedTuple):
+    """Hits and misses of a cache of compiled graphs. Graphs that could not be cached
+    are `bypasses`."""
+
+    name: str
+    hits: int
+    misses: int
+    bypasses: int = 0
+
+
+class Reasons(NamedTuple):
+    """Why something happened, so many times, to the code of a function."""
+
+    function: str
+    place: str
+    times: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationSummary:
+    """What torch.compile did.
+
+    timed, timed_ns: compilations that torch has timed, and what they took.
+    graphs: the last compilations: torch keeps records of 64, unless told otherwise.
+    first_ns: duration of the first of `timed`. If it differs later, torch has begun to
+        count anew.
+
+    ``torch._dynamo.reset()`` clears `timed` and the places of graph breaks. The
+    records, the reasons of graph breaks and the use of caches survive it.
+    """
+
+    timed: int = 0
+    timed_ns: int = 0
+    graphs: tuple[CompiledGraph, ...] = ()
+    graph_breaks: tuple[GraphBreak, ...] = ()
+    caches: tuple[CacheUse, ...] = ()
+    first_ns: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was compiled."""
+        return not (self.compilations or self.graphs)
+
+    @property
+    def total_ns(self) -> int:
+        """Time in torch.compile. Nothing counts twice. What was done before
+        ``torch._dynamo.reset()`` counts as far as there are records of it."""
+        recorded_ns = sum(graph.ns for graph in self.graphs if graph.kind != "run")
+        return max(self.timed_ns, recorded_ns) + self.run_ns
+
+    @property
+    def run_ns(self) -> int:
+        """Time of choices that compiled graphs made while they ran, in nanoseconds."""
+        return sum(graph.ns for graph in self.graphs if graph.kind == "run")
+
+    @property
+    def compilations(self) -> int:
+        """How many compilations there were, at least."""
+        return max(self.timed, self._recorded)
+
+    @property
+    def unrecorded(self) -> int:
+        """How many compilations torch has dropped its record of."""
+        return self.compilations - self._recorded
+
+    @property
+    def recompiles(self) -> tuple[Reasons, ...]:
+        """Code that was compiled again, the most often first."""
+        kept = (graph for graph in self.graphs if not graph.failure)
+        return _reasons((graph, graph.recompile_reason) for graph in kept)
+
+    @property
+    def failures(self) -> tuple[Reasons, ...]:
+        """Code that could not be compiled, the most often first."""
+        return _reasons((graph, graph.failure) for graph in self.graphs)
+
+    @property
+    def _recorded(self) -> int:
+        return sum(graph.kind != "run" for graph in self.graphs)
+
+    def since(self, earlier: CompilationSummary) -> CompilationSummary:
+        """The difference to an `earlier` summary of the same process."""
+        known = set(earlier.graphs)
+        kept = replace(
+            self,
+            graphs=tuple(graph for graph in self.graphs if graph not in known),
+            graph_breaks=_breaks_since(self.graph_breaks, earlier.graph_breaks),
+            caches=_caches_since(self.caches, earlier.caches),
+        )
+        if self.first_ns != earlier.first_ns or self.timed < earlier.timed:
+            return kept  # torch has begun to count anew
+        return replace(
+            kept,
+            timed=self.timed - earlier.timed,
+            timed_ns=self.timed_ns - earlier.timed_ns,
+        )
+
+
+def _reasons(found: Iterable[tuple[CompiledGraph, str]]) -> tuple[Reasons, ...]:
+    by_code: dict[tuple[str, str], Counter[str]] = {}
+    for graph, reason in found:
+        if reason:
+            code = graph.function, graph.place
+            by_code.setdefault(code, Counter())[reason] += 1
+    rows = [
+        Reasons(*code, reasons.total(), tuple(dict(reasons.most_common())))
+        for code, reasons in by_code.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.times))
+
+
+def _breaks_since(
+    now: Sequence[GraphBreak], earlier: Sequence[GraphBreak]
+) -> tuple[GraphBreak, ...]:
+    """Graph breaks that are new. One that had a place before may have lost it since."""
+    known = {each[:3]: each.times for each in earlier}
+    new = []
+    for each in sorted(now, key=lambda each: not each.place):
+        times = each.times - known.pop(each[:3], 0)
+        if not each.place:
+            lost = [key for key in known if key[2] == each.reason]
+            times -= sum(map(known.pop, lost))
+        new.append(each._replace(times=times))
+    return tuple(each for each in new if each.times > 0)
+
+
+def _caches_since(
+    now: Iterable[CacheUse], earlier: Iterable[CacheUse]
+) -> tuple[CacheUse, ...]:
+    before = {cache.name: cache for cache in earlier}
+    uses = []
+    for cache in now:
+        _, *counts = before.get(cache.name, CacheUse(cache.name, 0, 0))
+        new = [n - past for n, past in zip(cache[1:], counts, strict=True)]
+        uses.append(cache if min(new) < 0 else CacheUse(cache.name, *new))
+    return tuple(cache for cache in uses if any(cache[1:]))

@@ -1,0 +1,292 @@
+"""The finished record of a run: immutable, and all else that is said of a run is
+computed from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from torchprof_hooks.profiles.cells import (
+    Cells,
+    has_functions,
+    overhead_ns,
+    without_functions,
+    without_overhead,
+)
+from torchprof_hooks.profiles.collectives import Collectives, sum_of
+from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
+from torchprof_hooks.profiles.modules import ModuleInfo, all_modules
+from torchprof_hooks.profiles.names import (
+    GROUPINGS,
+    PROFILER_NAME,
+    Grouping,
+    Phase,
+    united,
+)
+from torchprof_hooks.profiles.options import check_choice, check_flag
+from torchprof_hooks.profiles.parts import (
+    Part,
+    PartName,
+    Parts,
+    merged_parts,
+    whole_of,
+)
+from torchprof_hooks.profiles.peak import Peak, higher
+from torchprof_hooks.profiles.program import Program, only_program
+from torchprof_hooks.profiles.provenance import Processes, all_of
+from torchprof_hooks.profiles.rows import Row, group_rows
+from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.tree import Node, build_tree
+
+P = TypeVar("P", bound="ProfileData")
+
+#: Kinds of rows that stand for calls.
+_CALLED: Final = ("module", "function")
+
+
+@dataclass(frozen=True)
+class ProfileData:
+    """Where the time of a run went. The public class is `torchprof_hooks.Profile`,
+    which has reports and files, too.
+
+    parts: the start-up and the loop, as far as they are known apart. What is said of
+        the whole run (`cells`, `wall_ns`, `steps`, `step_times`) is their sum.
+    modules: a description of each name in the chains of cells.
+    aborted_calls: calls that an exception went through.
+    overhead_ns: estimate of the time that measuring added to `wall_ns`: the sum over
+        the cells (see `Totals`), and the part that is measured exactly (planning of
+        backward passes), which is a cell of its own. With a budget, what measuring has
+        spent in all steps, if that is more.
+    devices: names of the devices whose clock was read, sorted.
+    memory: which memory was measured, and its peak; None if none was.
+    undivided_passes: backward passes over nodes of several threads that have the same
+        numbers, which are booked as a whole, outside modules.
+    unmeasured_steps, unmeasured_ns: training steps that were not measured because of
+        `max_overhead`, and the time in them and while hooks were put on and taken off.
+        No other field contains that time but `step_times`.
+    not_measured: what cannot be measured with this torch, one line each, sorted.
+    core: the core that has measured, "native" or "python"; both if both were merged.
+    core_reason: why the native core was not used.
+    collectives: what was exchanged with other processes, by function and group.
+    peak: the most operations per second that the device can do, None if unknown.
+    items: tokens, samples or the like in the measured steps, 0 if nobody said.
+    device_asked, device_waits: at how many begins and ends of calls the device was
+        asked whether it had done all its work; and how often it had, and so idled.
+    program: what is known of a whole program; None of other runs.
+    provenance: the processes that have measured, one unless profiles were merged.
+        Profiles that differ in that alone are equal.
+    """
+
+    parts: Parts = ()
+    modules: Mapping[str, ModuleInfo] = field(default_factory=dict)
+    aborted_calls: int = 0
+    overhead_ns: int = 0
+    devices: tuple[str, ...] = ()
+    memory: MemorySummary | None = None
+    undivided_passes: int = 0
+    unmeasured_steps: int = 0
+    unmeasured_ns: int = 0
+    not_measured: tuple[str, ...] = ()
+    core: str = ""
+    core_reason: str = ""
+    collectives: Collectives = ()
+    peak: Peak | None = None
+    items: int = 0
+    device_asked: int = 0
+    device_waits: int = 0
+    program: Program | None = None
+    provenance: Processes = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "modules", MappingProxyType(dict(self.modules)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (getattr(self, each.name) for each in fields(self))
+        plain = (dict(v) if isinstance(v, MappingProxyType) else v for v in values)
+        return type(self), tuple(plain)
+
+    @cached_property
+    def _whole(self) -> Part:
+        return self.parts[0] if len(self.parts) == 1 else whole_of(self.parts)
+
+    @property
+    def cells(self) -> Cells:
+        """The finest record. For each (chain of module and function calls, phase) the
+        `Totals` of the calls at its end, whose cumulative fields are 0 here: they
+        follow from the chains. The cells' `self_ns` add up to `wall_ns`."""
+        return self._whole.cells
+
+    @property
+    def wall_ns(self) -> int:
+        """Nanoseconds between entering and leaving the measured blocks, summed over
+        threads."""
+        return self._whole.wall_ns
+
+    @property
+    def steps(self) -> int:
+        """Training steps that were measured (see `StepTimes` for where a step ends)."""
+        return self._whole.steps
+
+    @property
+    def step_times(self) -> StepTimes:
+        """Durations of training steps, measured or not, and of evaluation calls, as far
+        as they are known."""
+        return self._whole.step_times
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no module and no function was called."""
+        return not any(self.modules[path[-1]].kind in _CALLED for path, _ in self.cells)
+
+    @cached_property
+    def has_functions(self) -> bool:
+        """Whether functions were called while they were recorded."""
+        return has_functions(self.modules)
+
+    @property
+    def attributed_ns(self) -> int:
+        """Nanoseconds that are booked on modules, functions and optimizers."""
+        return sum(
+            totals.self_ns
+            for (path, _), totals in self.cells.items()
+            if self.modules[path[-1]].kind in (*_CALLED, "optimizer")
+        )
+
+    def phase_times_ns(self) -> Counter[Phase]:
+        """Own times by phase, in nanoseconds, those of functions included."""
+        times: Counter[Phase] = Counter()
+        cells, _ = without_functions(self.cells, self.modules)
+        for (_, phase), totals in cells.items():
+            times[phase] += totals.self_ns
+        return times
+
+    def rows(self, by: Grouping = "module") -> tuple[Row, ...]:
+        """The rows of a table, the most cumulative time first. Optimizers, waiting for
+        data and the like have rows as well, so that the own times of all rows add up to
+        `wall_ns`, however they are grouped.
+
+        Args:
+            by: "module" gives one row per module, and "class" one per class of modules;
+                both contain the functions that modules call. "function" gives one row
+                per function, and one for the own time of modules. "call" gives one row
+                per module, and one per function, shapes of its inputs and module that
+                calls it.
+
+        Raises:
+            TypeError, ValueError: `by` is not one of these.
+
+        Example:
+            >>> [(row.name, row.calls, row.self_ns) for row in profile.rows(by="class")]
+            [('Linear', 20, 1500000), ('(outside modules)', 0, 300000)]
+        """
+        check_choice("by", by, GROUPINGS)
+        if by not in self._rows:
+            self._rows[by] = group_rows(self.cells, self.modules, by)
+        return self._rows[by]
+
+    @cached_property
+    def _rows(self) -> dict[Grouping, tuple[Row, ...]]:
+        return {}
+
+    def tree(self, *, functions: bool = False) -> Node:
+        """The calls as a tree. The top `Node` is the whole run, its children are the
+        calls from outside of all modules, and so on inwards. Modules come first, in the
+        order of their first calls, then the other rows, the most expensive first.
+
+        Args:
+            functions: whether functions are nodes too, or parts of their modules.
+
+        Raises:
+            TypeError: `functions` is not True or False.
+        """
+        check_flag("functions", functions)
+        return build_tree(self.cells, self.modules, functions)
+
+    @property
+    def start_up(self: P) -> P:
+        """What was measured until the first training step of each run had ended. Empty
+        if that end is not known: without torch optimizers, and where `max_overhead`
+        leaves the first step out."""
+        return self._only("start-up")
+
+    @property
+    def loop(self: P) -> P:
+        """What was measured after `start_up`. The shortest and the longest call are
+        known for the whole run only: they are given here as far as they can be right.
+        """
+        return self._only("loop")
+
+    def _only(self: P, name: PartName) -> P:
+        """One part of the run. What is known of the whole run alone, as the number of
+        items, is divided in proportion to steps, or to calls."""
+        if [part.name for part in self.parts] == [name]:
+            return self
+        found = replace(self, parts=tuple(p for p in self.parts if p.name == name))
+        calls = _calls(found.cells), max(_calls(self.cells), 1)
+        return replace(
+            found,
+            items=self.items * found.steps // max(self.steps, 1),
+            device_asked=self.device_asked * calls[0] // calls[1],
+            device_waits=self.device_waits * calls[0] // calls[1],
+            overhead_ns=sum(map(overhead_ns, found.cells.items())),
+        )
+
+    def corrected(self: P) -> P:
+        """The same profile without the time that measuring took in each row, as far as
+        that is known (see `Totals.overhead_ns`): own and cumulative times are lower,
+        those of a device as far as it waited for the host, the row "(profiler)" is
+        higher. Durations of single calls stay as they were measured.
+        """
+        infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **self.modules}
+        return replace(self.with_parts(_without_overhead), modules=infos)
+
+    def with_parts(self: P, change: Callable[[Part], Part]) -> P:
+        """The same profile with each part changed by `change`."""
+        return replace(self, parts=tuple(map(change, self.parts)))
+
+    def with_cells(
+        self: P, cells: Cells, modules: Mapping[str, ModuleInfo] | None = None
+    ) -> P:
+        """The same run as one part, with other cells and the wall time that they add up
+        to; and with other descriptions of their names, if there are any."""
+        part = replace(self._whole, name="loop").with_cells(cells)
+        infos = self.modules if modules is None else modules
+        return replace(self, parts=(part,), modules=infos)
+
+    def merge(self: P, other: ProfileData) -> P:
+        """Both runs as one profile. The order does not matter.
+
+        Raises:
+            TypeError: `other` is not a profile.
+        """
+        if not isinstance(other, ProfileData):
+            raise TypeError(f"other must be a Profile, not {other!r}")
+        counts = [e.name for e in fields(self) if type(getattr(self, e.name)) is int]
+        sums: dict[str, Any] = {n: getattr(self, n) + getattr(other, n) for n in counts}
+        return replace(
+            self,
+            parts=merged_parts(self.parts, other.parts),
+            modules=all_modules(self.modules, other.modules),
+            devices=tuple(sorted({*self.devices, *other.devices})),
+            memory=merge_summaries(self.memory, other.memory),
+            not_measured=tuple(sorted({*self.not_measured, *other.not_measured})),
+            core=united(self.core, other.core, ", "),
+            core_reason=united(self.core_reason, other.core_reason, "; "),
+            collectives=sum_of((*self.collectives, *other.collectives)),
+            peak=higher(self.peak, other.peak),
+            program=only_program(self.program, other.program),
+            provenance=all_of(self.provenance, other.provenance),
+            **sums,
+        )
+
+
+def _calls(cells: Cells) -> int:
+    return sum(totals.calls for totals in cells.values())
+
+
+def _without_overhead(part: Part) -> Part:
+    return replace(part, cells=without_overhead(part.cells))

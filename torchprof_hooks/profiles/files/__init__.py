@@ -1,1 +1,0 @@
-"""Files of profiles: how records are written, read and checked, and their versions."""

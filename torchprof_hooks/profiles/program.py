@@ -1,0 +1,99 @@
+"""What is known of a whole program besides its times. The module is small: programs
+import it while they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from torchprof_hooks.profiles.compilation import CompilationSummary
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
+
+
+class OptimizerFacts(NamedTuple):
+    """An optimizer that has stepped.
+
+    name: its class.
+    parameters: how many tensors it steps.
+    can_fuse, is_fused: whether there is a fused form of it, and it is used.
+    device: kind of the device that all parameters are on ("cpu", "cuda"), else "".
+    """
+
+    name: str
+    parameters: int
+    can_fuse: bool
+    is_fused: bool
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """Facts that tips need.
+
+    optimizers: those that have stepped.
+    detects_anomalies: whether autograd's anomaly mode was on in a step, or is now.
+    leaves_tf32_unused: whether a CUDA device has tensor cores for float32 products, and
+        torch has not been allowed to use them.
+    """
+
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    detects_anomalies: bool = False
+    leaves_tf32_unused: bool = False
+
+
+class MeasuredSteps(NamedTuple):
+    """In how many steps of a program what was measured; evaluation calls count as steps
+    here. Rows are estimates for all steps where these were measured in some alone.
+
+    steps: how many there were.
+    phases, modules, functions: in how many these were measured.
+    traced, traced_ns: how many steps were traced, and what they took: these are in no
+        row.
+    """
+
+    steps: int = 0
+    phases: int = 0
+    modules: int = 0
+    functions: int = 0
+    traced: int = 0
+    traced_ns: int = 0
+
+    @property
+    def are_all(self) -> bool:
+        """Whether modules were measured in each step, and functions where they were
+        measured at all."""
+        return min(self.modules, self.functions or self.modules) == self.steps
+
+    def share(self, *, of_functions: bool) -> float:
+        """The share of the steps in which modules, or functions, were measured; 1.0
+        without steps."""
+        measured = self.functions if of_functions else self.modules
+        return measured / self.steps if self.steps else 1.0
+
+
+NO_STEPS: Final = MeasuredSteps()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is known of a whole program, from its first import of torch to its end.
+
+    message: what was run.
+    program_ns: time since the program first imported this package.
+    measured: in how many steps what was measured.
+    compilation: what torch.compile did.
+    facts: what tips need to know besides times.
+    device_idle: how much devices idled in one step, None if that was not asked for.
+    """
+
+    message: str = ""
+    program_ns: int = 0
+    measured: MeasuredSteps = NO_STEPS
+    compilation: CompilationSummary = field(default_factory=CompilationSummary)
+    facts: ProgramFacts = field(default_factory=ProgramFacts)
+    device_idle: DeviceIdle | None = None
+
+
+def only_program(one: Program | None, other: Program | None) -> Program | None:
+    """Of two runs as one: the facts of a program are kept if there is one alone."""
+    return None if one and other else one or other

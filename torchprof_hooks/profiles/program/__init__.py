@@ -1,1 +1,0 @@
-"""Whole programs: their steps, compilations, and other facts."""

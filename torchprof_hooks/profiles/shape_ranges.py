@@ -1,0 +1,105 @@
+"""Merges calls of a function whose inputs differ in lengths that vary."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from torchprof_hooks.profiles.cells import CellKey, Chain, Infos, add_cell
+from torchprof_hooks.profiles.data import P
+from torchprof_hooks.profiles.modules import Shapes
+from torchprof_hooks.profiles.names import function_call_name
+from torchprof_hooks.profiles.totals import Totals
+
+#: Up to this many values of a length are kept apart: those of full batches and of the
+#: last one, or of a few tensors. A length with more values varies.
+LENGTHS_KEPT: Final = 4
+
+#: Stands for the module around functions that an optimizer calls.
+_OPTIMIZER: Final = "(optimizer)"
+
+#: The module around a call ("": none), and the name of the call.
+_Site = tuple[str, str]
+#: Calls by name, with the shapes of their inputs.
+_Calls = Mapping[str, Shapes]
+
+
+def with_ranges(profile: P) -> P:
+    """The same numbers, with one name for calls at one place that differ only in
+    lengths that vary: ``linear(32x[5..97]x64, 64x64)``.
+
+    Calls by optimizers keep their names: shapes of parameters do not vary.
+    """
+    names = _names_with_ranges(profile.cells, profile.modules)
+    if not names:
+        return profile
+    infos, cells = dict(profile.modules), dict[CellKey, Totals]()
+    for (path, phase), totals in profile.cells.items():
+        renamed = tuple(names.get(site, site[1]) for site in _sites(path, infos))
+        add_cell(cells, (renamed, phase), totals)
+    for (_, name), ranged in names.items():
+        known = infos.get(ranged)
+        infos[ranged] = known.merge(infos[name]) if known else infos[name]
+    return profile.with_cells(cells, infos)
+
+
+def _names_with_ranges(
+    cells: Mapping[CellKey, Totals], infos: Infos
+) -> dict[_Site, str]:
+    """New names for calls, by their old ones."""
+    alike: defaultdict[tuple[str, str, tuple[int, ...]], dict[str, Shapes]]
+    alike = defaultdict(dict)
+    for path, _ in cells:
+        *_, (around, name) = _sites(path, infos)
+        info = infos[name]
+        if info.kind == "function" and info.shapes:
+            ranks = tuple(map(len, info.shapes))
+            alike[around, info.class_name, ranks][name] = info.shapes
+    return {
+        (around, name): _ranged(function, [calls[each] for each in group])
+        for (around, function, _), calls in alike.items()
+        if len(calls) > LENGTHS_KEPT and around != _OPTIMIZER
+        for group in _that_vary(calls)
+        for name in group
+    }
+
+
+def _sites(path: Chain, infos: Infos) -> Iterator[_Site]:
+    """For each call in a chain, the module around it, and its name."""
+    around = _OPTIMIZER if infos[path[0]].kind == "optimizer" else ""
+    for name in path:
+        if infos[name].kind == "module":
+            around = name
+        yield around, name
+
+
+def _that_vary(calls: _Calls) -> Iterator[list[str]]:
+    """Groups of names that differ in lengths that vary, and in nothing else."""
+    lengths = {name: _lengths(shapes) for name, shapes in calls.items()}
+    columns = zip(*lengths.values(), strict=True)
+    varies = [len(set(column)) > LENGTHS_KEPT for column in columns]
+    groups: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name, own in lengths.items():
+        fixed = (v for v, is_any in zip(own, varies, strict=True) if not is_any)
+        groups[tuple(fixed)].append(name)
+    return (group for group in groups.values() if len(group) > 1)
+
+
+def _lengths(shapes: Shapes) -> list[int]:
+    return [length for shape in shapes for length in shape]
+
+
+def _ranged(function: str, alike: Sequence[Shapes]) -> str:
+    """One name for calls with all of these shapes."""
+    ends = (
+        [(min(lengths), max(lengths)) for lengths in zip(*shapes, strict=True)]
+        for shapes in zip(*alike, strict=True)
+    )
+    texts = [[_range(*lengths) for lengths in shape] for shape in ends]
+    return function_call_name(function, texts)
+
+
+def _range(least: int, most: int) -> str:
+    text = "?" if least < 0 else str(least)
+    return text if least == most else f"[{text}..{most}]"

@@ -1,1 +1,0 @@
-"""A profile as one HTML file that opens without a network."""

@@ -1,1 +1,0 @@
-"""Ranks of a run, for people and for programs."""
