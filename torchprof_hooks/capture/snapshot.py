@@ -42,11 +42,17 @@ from torchprof_hooks.profiles.names import (
     OUTSIDE_NAME,
     kind_of_other,
 )
-from torchprof_hooks.profiles.parts import Part, divided, within
+from torchprof_hooks.profiles.parts import Part, divided
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: Paths of time outside of all calls, also of the time in an optimizer's closure.
 _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
+
+#: Fields of `Totals` that are never larger in a part of a run than in all of it.
+_SUMS: Final = (
+    *("calls", "self_ns", "duration_ns", "squares_ns2", "flops"),
+    *("overhead_ns", "device_overhead_ns"),
+)
 
 
 def take_snapshot(
@@ -153,7 +159,8 @@ def _first_cells(
 def _part(whole: Totals, first: Totals) -> Totals:
     """What came first of the totals of a cell, with no more costs of measuring than
     there was time for, then and later."""
-    part = within(first, whole)
+    least = {n: min(getattr(first, n), getattr(whole, n)) for n in _SUMS}
+    part = replace(first, **least)
     host = part.self_ns, whole.overhead_ns, whole.self_ns
     device = part.device_self_ns, whole.device_overhead_ns, whole.device_self_ns
     return replace(

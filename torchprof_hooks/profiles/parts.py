@@ -8,18 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from math import isqrt
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from torchprof_hooks.profiles.cells import CellKey, Cells, all_cells, sum_of_own_ns
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 PartName = Literal["start-up", "loop"]
-#: Fields of `Totals` that are never larger in a part of a run than in all of it.
-_SUMS: Final = (
-    *("calls", "self_ns", "duration_ns", "squares_ns2", "flops"),
-    *("overhead_ns", "device_overhead_ns"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +92,6 @@ def divided(whole: Part, first: Cells) -> Parts:
         {key: totals for key, totals in left.items() if totals != NOTHING},
     )
     return start_up, loop
-
-
-def within(part: Totals, whole: Totals) -> Totals:
-    """`part`, with each number that is above that of `whole` cut to it."""
-    least = {n: min(getattr(part, n), getattr(whole, n)) for n in _SUMS}
-    return replace(part, **least)
 
 
 def _after(whole: Totals, first: Totals | None) -> Totals:
