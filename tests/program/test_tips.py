@@ -56,6 +56,7 @@ def tips(directory: Path, program: str) -> list[str]:
     options = ("--full", "--ignore-first-call", "--every", "2")
     run = profiled(*options, written(directory, program))
     assert run.code == 0, run.err
+    assert run.err.partition("\nProgram profiling\n")[0].count("\nTip: ") == 0
     section = run.err.rpartition("\n\n")[0].rpartition("\n\n")[2]
     found = [tip for tip in ("\n" + section).split("\nTip: ") if tip.strip()]
     return [" ".join(tip.split()) for tip in found]

@@ -10,7 +10,7 @@ from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.screen import screen_document
 from torchprof_hooks.documents.build.tables import rows_table
 from torchprof_hooks.documents.build.view import view_of
-from torchprof_hooks.documents.document import Table
+from torchprof_hooks.documents.document import Table, Tips
 from torchprof_hooks.documents.render.terminal import takes_colour
 from torchprof_hooks.documents.render.text import table_lines, text_of
 from torchprof_hooks.documents.render.units import check_unit
@@ -68,12 +68,14 @@ def report(
     stream: TextIO | None = None,
     lines: int = LINES,
     more: str = _MORE,
+    with_tips: bool = True,
 ) -> str:
     """See `Reportable.report`.
 
     stream: where it will be printed.
     lines: of the screen, at most.
     more: what shows more than the screen.
+    with_tips: whether tips are in it, and not in what follows.
     """
     check_flag("full", full)
     check_flag("corrected", corrected)
@@ -81,6 +83,9 @@ def report(
     view, colour = view_of(profile, corrected=corrected), takes_colour(stream)
     full = full and not view.shown.is_empty
     document = screen_document(view, "" if full else more)
+    if not with_tips:
+        kept = [block for block in document.blocks if not isinstance(block, Tips)]
+        document = replace(document, blocks=kept)
     if not full:
         return text_of(document, width=layout.width, lines=lines, colour=colour)
     of = " of the whole run" * bool(view.start_up)

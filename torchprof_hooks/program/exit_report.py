@@ -31,6 +31,7 @@ def exit_report(program: ProfileData, flags: Flags, closing: Callable[[], str]) 
         stream=stream,
         lines=LINES - 1,  # one is for the closing
         more="--full, --html FILE",
+        with_tips=not flags.wants_tables,
     )
     if not flags.wants_tables:
         return f"{screen}\n{closing()}"

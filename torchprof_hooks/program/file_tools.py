@@ -107,7 +107,8 @@ def _text(profile: Profile, args: argparse.Namespace) -> str:
         return rows_report(shown, args.by, width=_width(), max_rows=rows, sort_by=by)
     stream = sys.stdout if args.output is None else None
     if args.full and profile.program and not args.raw:
-        screen = report(profile, Layout(width=min(_width(), WIDTH)), stream=stream)
+        layout = Layout(width=min(_width(), WIDTH))
+        screen = report(profile, layout, stream=stream, with_tips=False)
         return f"{screen}\n\n{_report(profile, args)}"
     layout = Layout(
         width=_width() if args.full else min(_width(), WIDTH),
