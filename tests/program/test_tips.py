@@ -62,9 +62,6 @@ def tips(directory: Path, program: str) -> list[str]:
     return [" ".join(tip.split()) for tip in found]
 
 
-OTHER_CODE = "After the start-up, about "
-
-
 def the_one(found: list[str], beginning: str) -> str:
     """The one tip that begins like that."""
     (tip,) = (tip for tip in found if tip.startswith(beginning))
@@ -77,14 +74,10 @@ def test_a_program_that_needs_none(tmp_path: Path) -> None:
     assert found == ["Tips None: nothing that is looked for was found."]
 
 
-def test_a_program_that_needs_several(tmp_path: Path) -> None:
-    program = WORKING + TRAIN % (EAGER, "float64", True, "float64", True)
-    found = tips(tmp_path, program)
-    the_one(found, "Autograd's anomaly detection was on")
-    modules = "2 modules (Attention)"
-    the_one(found, f"Attention as matmul, softmax and matmul in {modules} takes ")
-    double = the_one(found, "Functions with float64 inputs take about ")
-    assert "the most in Sequential." in double
+def test_a_program_that_needs_one(tmp_path: Path) -> None:
+    program = WORKING + TRAIN % (EAGER, "float32", True, "float32", True)
+    [found] = tips(tmp_path, program)
+    assert found.startswith("Autograd's anomaly detection was on")
 
 
 OPTIMIZER = (
@@ -134,10 +127,9 @@ for batch in DataLoader(Slow(), batch_size=4):
 )
 
 
-def test_data_loading_and_other_code(tmp_path: Path) -> None:
+def test_data_loading(tmp_path: Path) -> None:
     found = tips(tmp_path, LOADING)
     the_one(found, "The loop waits for data ")
-    the_one(found, OTHER_CODE)
 
 
 COMPILING = """

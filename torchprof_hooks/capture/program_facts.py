@@ -5,15 +5,10 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
-
-import torch
+from typing import Any
 
 from torchprof_hooks.capture.torch_names.inputs import device_type_of
 from torchprof_hooks.profiles.program import OptimizerFacts
-
-#: The first devices whose tensor cores multiply float32, in the TF32 format.
-_AMPERE: Final = (8, 0)
 
 
 def read_optimizer(optimizer: Any) -> OptimizerFacts:
@@ -38,17 +33,3 @@ def together(every: Iterable[OptimizerFacts]) -> tuple[OptimizerFacts, ...]:
     for each in every:
         tensors[each._replace(parameters=0)] += each.parameters
     return tuple(kind._replace(parameters=n) for kind, n in tensors.items())
-
-
-def leaves_tf32_unused() -> bool:
-    """Whether the current CUDA device could multiply float32 matrices in TF32, and
-    torch does not let it. Does not initialize CUDA."""
-    is_in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    if not is_in_use or torch.version.cuda is None:
-        return False
-    try:
-        precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # set by torch's newer settings as well
-        return False
-    has_cores = torch.cuda.get_device_capability() >= _AMPERE
-    return has_cores and precision == "highest"

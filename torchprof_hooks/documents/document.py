@@ -1,7 +1,7 @@
 """What a report says, as data: numbers are raw, and renderers give them units.
 
 A document is built once (`documents.build`) and rendered as text, as a page, as JSON or
-as CSV (`documents.render`): whoever adds a column to a table here has it in all four.
+as CSV (`documents.render`): whatever is in it is in all four.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class ProfileData:
         return replace(self, parts=(part,), modules=infos)
 
     def merge(self: P, other: ProfileData) -> P:
-        """Both runs as one profile. The order does not matter.
+        """Both runs as one profile: whole numbers add up. The order does not matter.
 
         Raises:
             TypeError: `other` is not a profile.

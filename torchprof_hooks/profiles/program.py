@@ -32,13 +32,10 @@ class ProgramFacts:
 
     optimizers: those that have stepped.
     detects_anomalies: whether autograd's anomaly mode was on in a step, or is now.
-    leaves_tf32_unused: whether a CUDA device has tensor cores for float32 products, and
-        torch has not been allowed to use them.
     """
 
     optimizers: tuple[OptimizerFacts, ...] = ()
     detects_anomalies: bool = False
-    leaves_tf32_unused: bool = False
 
 
 class MeasuredSteps(NamedTuple):

@@ -16,7 +16,6 @@ from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.program_facts import (
-    leaves_tf32_unused,
     read_optimizer,
     together,
 )
@@ -148,7 +147,6 @@ class SampledSteps:
         return ProgramFacts(
             together(self._optimizers.values()),
             self._detects_anomalies or torch.is_anomaly_enabled(),
-            leaves_tf32_unused(),
         )
 
     def profile(self) -> ProfileData:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from torchprof_hooks.documents.build.tips.attention import eager_attention
 from torchprof_hooks.documents.build.tips.compiling import (
-    compile_failures,
-    compile_time,
     graph_breaks,
     recompiles,
 )
 from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.build.tips.loop import (
-    code_outside,
     data_loading,
     reads_from_device,
     small_functions,
@@ -25,12 +21,6 @@ from torchprof_hooks.documents.build.tips.settings import (
     recomputing,
     unfused_optimizers,
 )
-from torchprof_hooks.documents.build.tips.types import (
-    autocast_inference,
-    double_precision,
-    unaligned_sizes,
-    unused_tf32,
-)
 from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.profiles.data import ProfileData
 
@@ -39,19 +29,11 @@ _FINDERS: Final[tuple[Callable[[Evidence], Iterator[Tip]], ...]] = (
     data_loading,
     waiting_for_others,
     reads_from_device,
-    code_outside,
     anomaly_detection,
     graph_breaks,
     recompiles,
-    compile_failures,
-    compile_time,
     unfused_optimizers,
-    eager_attention,
     recomputing,
-    double_precision,
-    unused_tf32,
-    autocast_inference,
-    unaligned_sizes,
     small_functions,
 )
 

@@ -12,9 +12,6 @@ from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.compilation import Reasons
 
-#: From which share of a program on compiling is mentioned.
-LEAST_COMPILING: Final = 0.2
-
 _LONGEST_REASON: Final = 160
 
 
@@ -39,25 +36,6 @@ def recompiles(evidence: Evidence) -> Iterator[Tip]:
         claim = f"torch.compile compiled code again {_times(found)}"
         advice = _advice(_most_often(found))
         yield Tip(claim, f"{advice}.") if advice else Tip(f"{claim}.")
-
-
-def compile_failures(evidence: Evidence) -> Iterator[Tip]:
-    """Code that was not compiled although it should have been."""
-    found = evidence.program.compilation.failures
-    if found:
-        claim = f"torch.compile gave up {_times(found)}"
-        yield Tip(claim, "this code ran as it is written.")
-
-
-def compile_time(evidence: Evidence) -> Iterator[Tip]:
-    """A program that spends much of its time in compiling."""
-    share = evidence.of_phases("compiling")
-    if share.fraction >= LEAST_COMPILING:
-        yield Tip(
-            f"torch.compile takes {share}",
-            "it pays in longer runs. Where a block is repeated, compiling the block "
-            "instead of the whole model is quicker.",
-        )
 
 
 def _times(found: Sequence[Reasons]) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from torchprof_hooks.documents.build.tables import device_ns
-from torchprof_hooks.documents.words import percent, plural
+from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase
@@ -84,24 +82,6 @@ class Evidence:
         part_ns = sum(times.get(phase, 0) for phase in phases)
         return Share(part_ns, self.profile.wall_ns)
 
-    def share(self, rows: Sequence[Row]) -> Share:
-        """The share of the function calls in `rows`, with their backward: of the time
-        on the device that they use, if that was measured."""
-        profile = self.profile
-        if any(map(uses_device, rows)):
-            part_ns = sum(map(device_ns, rows))
-            whole_ns = sum(t.device_self_ns for t in profile.cells.values())
-            if part_ns:
-                return Share(part_ns, whole_ns, profile.devices)
-        return Share(sum(row.self_ns for row in rows), profile.wall_ns)
-
-    def most(self, rows: Sequence[Row]) -> str:
-        """Which call took most: ``the most in linear(2x3, 4x3) (1.200s)``."""
-        row = max(rows, key=lambda row: self.share([row]).part_ns)
-        if len(rows) == 1:
-            return f"all of it in {row.name}"
-        return f"the most in {row.name} ({self.share([row]).part_ns / 1e9:.3f}s)"
-
 
 def uses_device(row: Row) -> bool:
     """Whether an input of a function was on a device that is not the CPU."""
@@ -115,16 +95,3 @@ def forward_ns(row: Row) -> int:
         for phase, totals in row.phases.items()
         if phase not in BACKWARD_PHASES
     )
-
-
-def has_backward(row: Row) -> bool:
-    """Whether a backward pass went through calls of a function."""
-    return any(row.phases[phase].self_ns for phase in BACKWARD_PHASES)
-
-
-def modules_text(names: Sequence[str], class_names: Sequence[str]) -> str:
-    """``Net.attention`` if it is one, or ``12 modules (Attention)``."""
-    if len(names) == 1:
-        return names[0]
-    classes = ", ".join(sorted(set(class_names)))
-    return f"{plural(len(names), 'module')} ({classes})"

@@ -14,17 +14,12 @@ from torchprof_hooks.documents.build.tips.evidence import (
     uses_device,
 )
 from torchprof_hooks.documents.document import Tip
-from torchprof_hooks.profiles.cells import outermost
-from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.rows import Row
 
 #: The least share of the time in waiting for data that is mentioned.
 LEAST_DATA: Final = 0.1
 #: The same for communication, with waiting for other processes.
 LEAST_WAITING: Final = 0.1
-#: The same for other code of the loop.
-LEAST_OUTSIDE: Final = 0.25
 #: How often in a step the program may wait for a device: for the loss, every few steps.
 LEAST_READS: Final = 0.5
 #: From how many functions in a step on it matters what calling one costs, ...
@@ -89,27 +84,6 @@ def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
         "the one that communicates least is the one that the others wait for, and its "
         "own report says with what it is busy.",
     )
-
-
-def code_outside(evidence: Evidence) -> Iterator[Tip]:
-    """A loop that is busy with something else, after the start-up."""
-    if not evidence.profile.has_functions:
-        return  # functions that the loop calls would count as its own code
-    loop = evidence.profile.loop
-    share = Share(_outside_ns(loop), loop.wall_ns)
-    if share.fraction >= LEAST_OUTSIDE:
-        # Nothing tells the start-up apart where all steps are one profile.
-        is_apart = loop.steps and not loop.step_times.first_steps
-        begin = "After the start-up, about" if is_apart else "About"
-        yield Tip(
-            f"{begin} {share} is in no module, function, backward, optimizer or "
-            "DataLoader, but in other code of the program, such as preparing batches, "
-            "logging or saving.",
-        )
-
-
-def _outside_ns(profile: ProfileData) -> int:
-    return outermost(profile.cells, OUTSIDE_NAME, "outside").self_ns
 
 
 def reads_from_device(evidence: Evidence) -> Iterator[Tip]:
