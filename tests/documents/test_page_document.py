@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -178,7 +177,6 @@ def test_ten_thousand_modules() -> None:
             cells[name, "forward"] = cells[name, "backward"] = ms(1)
     names = {name: "M" for path, _ in cells for name in path.split(" > ")}
     profile = made(cells, names)
-    began = perf_counter()
-    document = page_document(profile)
-    assert perf_counter() - began < 10  # about one second
-    assert len(document.blocks) > 5
+    found = tables(profile)
+    assert len(found["tree.modules"].labels) == len(profile.rows())
+    assert len(found["rows.module"].labels) == len(profile.rows()) == 10_101

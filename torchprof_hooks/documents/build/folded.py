@@ -14,13 +14,11 @@ from torchprof_hooks.documents.build.layers import (
     summed_phases,
 )
 from torchprof_hooks.documents.build.tables import (
-    device_ns,
-    in_phase,
-    phase_columns,
+    call_columns,
     share_column,
 )
 from torchprof_hooks.documents.build.view import View
-from torchprof_hooks.documents.document import Column, Table
+from torchprof_hooks.documents.document import Table
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.
@@ -82,10 +80,7 @@ def folded_modules(view: View) -> Table:
     nodes = [layers.node for layers in shown]
     totals, whole_ns = [node.cumulative_ns for node in nodes], view.shown.wall_ns
     columns = [
-        Column("calls", "count", [node.calls for node in nodes], leaves=1),
-        *phase_columns(nodes, in_phase, leaves=(4, 4, 2)),
-        Column("device", "ns", [device_ns(n) for n in nodes], "device_ns", 3),
-        Column("total", "ns", totals, "cumulative_ns"),
+        *call_columns(nodes),
         share_column("%", totals, whole_ns, "share"),
         share_column("own %", [n.self_ns for n in nodes], whole_ns, "self_share"),
     ]

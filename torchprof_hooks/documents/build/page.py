@@ -12,11 +12,9 @@ from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
+    call_columns,
     call_sites,
-    device_ns,
-    in_phase,
     largest_first,
-    phase_columns,
     placed_nodes,
     row_table,
     share_column,
@@ -168,12 +166,9 @@ def _row_tables(view: View) -> Iterator[Table]:
 def _columns(rows: Sequence[Row], whole_ns: int) -> list[Column]:
     """Calls and times, and as details all else that is known in each phase: columns in
     which there is nothing are left out."""
-    own, inside = [row.self_ns for row in rows], [row.cumulative_ns for row in rows]
+    own = [row.self_ns for row in rows]
     columns = [
-        Column("calls", "count", [row.calls for row in rows]),
-        *phase_columns(rows, in_phase),
-        Column("device", "ns", [device_ns(row) for row in rows], "device_ns"),
-        Column("total", "ns", inside, "cumulative_ns"),
+        *call_columns(rows),
         Column("self", "ns", own, "self_ns"),
         share_column("own %", own, whole_ns, "self_share"),
         *(

@@ -155,15 +155,9 @@ def module_tree(
         replace(column, title="self", leaves=1, values=_but(column.values, is_leaf))
         for column in phase_columns(rows, own_in_phase, "_self_ns")
     ]
-    inside = phase_columns(rows, in_phase, leaves=(3, 3, 3))
     totals, whole_ns = [row.cumulative_ns for row in rows], max(profile.wall_ns, 1)
-    columns = [
-        Column("calls", "count", [row.calls for row in rows], leaves=2),
-        *(c for pair in zip(inside, own, strict=True) for c in pair),
-        Column("device", "ns", [device_ns(row) for row in rows], "device_ns"),
-        Column("total", "ns", totals, "cumulative_ns"),
-        share_column("%", totals, whole_ns, "share"),
-    ]
+    columns = call_columns(rows, own)
+    columns.append(share_column("%", totals, whole_ns, "share"))
     shared = {row.name: row.aliases for row in rows if row.aliases}
     title = f"Modules{of}: time with inner calls; self: without"
     return replace(
@@ -191,6 +185,23 @@ def phase_columns(
     return [
         Column(phase, "ns", [value(row, phase) for row in rows], phase + name, leave)
         for phase, leave in zip(MODULE_PHASES, leaves, strict=True)
+    ]
+
+
+def call_columns(rows: Sequence[Row], own: Sequence[Column] = ()) -> list[Column]:
+    """What is told of calls with their inner ones wherever they have rows: on the
+    screen, in the full text, on the page and in JSON.
+
+    own: columns of own times, each to stand beside that of its phase.
+    """
+    inside = phase_columns(rows, in_phase, leaves=(3, 3, 3) if own else (4, 4, 2))
+    beside = [[column] for column in own] or [[] for _ in inside]
+    pairs = zip(inside, beside, strict=True)
+    return [
+        Column("calls", "count", [row.calls for row in rows], leaves=2 if own else 1),
+        *(column for first, others in pairs for column in (first, *others)),
+        Column("device", "ns", [device_ns(row) for row in rows], "device_ns", 3),
+        Column("total", "ns", [row.cumulative_ns for row in rows], "cumulative_ns"),
     ]
 
 

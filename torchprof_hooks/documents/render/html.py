@@ -160,6 +160,8 @@ def _grouped(blocks: Iterable[Block]) -> Iterator[Sequence[Block]]:
     the script shows one at a time."""
     group: list[Block] = []
     for block in blocks:
+        if isinstance(block, Table) and not block.labels:
+            continue
         if group and _group_of(group[-1]) == _group_of(block) != "":
             group.append(block)
             continue
