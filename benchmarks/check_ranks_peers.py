@@ -26,7 +26,8 @@ from typing import Any, Final
 import results
 
 from torchprof_hooks import load_ranks
-from torchprof_hooks.documents.build.ranks import verdict_text
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.document import Answers
 
 HERE: Final = Path(__file__).parent
 PROGRAM: Final = str(HERE / "planted_ranks.py")
@@ -92,7 +93,9 @@ def train(planted: str, tool: str, folder: Path) -> None:
 def ours(planted: str, folder: Path) -> str:
     """The first two sentences of the verdict."""
     train(planted, "torchprof_hooks", folder)
-    said = verdict_text(load_ranks(folder).verdict).split(". ")
+    blocks = ranks_document(load_ranks(folder)).blocks
+    [answer] = next(b for b in blocks if isinstance(b, Answers)).answers
+    said = f"{answer.answer}. {answer.evidence}".split(". ")
     return " ".join(said[:2] if said[0].startswith("Rank") else said[:1])
 
 

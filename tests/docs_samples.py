@@ -2,7 +2,8 @@
 example has printed.
 
 A block of text in a page is a sample if a comment above it has the command, and, where
-not all of its output is shown, the beginnings of the paragraphs that are::
+not all of its output is shown, the beginnings of the paragraphs that are (of JSON, of
+its members)::
 
     <!-- sample: show docs/samples/char_lm.json --by class -->
     <!-- sample: show docs/samples/exit_report.json --format report | Class | Ops -->
@@ -182,6 +183,8 @@ def printed(command: str) -> str:
     lines = "\n".join(line[:WIDTH].rstrip() for line in text.getvalue().split("\n"))
     if not beginnings:
         return lines
+    if lines.startswith("{"):
+        return "".join(_members(lines.splitlines(), beginnings))
     return "\n\n".join(_chosen(lines, beginnings)) + "\n"
 
 
@@ -190,6 +193,20 @@ def _with_root(arguments: str) -> list[str]:
         str(ROOT / part) if part.startswith("docs/") else part
         for part in arguments.split()
     ]
+
+
+def _members(lines: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """Members of JSON, by their names as they are written there; of several with one
+    name, the outermost."""
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+    for name in names:
+        found = [n for n, line in enumerate(lines) if line.lstrip().startswith(name)]
+        first = min(found, key=depths.__getitem__)
+        end = first + 1
+        while lines[first][-1] in "{[" and depths[end] > depths[first]:
+            end += 1
+        last = end + (lines[first][-1] in "{[")
+        yield from (f"{line}\n" for line in lines[first:last])
 
 
 def _chosen(text: str, beginnings: Sequence[str]) -> Iterator[str]:

@@ -119,7 +119,7 @@ class Reportable:
         raw units. docs/json.md has the schema. corrected: as for `report`.
 
         Example:
-            >>> json.loads(prof.to_json())["answers"]["hottest_module"]["name"]
+            >>> json.loads(prof.to_json())["answers"]["hottest_module"]["answer"]
             'Net.blocks.*.mlp'
         """
         from torchprof_hooks.documents.report import to_json

@@ -20,11 +20,15 @@ from torchprof_hooks.profiles.totals import Totals
 MS = 10**6
 
 
+def steady(ms: float) -> Totals:
+    """30 calls which take nearly the same time."""
+    return timed(*(round(ms * MS) + n for n in range(30)))
+
+
 def net(**layers_ms: float) -> Profile:
-    """30 calls of each layer, which take nearly the same time."""
+    """30 calls of each layer."""
     cells: dict[tuple[str, Phase], Totals] = {
-        (name, "forward"): timed(*(round(ms * MS) + n for n in range(30)))
-        for name, ms in layers_ms.items()
+        (name, "forward"): steady(ms) for name, ms in layers_ms.items()
     }
     return hand_built(cells, dict.fromkeys(layers_ms, "Linear"), steps=30)
 
@@ -33,8 +37,12 @@ OLD = net(a=1, b=10, c=5, d=2, gone=1)
 NEW = net(a=2, b=12, c=4, d=2, added=1)
 
 
-def table_in(document: Document) -> Table:
-    [found] = (block for block in document.blocks if isinstance(block, Table))
+def table_in(document: Document, name: str = "rows") -> Table:
+    [found] = (
+        block
+        for block in document.blocks
+        if isinstance(block, Table) and block.name == name
+    )
     return found
 
 
@@ -48,7 +56,7 @@ def test_slower_rows_come_first_the_largest_difference_before_others() -> None:
     assert table.labels == ["b", "a", "c", "d"]
     assert column(table, "verdict") == ["slower", "slower", "faster", ""]
     assert table.tones == ["slower1", "slower2", "faster1", "same"]
-    assert column(table, "share") == [
+    assert column(table, "relative_change") == [
         pytest.approx(share, abs=1e-3) for share in (0.2, 1.0, -0.2, 0.0)
     ]
 
@@ -62,7 +70,7 @@ def test_what_is_slower_is_shown_in_any_case() -> None:
 
 def test_what_was_called_in_one_of_them_is_named() -> None:
     document = comparison_document(compare(OLD, NEW))
-    [facts] = (block for block in document.blocks if isinstance(block, Facts))
+    [facts, *_] = (block for block in document.blocks if isinstance(block, Facts))
     assert facts.lines[:2] == [
         "only before: gone (forward)",
         "only now: added (forward)",
@@ -73,15 +81,46 @@ def test_what_was_called_in_one_of_them_is_named() -> None:
     assert "layer3 (forward), ... 5 more" in text_of(found)
 
 
-def test_the_answer_counts_slower_rows() -> None:
+def test_answers_count_rows_and_name_the_largest_change() -> None:
     document = comparison_document(compare(OLD, NEW))
     [answers] = (block for block in document.blocks if isinstance(block, Answers))
-    [answer] = answers.answers
-    assert answer.answer == "2 of 4 rows"
-    assert (answer.numbers["row"], answer.numbers["phase"]) == ("b", "forward")
+    slower, faster = answers.answers
+    assert (slower.answer, faster.answer) == ("2 of 4 rows", "1 of 4 rows")
+    found = slower.numbers
+    assert (found["rows"], found["row"], found["phase"]) == (2, "b", "forward")
+    assert found["change_ns"] == pytest.approx(2 * MS, abs=100)
+    assert found["relative_change"] == pytest.approx(0.2, abs=1e-3)
+    assert faster.numbers["row"] == "c"
+    assert faster.numbers["relative_change"] == pytest.approx(-0.2, abs=1e-3)
+
+
+def test_answers_where_nothing_changed_and_where_nothing_is_the_same() -> None:
     nothing = comparison_document(compare(OLD, net(other=1)))
     assert "nothing to compare" in text_of(nothing)
     assert "none of 5 rows" in text_of(comparison_document(compare(OLD, OLD)))
+    empty = comparison_document(compare(OLD, Profile()))
+    assert [b.name for b in empty.blocks if isinstance(b, Table)] == []
+
+
+def test_a_tree_of_modules_has_the_largest_change_of_each() -> None:
+    def nested(inner_ms: float, backward_ms: float) -> Profile:
+        times = {"forward": inner_ms, "backward": backward_ms}
+        cells: dict[tuple[str, Phase], Totals] = {("Net", "forward"): steady(1)}
+        for phase, ms in times.items():
+            cells["Net > Net.fc", phase] = steady(ms)  # type: ignore[index]
+        return hand_built(cells, {"Net": "Net", "Net.fc": "Linear"}, steps=30)
+
+    old, new = nested(10, 5), nested(11, 3)
+    for by in ("module", "class"):
+        document = comparison_document(compare(old, new, by))
+        table = table_in(document, "tree")
+        assert (table.names, table.depths) == (["Net", "Net.fc"], [0, 1])
+        assert table.tones == ["same", "faster2"]
+        assert column(table, "phase") == [None, "backward"]
+        assert column(table, "verdict") == [None, "faster"]
+        assert "What changed" not in text_of(document)
+    added = table_in(comparison_document(compare(OLD, NEW)), "tree")
+    assert added.tones[list(added.names).index("added")] == "new"
 
 
 def test_a_single_call_has_no_spread_anybody_knows() -> None:
@@ -100,5 +139,7 @@ def test_programs_read_raw_numbers() -> None:
     [first, *_] = content["tables"]["rows"]["rows"]
     assert first["old_ns"] == pytest.approx(10 * MS, abs=100)
     lines = csv_of(table_in(document)).splitlines()
-    assert lines[0].startswith("name,phase,old_ns,new_ns,difference_ns,share,noise_ns")
+    assert lines[0].startswith(
+        "name,phase,old_ns,new_ns,change_ns,relative_change,noise_ns"
+    )
     assert [line.partition(",")[0] for line in lines[1:]] == ["b", "a", "c", "d"]

@@ -804,7 +804,7 @@ def test_communication() -> None:
         ]
     )
     assert found.labels == ["barrier (dp of 4)", "all_reduce (of 2)"]
-    assert values(found, "bytes") == {
+    assert values(found, "call_bytes") == {
         "barrier (dp of 4)": None,
         "all_reduce (of 2)": MB,
     }

@@ -11,8 +11,8 @@ from torch import nn
 
 from tests.profile_of import profile_of
 from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
-from torchprof_hooks.documents.build.tips.compiling import recompiles
-from torchprof_hooks.documents.build.tips.evidence import Evidence
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.profiles.program import Program
 
 X = torch.ones(2, 3)
@@ -36,7 +36,7 @@ def tip(function: Any, *calls: Call) -> str:
     found = read_compilation().since(before)
     assert found.recompiles
     program = profile_of(program=Program("x.py", compilation=found))
-    (text,) = recompiles(Evidence(program))
+    (text,) = find_tips(view_of(program))
     return str(text)
 
 

@@ -1,15 +1,18 @@
+"""When there is which tip, with which numbers; golden documents have what tips say."""
+
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.helpers import NOT_MODULES, hand_built, own
+from tests.documents.made import after, made, ms
 from tests.profile_of import profile_of
 from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.compilation import (
     CompilationSummary,
@@ -18,277 +21,257 @@ from torchprof_hooks.profiles.compilation import (
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.program import (
-    MeasuredSteps,
-    OptimizerFacts,
-    Program,
-    ProgramFacts,
-)
+from torchprof_hooks.profiles.program import OptimizerFacts, Program, ProgramFacts
+from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
-
-MS = 10**6
 
 Cells = Mapping[tuple[str, Phase], Totals]
 
+MODULES: Mapping[str, ModuleInfo | str] = {
+    "Net": "Net",
+    "Net.a": "Block",
+    "Net.b": "Block",
+    "(waiting for gradients)": ModuleInfo(kind="waiting"),
+    "(communication) broadcast": ModuleInfo(kind="communication"),
+    **{
+        f"(optimizer) {name}": ModuleInfo(kind="optimizer")
+        for name in ("Adam", "AdamW", "SGD", "Mine")
+    },
+}
 
-def call(name: str, *inputs: str, autocast: str = "") -> dict[str, ModuleInfo]:
-    """What is known of a function call with inputs of these types."""
-    function = name.partition("(")[0]
-    return {name: ModuleInfo(function, "function", inputs=inputs, autocast=autocast)}
 
-
-def profile(
+def a_run(
     cells: Cells,
-    functions: Mapping[str, ModuleInfo] = {},
-    modules: Mapping[str, str] = {},
+    inputs: Mapping[str, tuple[str, ...]] | None = None,
+    steps: int = 10,
     **facts: Any,
 ) -> Profile:
-    """Ten steps that take a second in all: what `cells` leave is in Net itself."""
-    rest_ns = 1000 * MS - sum(totals.self_ns for totals in cells.values())
-    known: dict[str, ModuleInfo | str] = {"Net": "Net", **modules}
-    known |= {**NOT_MODULES, **functions}
-    known["(data loading)"] = ModuleInfo(kind="data")
-    known["(waiting for gradients)"] = ModuleInfo(kind="waiting")
-    known["(communication) broadcast"] = ModuleInfo(kind="communication")
-    for name in ("AdamW", "Adam", "SGD"):
-        known[f"(optimizer) {name}"] = ModuleInfo(kind="optimizer")
-    found = hand_built({("Net", "forward"): own(rest_ns, 10), **cells}, known, **facts)
-    infos = {name: shaped(name, info) for name, info in found.modules.items()}
-    return replace(found, modules=infos)
+    """Steps that take a second in all: what `cells` leave is in Net itself.
+
+    inputs: of functions, by their names.
+    """
+    rest_ms = 1000 - sum(totals.self_ns for totals in cells.values()) / 1e6
+    functions = {
+        name: ModuleInfo(name.partition("(")[0], "function", inputs=types)
+        for name, types in (inputs or {}).items()
+    }
+    every = {("Net", "forward"): ms(rest_ms, 10), **cells}
+    return made(every, {**MODULES, **functions}, steps, **facts)
 
 
-def shaped(name: str, info: ModuleInfo) -> ModuleInfo:
-    """With the shapes that a name like ``bmm(3 * 8x4x?, scalar)`` tells."""
-    inside = name.partition("(")[2].removesuffix(")")
-    if info.kind != "function" or not re.fullmatch(r"[\dx?* ,scalar]+", inside):
-        return info
-    shapes: list[tuple[int, ...]] = []
-    for text in inside.split(", "):
-        times, star, shape = text.rpartition(" * ")
-        sizes = [] if shape == "scalar" else shape.split("x")
-        sizes_known = tuple(-1 if size == "?" else int(size) for size in sizes)
-        shapes += [sizes_known] * (int(times) if star else 1)
-    return replace(info, shapes=tuple(shapes))
+def tips(profile: Profile, **program: Any) -> list[Tip]:
+    """Tips on a run of a program."""
+    return find_tips(view_of(replace(profile, program=Program("x.py", **program))))
 
 
-def program(profile: Profile, steps: int = 10, **options: Any) -> Profile:
-    """The profile of a program, each step of which was measured."""
-    measured = MeasuredSteps(steps, steps, steps, steps)
-    options = {"program_ns": 10**9, "measured": measured, **options}
-    return replace(profile, program=Program("train.py", **options))
-
-
-def tips(of: Profile) -> list[str]:
-    return [*map(str, find_tips(of))]
-
-
-def only_tip(of: Profile) -> str:
-    (tip,) = tips(of)
-    return tip
-
-
-# The section
+def claim(profile: Profile, **program: Any) -> str:
+    """Of the only tip."""
+    (tip,) = tips(profile, **program)
+    return tip.claim
 
 
 def test_nothing_to_say() -> None:
-    assert tips(program(profile({}))) == []
-    assert tips(program(profile_of())) == tips(profile_of()) == []
+    assert tips(a_run({})) == tips(profile_of()) == []
+    assert find_tips(view_of(a_run({}))) == find_tips(view_of(profile_of())) == []
 
 
-def test_tips_are_in_order() -> None:
+def test_each_tip_is_there_once_and_in_order() -> None:
     cells: Cells = {
-        ("(data loading)", "data"): own(450 * MS, 10),
-        ("(optimizer) AdamW", "optimizer"): own(120 * MS, 10),
+        ("(data loading)", "data"): ms(450),
+        ("(optimizer) AdamW", "optimizer"): ms(120),
     }
-    facts = ProgramFacts((OptimizerFacts("AdamW", 150, True, False, "cpu"),))
-    assert tips(program(profile(cells), facts=facts)) == [
-        "The loop waits for data 45.0 % of the time (0.450s): give the DataLoader more "
-        "workers (num_workers), or have it do less per sample.",
-        "AdamW takes 12.0 % of the time (0.120s) for 150 tensors on cpu: "
-        "AdamW(..., fused=True) does the same faster.",
-    ]
+    optimizers = (OptimizerFacts("AdamW", 150, True, False, "cpu"),)
+    facts = ProgramFacts(optimizers, detects_anomalies=True)
+    found = tips(a_run(cells), facts=facts)
+    beginnings = ["Waiting for data", "Autograd's anomaly detection", "AdamW takes"]
+    for tip, beginning in zip(found, beginnings, strict=True):
+        assert tip.claim.startswith(beginning)
+
+
+def test_shares_are_of_the_loop_where_that_is_known() -> None:
+    def took(data_ms: float, **options: Any) -> Profile:
+        return a_run({("(data loading)", "data"): ms(data_ms)}, **options)
+
+    start_up = took(900, steps=1, part="start-up")
+    assert "90.0 % of the run (0.900s)" in claim(start_up)
+    assert "10.0 % of the run (0.100s)" in claim(took(100))
+    assert "10.0 % of the loop (0.100s)" in claim(after(start_up, took(100)))
+    assert tips(after(start_up, took(99))) == []
+
+
+def test_shares_are_those_of_the_table_of_phases() -> None:
+    """Without what measuring took."""
+    cells: Cells = {("(data loading)", "data"): replace(ms(250), overhead_ns=10**8)}
+    assert "15.0 % of the run (0.150s)" in claim(a_run(cells))
 
 
 # The loop
 
 
-@pytest.mark.parametrize(("data_ns", "is_told"), [(100 * MS, True), (99 * MS, False)])
-def test_data_loading(data_ns: int, is_told: bool) -> None:
-    found = tips(program(profile({("(data loading)", "data"): own(data_ns, 10)})))
-    assert bool(found) == is_told
-
-
 @pytest.mark.parametrize(("waiting_ms", "is_told"), [(40, True), (39, False)])
 def test_waiting_for_other_processes(waiting_ms: int, is_told: bool) -> None:
     cells: Cells = {
-        ("(waiting for gradients)", "waiting"): own(waiting_ms * MS, 10),
-        ("(communication) broadcast", "communication"): own(60 * MS, 20),
+        ("(waiting for gradients)", "waiting"): ms(waiting_ms),
+        ("(communication) broadcast", "communication"): ms(60),
     }
-    assert tips(program(profile(cells))) == is_told * [
-        "Communication with other processes takes 10.0 % of the time (0.100s), the "
-        "most in (communication) broadcast (0.060s). In that is the time in which this "
-        "process waits for one that comes later: the one that communicates least is "
-        "the one that the others wait for, and its own report says with what it is "
-        "busy."
-    ]
+    found = tips(a_run(cells))
+    assert len(found) == is_told
+    most = "the most in (communication) broadcast (0.060s)"
+    assert all(tip.claim.endswith(most) for tip in found)
 
 
 READS: Cells = {
-    ("item(scalar)", "outside"): own(100 * MS, 10),
-    ("Net > __bool__(1)", "forward"): own(200 * MS, 20),
-    ("Net > getitem(8x4, 8)", "forward"): own(10 * MS, 10),
-    ("Net > where(8)", "forward"): own(10 * MS, 10),
+    ("item(scalar)", "outside"): ms(100, 10),
+    ("Net > __bool__(1)", "forward"): ms(200, 20),
+    ("Net > getitem(8x4, 8)", "forward"): ms(10, 10),
+    ("Net > where(8)", "forward"): ms(10, 10),
 }
 
 
 def test_reads_from_a_device() -> None:
-    functions = {
-        **call("item(scalar)", "float32@cuda"),
-        **call("__bool__(1)", "bool@cuda"),
-        **call("getitem(8x4, 8)", "float32@cuda", "bool@cuda"),
-        **call("where(8)", "bool@cuda"),
+    inputs = {
+        "item(scalar)": ("float32@cuda",),
+        "__bool__(1)": ("bool@cuda",),
+        "getitem(8x4, 8)": ("float32@cuda", "bool@cuda"),
+        "where(8)": ("bool@cuda",),
     }
-    assert only_tip(program(profile(READS, functions))) == (
-        "Elements are read from a device about 5.0 times per step (__bool__ 2.0, item "
-        "1.0, getitem 1.0, where 1.0), for about 32.0 % of the time (0.320s), the most "
-        "in Net: __bool__(1): each time, the program waits until the device has done "
-        "all before it, and prepares nothing meanwhile. Keep results on the device and "
-        "read them every so many steps."
-    )
+    found = claim(a_run(READS, inputs))
+    assert "about 5.0 times per step (__bool__ 2.0, item 1.0, getitem 1.0" in found
+    assert "32.0 % of the run (0.320s), the most in Net: __bool__(1)" in found
 
 
 def test_what_does_not_wait_for_a_device() -> None:
     on_cpu = {
-        **call("item(scalar)", "float32@cpu"),
-        **call("__bool__(1)", "bool@cpu"),
-        **call("getitem(8x4, 8)", "float32@cuda", "int64@cuda"),
-        **call("where(8)", "bool@cuda", "float32@cuda"),
+        "item(scalar)": ("float32@cpu",),
+        "__bool__(1)": ("bool@cpu",),
+        "getitem(8x4, 8)": ("float32@cuda", "int64@cuda"),
+        "where(8)": ("bool@cuda", "float32@cuda"),
     }
-    assert tips(program(profile(READS, on_cpu))) == []
-    assert tips(program(profile(READS))) == []  # nobody knows
+    assert tips(a_run(READS, on_cpu)) == []
+    assert tips(a_run(READS)) == []  # nobody knows
 
 
 @pytest.mark.parametrize(("calls", "is_told"), [(5, True), (4, False)])
 def test_how_often_a_device_is_read(calls: int, is_told: bool) -> None:
-    cells: Cells = {("item(scalar)", "outside"): own(100 * MS, calls)}
-    functions = call("item(scalar)", "float32@mps")
-    found = tips(program(profile(cells, functions)))
-    assert [tip[:61] for tip in found] == is_told * [
-        "Elements are read from a device about 0.5 times per step (ite"
-    ]
-    no_steps = tips(program(profile(cells, functions), steps=1))
-    assert [tip.partition(" (item")[0] for tip in no_steps] == is_told * [
-        "Elements are read from a device about 0.5 times per call of the model"
-    ]
-
-
-def small(calls: int, each_ns: int, device_ns: int = 0) -> dict[Any, Totals]:
-    return {("Net > relu(8)", "forward"): own(calls * each_ns, calls, device_ns)}
+    cells: Cells = {("item(scalar)", "outside"): ms(100, calls)}
+    inputs = {"item(scalar)": ("float32@mps",)}
+    assert bool(tips(a_run(cells, inputs))) == is_told
+    without_steps = tips(a_run(cells, inputs, steps=0))
+    assert len(without_steps) == is_told
+    assert all("0.5 times per call of the model" in tip.claim for tip in without_steps)
 
 
 @pytest.mark.parametrize(
-    ("calls", "each_ns", "is_told"),
+    ("is_program", "unmeasured_ns", "per_turn"),
+    [(True, 0, "1.2 times per step or"), (False, 0, "3.0"), (False, 1, "6.0")],
+)
+def test_steps_whose_calls_a_profile_has(
+    is_program: bool, unmeasured_ns: int, per_turn: str
+) -> None:
+    """Programs have those of all steps; a budget leaves some out."""
+    times = StepTimes(first_steps=40, first_ns=40, evaluations=10, evaluation_ns=10)
+    cells: Cells = {("item(scalar)", "outside"): ms(100, 60)}
+    profile = a_run(cells, {"item(scalar)": ("float32@cuda",)}, step_times=times)
+    profile = replace(profile, unmeasured_ns=unmeasured_ns)
+    program = Program("x.py") if is_program else None
+    (tip,) = find_tips(view_of(replace(profile, program=program)))
+    assert f" {per_turn} " in f"{tip.claim} "
+
+
+def small(calls: int, each_us: float, device_ms: float = 0) -> dict[Any, Totals]:
+    return {("Net > relu(8)", "forward"): ms(calls * each_us / 1000, calls, device_ms)}
+
+
+@pytest.mark.parametrize(
+    ("calls", "each_us", "is_told"),
     [
-        (2_010, 9_999, False),  # 2 % of the time
-        (9_000, 9_999, False),
-        (11_000, 9_999, True),
-        (11_000, 10_000, False),
+        (2_010, 9.999, False),  # 2 % of the time
+        (9_000, 9.999, False),
+        (11_000, 9.999, True),
+        (11_000, 10, False),
     ],
 )
-def test_small_functions(calls: int, each_ns: int, is_told: bool) -> None:
-    found = tips(program(profile(small(calls, each_ns), call("relu(8)", "int8@cpu"))))
-    assert found == is_told * [
-        "About 1100 functions per step and their backward take 10.0us per call, 11.0 % "
-        "of the time (0.110s), so short that calling them is a large part of it: larger"
-        " batches take little longer; torch.compile calls fewer functions."
-    ]
+def test_small_functions(calls: int, each_us: float, is_told: bool) -> None:
+    found = tips(a_run(small(calls, each_us), {"relu(8)": ("int8@cpu",)}))
+    assert len(found) == is_told
+    for tip in found:
+        assert "1100 functions per step" in tip.claim
+        assert "10.0us per call, 11.0 % of" in tip.claim
 
 
 def test_small_functions_with_a_long_backward() -> None:
-    key: tuple[str, Phase] = ("Net > relu(8)", "backward")
-    for backward_ns, is_told in ((119 * MS, True), (120 * MS, False)):
-        cells: Cells = {**small(10_000, 10_000), key: own(backward_ns, 12_000)}
-        assert bool(tips(program(profile(cells)))) == is_told
+    for backward_ms, is_told in ((119, True), (120, False)):
+        cells = small(10_000, 10)
+        cells["Net > relu(8)", "backward"] = ms(backward_ms, 12_000)
+        assert bool(tips(a_run(cells))) == is_told
 
 
 @pytest.mark.parametrize(("steps", "is_told"), [(55, False), (54, True)])
 def test_how_many_small_functions(steps: int, is_told: bool) -> None:
-    cells = profile(small(11_000, 9_999))  # 200 and 203.7 per step
-    assert bool(tips(program(cells, steps))) == is_told
+    # 200 and 203.7 per step
+    assert bool(tips(a_run(small(11_000, 9.999), steps=steps))) == is_told
 
 
 @pytest.mark.parametrize(
-    ("device_ns", "is_told"), [(0, False), (109 * MS, True), (110 * MS, False)]
+    ("device_ms", "is_told"), [(0, False), (109, True), (110, False)]
 )
-def test_small_functions_on_a_device(device_ns: int, is_told: bool) -> None:
+def test_small_functions_on_a_device(device_ms: int, is_told: bool) -> None:
     """How busy it is has to be known."""
-    cells = small(11_000, 9_500, device_ns)
-    found = tips(program(profile(cells, call("relu(8)", "int8@cuda"))))
-    assert bool(found) == is_told
-    assert all('torch.compile (mode="reduce-overhead" on a GPU)' in t for t in found)
+    profile = a_run(small(11_000, 9.5, device_ms), {"relu(8)": ("int8@cuda",)})
+    assert bool(tips(profile)) == is_told
 
 
 # Settings
-
-
-def test_anomaly_detection() -> None:
-    facts = ProgramFacts(detects_anomalies=True)
-    assert only_tip(program(profile({}), facts=facts)) == (
-        "Autograd's anomaly detection was on: it notes a traceback for every function "
-        "and searches every gradient for NaN. Switch it off "
-        "(torch.autograd.set_detect_anomaly) when you have found what you look for."
-    )
-
 
 FUSIBLE = OptimizerFacts("Adam", 1, True, False, "cuda")
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "share_ns", "is_told"),
+    ("optimizer", "took_ms", "is_told"),
     [
-        (FUSIBLE, 50 * MS, True),
-        (FUSIBLE, 49 * MS, False),
-        (FUSIBLE._replace(device="cpu"), 50 * MS, True),
-        (FUSIBLE._replace(device="mps"), 50 * MS, False),
-        (FUSIBLE._replace(device=""), 50 * MS, False),
-        (FUSIBLE._replace(is_fused=True), 50 * MS, False),
-        (FUSIBLE._replace(can_fuse=False), 50 * MS, False),
-        (FUSIBLE._replace(name="SGD"), 50 * MS, True),
-        (FUSIBLE._replace(name="SGD", device="cpu"), 50 * MS, False),
-        (FUSIBLE._replace(name="Mine"), 50 * MS, False),
+        (FUSIBLE, 50, True),
+        (FUSIBLE, 49, False),
+        (FUSIBLE._replace(device="cpu"), 50, True),
+        (FUSIBLE._replace(device="mps"), 50, False),
+        (FUSIBLE._replace(device=""), 50, False),
+        (FUSIBLE._replace(is_fused=True), 50, False),
+        (FUSIBLE._replace(can_fuse=False), 50, False),
+        (FUSIBLE._replace(name="SGD"), 50, True),
+        (FUSIBLE._replace(name="SGD", device="cpu"), 50, False),
+        (FUSIBLE._replace(name="Mine"), 50, False),
     ],
 )
-def test_optimizers(optimizer: OptimizerFacts, share_ns: int, is_told: bool) -> None:
-    name = optimizer.name
-    known = ModuleInfo(kind="optimizer")
-    cells: Cells = {(f"(optimizer) {name}", "optimizer"): own(share_ns, 10)}
-    took = profile(cells, {f"(optimizer) {name}": known})
-    assert tips(program(took, facts=ProgramFacts((optimizer,)))) == is_told * [
-        f"{name} takes 5.0 % of the time (0.050s) for 1 tensor on {optimizer.device}: "
-        f"{name}(..., fused=True) does the same faster."
-    ]
+def test_optimizers(optimizer: OptimizerFacts, took_ms: int, is_told: bool) -> None:
+    cells: Cells = {(f"(optimizer) {optimizer.name}", "optimizer"): ms(took_ms, 10)}
+    found = tips(a_run(cells), facts=ProgramFacts((optimizer,)))
+    assert len(found) == is_told
+    assert all(tip.claim.endswith(" for 1 tensor") for tip in found)
 
 
-@pytest.mark.parametrize(("recompute_ns", "is_told"), [(150, True), (149, False)])
-def test_recomputing(recompute_ns: int, is_told: bool) -> None:
+def test_all_optimizers_of_a_class_are_counted() -> None:
+    """The time is that of all of them."""
+    cells: Cells = {("(optimizer) Adam", "optimizer"): ms(310, 80)}
+    alike = FUSIBLE._replace(parameters=8, optimizers=8)
+    others = (FUSIBLE._replace(device="mps", parameters=3), FUSIBLE._replace(name="X"))
+    found = claim(a_run(cells), facts=ProgramFacts((alike, *others)))
+    assert found.startswith("Adam takes 31.0 % ")
+    assert found.endswith(" for 11 tensors of the 9 optimizers of this class")
+
+
+@pytest.mark.parametrize(("recompute_ms", "is_told"), [(150, True), (149, False)])
+def test_recomputing(recompute_ms: int, is_told: bool) -> None:
     cells: Cells = {
-        ("Net > Net.a", "recompute"): own(50 * MS, 10),
-        ("Net > Net.b", "recompute"): own(20 * MS, 10),
-        ("Net > Net.b > tanh(8)", "recompute"): own((recompute_ns - 70) * MS, 10),
+        ("Net > Net.a", "recompute"): ms(50, 10),
+        ("Net > Net.b", "recompute"): ms(20, 10),
+        ("Net > Net.b > tanh(8)", "recompute"): ms(recompute_ms - 70, 10),
     }
-    took = profile(cells, modules={"Net.a": "Block", "Net.b": "Block"})
-    assert tips(program(took)) == is_told * [
-        "Recomputing (activation checkpointing) takes about 15.0 % of the time "
-        "(0.150s), the most in Net.b (0.100s): if memory allows, checkpoint less."
-    ]
+    found = tips(a_run(cells))
+    assert len(found) == is_told
+    most = "15.0 % of the run (0.150s), the most in Net.b (0.100s)"
+    assert all(tip.claim.endswith(most) for tip in found)
 
 
 # torch.compile
-
-
-def compiled(ns: int = 0, **facts: Any) -> Profile:
-    summary = CompilationSummary(timed=1, timed_ns=ns, **facts)
-    return program(profile({}), compilation=summary)
 
 
 def graph(place: str, reason: str = "", failure: str = "") -> CompiledGraph:
@@ -297,19 +280,18 @@ def graph(place: str, reason: str = "", failure: str = "") -> CompiledGraph:
     )
 
 
+def compiled(**facts: Any) -> list[Tip]:
+    return tips(a_run({}), compilation=CompilationSummary(timed=1, **facts))
+
+
 def test_graph_breaks() -> None:
     once = GraphBreak("forward", "net.py:3", "print", 1)
-    assert only_tip(compiled(graph_breaks=(once,))) == (
-        "torch.compile broke graphs 1 time, most at forward (net.py:3) (print): code "
-        "around a break is compiled apart and left to Python in between. "
-        "fullgraph=True makes an error of it."
-    )
     often = GraphBreak("", "", "long\n  " + "reason " * 40, 2)
-    tip = only_tip(compiled(graph_breaks=(once, often)))
-    assert tip.startswith(
-        "torch.compile broke graphs 3 times, most at an unknown place (long reason re"
-    )
-    assert "reason...): code" in tip
+    (tip,) = compiled(graph_breaks=(once,))
+    assert tip.claim.endswith("1 time, most at forward (net.py:3) (print)")
+    (tip,) = compiled(graph_breaks=(once, often))
+    assert " 3 times, most at an unknown place (long reason re" in tip.claim
+    assert tip.claim.endswith("reason...)")
 
 
 def test_recompiles() -> None:
@@ -320,9 +302,12 @@ def test_recompiles() -> None:
         graph("net.py:7", "Net.step == 2"),
         graph("net.py:7", "Net.step == 2"),
     )
-    assert only_tip(compiled(graphs=graphs)) == (
-        "torch.compile compiled code again 4 times, most often forward (net.py:7) "
-        "(Net.step == 2): a number that it depends on changes: give it as a tensor, or "
-        "keep it."
-    )
-    assert tips(compiled(graphs=graphs[:1])) == []
+    (tip,) = compiled(graphs=graphs)
+    assert tip.claim.endswith("4 times, most often forward (net.py:7) (Net.step == 2)")
+    assert "give it as a tensor" in tip.remedy
+    assert compiled(graphs=graphs[:1]) == []
+
+
+def test_what_could_not_be_compiled() -> None:
+    (tip,) = compiled(graphs=(graph("net.py:1", failure="Unsupported: generator"),))
+    assert tip.claim.endswith("forward (net.py:1) (Unsupported: generator)")

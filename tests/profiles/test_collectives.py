@@ -70,7 +70,7 @@ def test_the_table() -> None:
     assert found.labels == [*labels, "barrier (dp of 4)"]
     numbers = values(found)
     assert numbers["calls"] == [4, 6, 10, 1]
-    assert numbers["bytes"] == [100, 2 * 2**20, 500_000, None]
+    assert numbers["call_bytes"] == [100, 2 * 2**20, 500_000, None]
     assert numbers["call_ns"] == [MS, 0, 2 * MS, MS]
     assert numbers["waiting_ns"] == [40 * MS, 9 * MS, 3 * MS, 0]
     assert numbers["gb_per_s"] == [pytest.approx(400 / 41e6), None, 1.0, None]
@@ -98,7 +98,7 @@ def ranks() -> RanksData:
 def test_ranks_side_by_side() -> None:
     numbers = values(table_in(ranks_document(ranks())))
     assert numbers["calls"] == [8, 1]
-    assert numbers["bytes"] == [100, None]
+    assert numbers["call_bytes"] == [100, None]
     assert numbers["call_ns"] == [MS // 4, MS]
     assert numbers["least_ns"] == [MS, 0]
     assert numbers["median_ns"] == [5_500_000, 0]

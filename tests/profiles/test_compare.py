@@ -13,6 +13,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compare import Change, Comparison, compare
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
+from torchprof_hooks.profiles.program import MeasuredSteps, Program
 from torchprof_hooks.profiles.totals import Totals
 
 
@@ -236,3 +237,25 @@ def test_what_was_planted_is_found() -> None:
 
     assert found.count("Net.7") == 20
     assert len(found) <= 22  # false alarms, see above
+
+
+def test_noise_is_that_of_the_steps_that_were_measured() -> None:
+    """Of a program that was measured in some steps, and whose rows are estimates for
+    all of them."""
+    calls = timed(*(10**6 + n for n in range(100)))
+    found = {}
+    for modules in (100, 25):
+        measured = MeasuredSteps(steps=100, phases=100, modules=modules, functions=10)
+        run = hand_built(
+            {("a", "forward"): calls, ("a > f()", "forward"): calls},
+            {"a": "Linear"},
+            program=Program(measured=measured),
+        )
+        found[modules] = compare(run, run, "call").changes
+    for all_steps, some in zip(found[100], found[25], strict=True):
+        assert some.old.mean_ns == all_steps.old.mean_ns
+        is_function = "f()" in some.name
+        assert (some.noise_ns == all_steps.noise_ns) == is_function
+        assert some.noise_ns >= all_steps.noise_ns
+    averaged = {change.name: change.old.averaged for change in found[25]}
+    assert sorted(averaged.values()) == [10, 25]

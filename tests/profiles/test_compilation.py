@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 from torchprof_hooks.profiles.compilation import (
-    CacheUse,
     CompilationSummary,
     CompiledGraph,
     GraphBreak,
     Reasons,
 )
 
-FIRST = CompiledGraph("forward", "a.py:1", "0/0", 10, 600, operations=3, cache="miss")
+FIRST = CompiledGraph("forward", "a.py:1", "0/0", 10, 600)
 BACKWARD = CompiledGraph("forward", "a.py:1", "0/0", 700, 100, "backward")
 AGAIN = CompiledGraph(
     "forward", "a.py:1", "0/1", 900, 300, recompile_reason="size of x"
@@ -25,7 +24,6 @@ SUMMARY = CompilationSummary(
     timed_ns=1000,
     graphs=(FIRST, BACKWARD, AGAIN),
     graph_breaks=(BREAK,),
-    caches=(CacheUse("FX graphs", 1, 2),),
     first_ns=600,
 )
 # The same a while before: one compilation.
@@ -34,7 +32,6 @@ EARLIER = CompilationSummary(
     timed_ns=600,
     graphs=(FIRST,),
     graph_breaks=(BREAK._replace(times=1),),
-    caches=(CacheUse("FX graphs", 0, 1),),
     first_ns=600,
 )
 
@@ -84,7 +81,6 @@ def test_since_leaves_out_what_was_before() -> None:
         timed_ns=400,
         graphs=(BACKWARD, AGAIN),
         graph_breaks=(BREAK._replace(times=1),),
-        caches=(CacheUse("FX graphs", 1, 1),),
         first_ns=600,
     )
 
@@ -103,7 +99,6 @@ def test_since_a_state_that_torch_has_cleared() -> None:
         timed_ns=700,
         graphs=(*EARLIER.graphs, after),
         graph_breaks=(GraphBreak("", "", "print", 1), BREAK._replace(times=1)),
-        caches=(CacheUse("FX graphs", 0, 1),),
         first_ns=700,
     )
     assert now.since(EARLIER) == CompilationSummary(
@@ -114,8 +109,3 @@ def test_since_a_state_that_torch_has_cleared() -> None:
         graph_breaks=(GraphBreak("", "", "print", 1),),
         first_ns=700,
     )
-
-
-def test_since_counts_of_caches_were_cleared() -> None:
-    now = CompilationSummary(caches=(CacheUse("FX graphs", 3, 0),))
-    assert now.since(EARLIER).caches == now.caches

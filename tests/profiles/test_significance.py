@@ -51,6 +51,22 @@ def test_of_few_calls_none_is_left_out(totals: Totals, expected: MeanDuration) -
     assert mean_duration(totals) == expected
 
 
+@pytest.mark.parametrize("share", [0.5, 0.044])
+def test_estimated_calls_tell_nothing_of_how_well_the_mean_is_known(
+    share: float,
+) -> None:
+    values = [90, 100, 110, 104] * 25 + [500]
+    exact, estimated = (
+        mean_duration(timed(*values)),
+        mean_duration(timed(*values), share),
+    )
+    assert (exact.averaged, estimated.averaged) == (100, round(100 * share))
+    assert estimated.mean_ns == exact.mean_ns
+    fewer = (exact.averaged - 1) / (estimated.averaged - 1)
+    assert estimated.error_ns2 == pytest.approx(fewer * exact.error_ns2)
+    assert mean_duration(timed(*values), 0.01).error_ns2 == inf
+
+
 def test_numbers_are_exact_where_floating_point_is_not() -> None:
     # A spread of 1 ns around a day: squares of about 7e27 ns2.
     day = 86_400 * 10**9

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.programs import OWN_CLOCK, profiled, written
 
-#: Each operation of torch takes a tenth of a millisecond, and some of them more.
+#: Each operation of torch takes a tenth of a millisecond, products of matrices more.
 WORKING = (
     OWN_CLOCK
     + """
@@ -15,40 +15,21 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 class Working(TorchDispatchMode):
-    LONG_MS = {
-        "bmm": 3, "_softmax": 3, "mm": 3, "addmm": 3, "_softmax_backward_data": 3,
-        "_scaled_dot_product_flash_attention_for_cpu": 3,
-    }
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        busy(self.LONG_MS.get(func.__name__.split(".")[0], 0.1))
+        busy(3 if "mm" in func.__name__ else 0.1)
         return func(*args, **(kwargs or {}))
 """
 )
 
 TRAIN = """
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.project = nn.Linear(32, 96)
-
-    def forward(self, x):
-        q, k, v = self.project(x).chunk(3, -1)
-        %s
-
-model = nn.Sequential(nn.Linear(32, 32), Attention(), Attention(), nn.Linear(32, 32))
-model.to(torch.%s)
-optimizer = torch.optim.Adam(model.parameters(), fused=%s)
-batch = torch.ones(2, 8, 32, dtype=torch.%s)
+model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32))
+optimizer = torch.optim.Adam(model.parameters(), fused=True)
 with Working(), torch.autograd.set_detect_anomaly(%s):
     for _ in range(8):
         optimizer.zero_grad()
-        model(batch).pow(2).mean().backward()
+        model(torch.ones(2, 32)).pow(2).mean().backward()
         optimizer.step()
 """
-EAGER = "return (q @ k.transpose(-1, -2) / 32**0.5).softmax(-1) @ v"
-FUSED = "return nn.functional.scaled_dot_product_attention(q, k, v)"
 
 
 def tips(directory: Path, program: str) -> list[str]:
@@ -56,8 +37,8 @@ def tips(directory: Path, program: str) -> list[str]:
     options = ("--full", "--ignore-first-call", "--every", "2")
     run = profiled(*options, written(directory, program))
     assert run.code == 0, run.err
-    assert run.err.partition("\nProgram profiling\n")[0].count("\nTip: ") == 0
     section = run.err.rpartition("\n\n")[0].rpartition("\n\n")[2]
+    assert run.err.count("Tip: ") == section.count("Tip: ")  # each once
     found = [tip for tip in ("\n" + section).split("\nTip: ") if tip.strip()]
     return [" ".join(tip.split()) for tip in found]
 
@@ -69,36 +50,34 @@ def the_one(found: list[str], beginning: str) -> str:
 
 
 def test_a_program_that_needs_none(tmp_path: Path) -> None:
-    program = WORKING + TRAIN % (FUSED, "float32", True, "float32", False)
-    found = tips(tmp_path, program)
+    found = tips(tmp_path, WORKING + TRAIN % False)
     assert found == ["Tips None: nothing that is looked for was found."]
 
 
-def test_a_program_that_needs_one(tmp_path: Path) -> None:
-    program = WORKING + TRAIN % (EAGER, "float32", True, "float32", True)
-    [found] = tips(tmp_path, program)
-    assert found.startswith("Autograd's anomaly detection was on")
+def test_anomaly_detection(tmp_path: Path) -> None:
+    found = tips(tmp_path, WORKING + TRAIN % True)
+    the_one(found, "Autograd's anomaly detection was on")
 
 
 OPTIMIZER = (
     WORKING
     + """
-model = nn.Linear(4, 4)
-optimizer = torch.optim.AdamW(model.parameters())
+layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
+optimizers = [torch.optim.AdamW(layer.parameters()) for layer in layers]
 with Working():
     for _ in range(8):
-        optimizer.zero_grad()
-        model(torch.ones(1, 4)).sum().backward()
-        optimizer.step()
+        nn.Sequential(*layers)(torch.ones(1, 4)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
 """
 )
 
 
 def test_an_optimizer(tmp_path: Path) -> None:
     tip = the_one(tips(tmp_path, OPTIMIZER), "AdamW takes ")
-    assert tip.endswith(
-        " for 2 tensors on cpu: AdamW(..., fused=True) does the same faster."
-    )
+    assert " of the loop (" in tip
+    assert " for 4 tensors of the 2 optimizers of this class" in tip
 
 
 LOADING = (
@@ -128,8 +107,7 @@ for batch in DataLoader(Slow(), batch_size=4):
 
 
 def test_data_loading(tmp_path: Path) -> None:
-    found = tips(tmp_path, LOADING)
-    the_one(found, "The loop waits for data ")
+    the_one(tips(tmp_path, LOADING), "Waiting for data takes ")
 
 
 COMPILING = """
@@ -198,5 +176,5 @@ for _ in range(8):
 
 def test_recomputing(tmp_path: Path) -> None:
     found = tips(tmp_path, RECOMPUTING)
-    tip = the_one(found, "Recomputing (activation checkpointing) takes about ")
+    tip = the_one(found, "Recomputing (activation checkpointing) takes ")
     assert "the most in Net.slow (" in tip

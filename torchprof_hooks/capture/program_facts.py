@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,7 +28,12 @@ def read_optimizer(optimizer: Any) -> OptimizerFacts:
 
 def together(every: Iterable[OptimizerFacts]) -> tuple[OptimizerFacts, ...]:
     """One for all optimizers that differ in the number of tensors alone."""
-    tensors: Counter[OptimizerFacts] = Counter()
+    found: dict[OptimizerFacts, OptimizerFacts] = {}
     for each in every:
-        tensors[each._replace(parameters=0)] += each.parameters
-    return tuple(kind._replace(parameters=n) for kind, n in tensors.items())
+        kind = each._replace(parameters=0, optimizers=0)
+        known = found.get(kind, kind)
+        found[kind] = kind._replace(
+            parameters=known.parameters + each.parameters,
+            optimizers=known.optimizers + each.optimizers,
+        )
+    return tuple(found.values())

@@ -95,6 +95,7 @@ class Table:
     shares: of each row, its part of the whole: what `left_out` adds up.
     notes: what is said below it: a legend, or what is not in it.
     drawing: see `Drawing`.
+    is_detail: whether only pages and programs get it, and no text.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Table:
     shares: Sequence[float] = ()
     notes: Sequence[str] = ()
     drawing: Drawing = ""
+    is_detail: bool = False
 
 
 class Answer(NamedTuple):
@@ -171,6 +173,7 @@ class Facts:
 
     numbers: the same for programs, by names with units.
     is_faint: whether they matter less than all else.
+    is_detail: as for `Table`.
     """
 
     name: str
@@ -178,6 +181,7 @@ class Facts:
     lines: Sequence[str]
     numbers: Mapping[str, Value] = field(default_factory=dict)
     is_faint: bool = False
+    is_detail: bool = False
 
 
 Block: TypeAlias = Answers | Table | Tips | Facts

@@ -10,7 +10,7 @@ from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.screen import screen_document
 from torchprof_hooks.documents.build.tables import rows_table
 from torchprof_hooks.documents.build.view import view_of
-from torchprof_hooks.documents.document import Table, Tips
+from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.render.terminal import takes_colour
 from torchprof_hooks.documents.render.text import table_lines, text_of
 from torchprof_hooks.documents.render.units import check_unit
@@ -68,14 +68,14 @@ def report(
     stream: TextIO | None = None,
     lines: int = LINES,
     more: str = _MORE,
-    with_tips: bool = True,
+    tips: bool = True,
 ) -> str:
     """See `Reportable.report`.
 
     stream: where it will be printed.
     lines: of the screen, at most.
     more: what shows more than the screen.
-    with_tips: whether tips are in it, and not in what follows.
+    tips: whether there are any: not where they are in what follows the screen.
     """
     check_flag("full", full)
     check_flag("corrected", corrected)
@@ -83,9 +83,9 @@ def report(
     view, colour = view_of(profile, corrected=corrected), takes_colour(stream)
     full = full and not view.shown.is_empty
     document = screen_document(view, "" if full else more)
-    if not with_tips:
-        kept = [block for block in document.blocks if not isinstance(block, Tips)]
-        document = replace(document, blocks=kept)
+    if not tips:
+        others = [block for block in document.blocks if block.name != "tips"]
+        document = replace(document, blocks=others)
     if not full:
         return text_of(document, width=layout.width, lines=lines, colour=colour)
     of = " of the whole run" * bool(view.start_up)
@@ -130,9 +130,18 @@ def page(profile: ProfileData, *, corrected: bool = True) -> str:
     return page_of(page_document(profile, corrected=corrected))
 
 
-def to_json(profile: ProfileData, *, corrected: bool = True) -> str:
-    """See `Reportable.to_json`."""
+def to_json(
+    profile: ProfileData, by: Grouping | None = None, *, corrected: bool = True
+) -> str:
+    """See `Reportable.to_json`.
+
+    by: what its rows are, as for `Profile.rows`; by default there are a few tables.
+
+    Raises:
+        TypeError, ValueError: unknown `by`.
+    """
+    from torchprof_hooks.documents.export.rows import data_document
     from torchprof_hooks.documents.render.json import json_of
 
     check_flag("corrected", corrected)
-    return json_of(page_document(profile, corrected=corrected))
+    return json_of(data_document(profile, by, corrected=corrected))

@@ -28,7 +28,7 @@ class MeanDuration(NamedTuple):
     """The mean duration of calls, with the calls that they made.
 
     calls: how many there were.
-    averaged: over how many of them the mean is.
+    averaged: how many of them the mean is over, those alone that were measured.
     error_ns2: the square of the mean's standard error (inf: there was only one call).
     """
 
@@ -163,24 +163,24 @@ def _means(profile: ProfileData, by: Grouping) -> dict[RowPhase, MeanDuration]:
 def mean_duration(totals: Totals, share: float = 1.0) -> MeanDuration:
     """The mean over all calls but the slowest.
 
-    share: the part of the calls that were measured; the others are estimates, and tell
-        nothing of the spread.
+    share: the part of the calls that were measured. The others are estimates: they tell
+        nothing of how well the mean is known.
 
     The slowest is mostly the first one, which allocates, chooses algorithms or
     compiles. In a short run it would outweigh what all others have in common.
     """
-    sums = totals.calls, totals.duration_ns, totals.squares_ns2
-    # Whole numbers stay whole: they are large, and their difference is small.
-    count, total, squares = sums if share == 1 else (round(share * n) for n in sums)
+    count, total, squares = totals.calls, totals.duration_ns, totals.squares_ns2
     if count >= _ENOUGH_CALLS and totals.max_ns > totals.mean_ns:
         count -= 1
         total -= totals.max_ns
         squares -= totals.max_ns**2
-    if count < 2:
-        return MeanDuration(totals.calls, count, totals.mean_ns, inf)
+    averaged = round(share * count)
+    if averaged < 2:
+        return MeanDuration(totals.calls, averaged, totals.mean_ns, inf)
+    # Whole numbers up to the division: they are large, and their difference is small.
     deviations = max(count * squares - total**2, 0)
-    error_ns2 = deviations / (count**2 * (count - 1))
-    return MeanDuration(totals.calls, count, total / count, error_ns2)
+    error_ns2 = deviations / (count**2 * (averaged - 1))
+    return MeanDuration(totals.calls, averaged, total / count, error_ns2)
 
 
 def noise_bound_ns(old: MeanDuration, new: MeanDuration, risk: float) -> float:

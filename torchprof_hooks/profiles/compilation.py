@@ -10,8 +10,6 @@ from typing import Literal, NamedTuple
 #: The part of a graph that was compiled; "run" is a choice made while it ran
 #: (autotuning, CUDA graphs).
 GraphKind = Literal["forward", "backward", "run"]
-#: Whether a graph was taken from a cache; "" if none was asked, or torch does not say.
-CacheAnswer = Literal["hit", "miss", ""]
 
 
 class CompiledGraph(NamedTuple):
@@ -20,7 +18,6 @@ class CompiledGraph(NamedTuple):
     function, place: the code that was compiled: "forward", "train.py:31".
     compile_id: torch's number of the compilation: that of the code comes first.
     start_ns, ns: when it began, since the epoch, and how long it took.
-    operations: nodes of the graph that call something; None if torch does not say.
     recompile_reason: what had changed, if the code had been compiled before.
     failure: why torch gave up. The code then runs as it was written.
     """
@@ -31,8 +28,6 @@ class CompiledGraph(NamedTuple):
     start_ns: int
     ns: int
     kind: GraphKind = "forward"
-    operations: int | None = None
-    cache: CacheAnswer = ""
     recompile_reason: str = ""
     failure: str = ""
 
@@ -48,16 +43,6 @@ class GraphBreak(NamedTuple):
     place: str
     reason: str
     times: int
-
-
-class CacheUse(NamedTuple):
-    """Hits and misses of a cache of compiled graphs. Graphs that could not be cached
-    are `bypasses`."""
-
-    name: str
-    hits: int
-    misses: int
-    bypasses: int = 0
 
 
 class Reasons(NamedTuple):
@@ -79,14 +64,13 @@ class CompilationSummary:
         count anew.
 
     ``torch._dynamo.reset()`` clears `timed` and the places of graph breaks. The
-    records, the reasons of graph breaks and the use of caches survive it.
+    records and the reasons of graph breaks survive it.
     """
 
     timed: int = 0
     timed_ns: int = 0
     graphs: tuple[CompiledGraph, ...] = ()
     graph_breaks: tuple[GraphBreak, ...] = ()
-    caches: tuple[CacheUse, ...] = ()
     first_ns: int = 0
 
     @property
@@ -138,7 +122,6 @@ class CompilationSummary:
             self,
             graphs=tuple(graph for graph in self.graphs if graph not in known),
             graph_breaks=_breaks_since(self.graph_breaks, earlier.graph_breaks),
-            caches=_caches_since(self.caches, earlier.caches),
         )
         if self.first_ns != earlier.first_ns or self.timed < earlier.timed:
             return kept  # torch has begun to count anew
@@ -175,15 +158,3 @@ def _breaks_since(
             times -= sum(map(known.pop, lost))
         new.append(each._replace(times=times))
     return tuple(each for each in new if each.times > 0)
-
-
-def _caches_since(
-    now: Iterable[CacheUse], earlier: Iterable[CacheUse]
-) -> tuple[CacheUse, ...]:
-    before = {cache.name: cache for cache in earlier}
-    uses = []
-    for cache in now:
-        _, *counts = before.get(cache.name, CacheUse(cache.name, 0, 0))
-        new = [n - past for n, past in zip(cache[1:], counts, strict=True)]
-        uses.append(cache if min(new) < 0 else CacheUse(cache.name, *new))
-    return tuple(cache for cache in uses if any(cache[1:]))

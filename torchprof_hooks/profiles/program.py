@@ -11,12 +11,13 @@ from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 
 
 class OptimizerFacts(NamedTuple):
-    """An optimizer that has stepped.
+    """Optimizers that have stepped, and differ in nothing but their tensors.
 
-    name: its class.
-    parameters: how many tensors it steps.
-    can_fuse, is_fused: whether there is a fused form of it, and it is used.
+    name: their class.
+    parameters: how many tensors they step, together.
+    can_fuse, is_fused: whether there is a fused form of them, and it is used.
     device: kind of the device that all parameters are on ("cpu", "cuda"), else "".
+    optimizers: how many there are.
     """
 
     name: str
@@ -24,6 +25,7 @@ class OptimizerFacts(NamedTuple):
     can_fuse: bool
     is_fused: bool
     device: str = ""
+    optimizers: int = 1
 
 
 @dataclass(frozen=True, slots=True)

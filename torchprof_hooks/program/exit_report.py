@@ -30,8 +30,8 @@ def exit_report(program: ProfileData, flags: Flags, closing: Callable[[], str]) 
         Layout(width=width_of(stream)),
         stream=stream,
         lines=LINES - 1,  # one is for the closing
-        more="--full, --html FILE",
-        with_tips=not flags.wants_tables,
+        more="--html FILE" if flags.wants_tables else "--full, --html FILE",
+        tips=not flags.wants_tables,
     )
     if not flags.wants_tables:
         return f"{screen}\n{closing()}"

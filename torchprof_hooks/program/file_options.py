@@ -76,7 +76,7 @@ def trouble_with_show(args: argparse.Namespace) -> str:
         f"--by is for rows, but {kind} has stacks": args.by
         and args.format in STACK_FORMATS,
         f"--by is for rows, but {kind} has all of them": args.by
-        and args.format in (REPORT, HTML, JSON),
+        and args.format in (REPORT, HTML),
         f"--raw is not for {kind}, which has estimates": args.raw
         and args.format == REPORT,
         f"--max-rows is for tables, but {kind} has all there is": args.max_rows
@@ -139,9 +139,7 @@ def _add_ranks(subparsers: Subparsers) -> None:
     kinds = (TEXT, HTML, JSON, CSV)
     parser.add_argument("--format", choices=kinds, default=TEXT)
     _add_output(parser)
-    _add_max_rows(
-        parser, "rows of the table (default: 10, of a page 40; of JSON and CSV: all)"
-    )
+    _add_max_rows(parser, "rows of each table of a text (default: 10)")
 
 
 def _add_by(parser: argparse.ArgumentParser, meaning: str) -> None:

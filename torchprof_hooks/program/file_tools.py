@@ -92,7 +92,7 @@ def _shown(profile: Profile, args: argparse.Namespace) -> str:
     if args.format == TEXT:
         return _text(profile, args)
     if args.format == JSON:
-        return to_json(profile, corrected=not args.raw)
+        return to_json(profile, args.by, corrected=not args.raw)
     shown = profile if args.raw else profile.corrected()
     if args.format in STACK_FORMATS:
         return STACK_FORMATS[args.format](shown)
@@ -107,8 +107,8 @@ def _text(profile: Profile, args: argparse.Namespace) -> str:
         return rows_report(shown, args.by, width=_width(), max_rows=rows, sort_by=by)
     stream = sys.stdout if args.output is None else None
     if args.full and profile.program and not args.raw:
-        layout = Layout(width=min(_width(), WIDTH))
-        screen = report(profile, layout, stream=stream, with_tips=False)
+        screen_layout = Layout(width=min(_width(), WIDTH))
+        screen = report(profile, screen_layout, stream=stream, tips=False)
         return f"{screen}\n\n{_report(profile, args)}"
     layout = Layout(
         width=_width() if args.full else min(_width(), WIDTH),
@@ -132,14 +132,18 @@ def _report(profile: Profile, args: argparse.Namespace) -> str:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    if args.max_rows and args.format != TEXT:
-        raise _ToolError(
-            f"--max-rows is for tables, but --format {args.format} has all"
-        )
+    _check_max_rows(args)
     old, new = _load(args.old), _load(args.new)
     found = compare(old, new, args.by or "module", args.fail_above)
     _put_document(comparison_document(found, max_rows=args.max_rows), args)
     return SLOWER if found.slower else 0
+
+
+def _check_max_rows(args: argparse.Namespace) -> None:
+    if args.max_rows and args.format != TEXT:
+        raise _ToolError(
+            f"--max-rows is for tables, but --format {args.format} has all"
+        )
 
 
 def _merge(args: argparse.Namespace) -> int:
@@ -156,6 +160,7 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
+    _check_max_rows(args)
     processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
     ranks = _read(partial(read_run, processes=processes), args.folder)
     if ranks.notes and args.format != TEXT:

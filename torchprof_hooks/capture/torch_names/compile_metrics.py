@@ -9,19 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from torchprof_hooks.profiles.compilation import (
-    CacheAnswer,
-    CacheUse,
     CompilationSummary,
     CompiledGraph,
     GraphBreak,
     GraphKind,
 )
-
-_Timings = Mapping[str, tuple[int, ...]]
 
 #: Torch's names for a whole compilation: of a function, and of a backward graph when it
 #: is first run.
@@ -35,11 +31,6 @@ _BYTECODE_REASONS: Final = {
 }
 _LONGEST_REASON: Final = 400
 
-#: Name of a cache -> names of the counts of hits, misses and bypasses.
-_CACHES: Final = {
-    "FX graphs": ("inductor", "fxgraph_cache_"),
-    "AOTAutograd": ("aot_autograd", "autograd_cache_"),
-}
 #: Times that a running graph spends on choices: autotuning, recording CUDA graphs.
 _RUN_TIMES: Final = ("runtime_triton_autotune_time_us", "runtime_cudagraphify_time_us")
 
@@ -49,36 +40,22 @@ def read_compilation() -> CompilationSummary:
 
     ``read_compilation().since(earlier)`` is what it has done after an earlier reading.
     """
-    timings = _timings()
-    timed = [calls for name in _COMPILATIONS if (calls := timings.get(name))]
+    timed = _durations_ns()
     return CompilationSummary(
-        timed=sum(map(len, timed)),
-        timed_ns=sum(map(sum, timed)),
+        timed=len(timed),
+        timed_ns=sum(timed),
         graphs=tuple(_graphs()),
         graph_breaks=tuple(_graph_breaks()),
-        caches=tuple(_cache_uses()),
-        first_ns=timed[0][0] if timed else 0,
+        first_ns=timed[0] if timed else 0,
     )
 
 
-def _timings() -> _Timings:
-    """The durations of all calls that torch times while it compiles, by torch's names;
-    calls may be inside of each other."""
+def _durations_ns() -> list[int]:
+    """What compilations took, as torch times them: all of them since the last
+    ``torch._dynamo.reset()``."""
     timings = _dynamo("compilation_time_metrics") or {}
-    return {
-        str(name): tuple(max(round(seconds * 1e9), 0) for seconds in list(calls))
-        for name, calls in list(timings.items())
-    }
-
-
-def _cache_uses() -> Iterator[CacheUse]:
-    """What the caches of compiled graphs have answered."""
-    counters = _dynamo("counters") or {}
-    for name, (group, prefix) in _CACHES.items():
-        counts = dict(counters[group]) if group in counters else {}
-        use = [counts.get(prefix + each, 0) for each in ("hit", "miss", "bypass")]
-        if any(use):
-            yield CacheUse(name, *use)
+    calls = (list(timings.get(name, ())) for name in _COMPILATIONS)
+    return [max(round(seconds * 1e9), 0) for each in calls for seconds in each]
 
 
 def _graph_breaks() -> Iterator[GraphBreak]:
@@ -128,8 +105,7 @@ def _graph(
     if time_us is None:
         time_us = 1e6 * (found.get("entire_frame_compile_time_s") or 0)
     if kind == "run":
-        time_us = min(time_us, _sum(found, _RUN_TIMES))
-    operations = found.get("graph_op_count")
+        time_us = min(time_us, sum(found.get(name) or 0 for name in _RUN_TIMES))
     failure = found.get("fail_type") or ""
     return CompiledGraph(
         *code,
@@ -137,8 +113,6 @@ def _graph(
         start_ns=1000 * int(found.get("start_time_us") or 0),
         ns=round(1000 * time_us),
         kind=kind,
-        operations=None if operations is None else int(operations),
-        cache=_cache_answer(found),
         recompile_reason=one_line(found.get("recompile_reason") or ""),
         failure=failure and one_line(str(found.get("fail_reason") or failure)),
     )
@@ -148,26 +122,6 @@ def _kind(found: Mapping[str, Any]) -> GraphKind:
     if found.get("is_runtime"):
         return "run"
     return "backward" if found.get("is_forward") is False else "forward"
-
-
-def _cache_answer(found: Mapping[str, Any]) -> CacheAnswer:
-    """AOTAutograd's cache answers for all of a graph, Inductor's for a half of it."""
-    for cache in ("aotautograd", "inductor_fx"):
-        if _sum(found, (f"{cache}_{at}_cache_hit_count" for at in _PLACES)):
-            return "hit"
-    misses = (
-        f"{cache}_{at}_cache_miss_count"
-        for cache in ("aotautograd", "inductor_fx")
-        for at in _PLACES
-    )
-    return "miss" if _sum(found, misses) else ""
-
-
-_PLACES: Final = ("local", "remote")
-
-
-def _sum(found: Mapping[str, Any], names: Iterable[str]) -> int:
-    return sum(found.get(name) or 0 for name in names)
 
 
 def one_line(reason: str) -> str:

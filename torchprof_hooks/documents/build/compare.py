@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import isinf
 from typing import Final
 
+from torchprof_hooks.documents.build.facts import measuring, notes_of, title_of
+from torchprof_hooks.documents.build.tables import placed_nodes, tree_of
+from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import (
     Answer,
     Answers,
@@ -19,40 +23,59 @@ from torchprof_hooks.documents.document import (
     Value,
 )
 from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import plural
-from torchprof_hooks.profiles.compare import RISK, Change, Comparison, RowPhase
+from torchprof_hooks.documents.words import percent, plural
+from torchprof_hooks.profiles.compare import (
+    RISK,
+    Change,
+    Comparison,
+    RowPhase,
+    compare,
+)
 from torchprof_hooks.profiles.data import ProfileData
 
 #: Rows, and names of what was not compared, unless more are asked for.
 ROWS: Final = 40
 #: A row that changed by this share of its old mean changed strongly.
-_STRONGLY: Final = 0.5
+_STRONGLY: Final = 0.25
+#: What the tones of the tree mean.
+_TREE_LEGEND: Final = (
+    "Frames are as wide as the time that they take now. Red became slower, blue "
+    f"faster, the strong colours by more than {100 * _STRONGLY:g} %; grey may be "
+    "noise. What was not there before is dashed."
+)
 
 
 def comparison_document(
     comparison: Comparison, *, max_rows: int | None = None
 ) -> Document:
     """All rows that are slower, the largest difference first; then those that are
-    faster, and the others.
+    faster, and the others. Pages and programs get the modules of the new profile as a
+    tree, too, and what was measured of both.
 
     max_rows: of the table as text, but for rows that are slower, which are all there;
         40 by default.
     """
     most = max_rows or ROWS
-    blocks: list[Block] = [Answers([_verdict(comparison)])]
+    old, new = comparison.old, comparison.new
+    blocks: list[Block] = [Answers(_answers(comparison))]
     changes = _ranked(comparison.changes)
+    if not new.is_empty:
+        blocks.append(_tree(comparison))
     if changes:
         blocks.append(_table(comparison, changes, most))
     lines = [*_only_in_one(comparison, most), *_notes(comparison)]
     blocks.append(Facts("compared", "", lines, is_faint=True))
+    blocks += [_measured("before", old), _measured("now", new)]
     return Document(
         "comparison",
         "comparison",
-        [f"{_steps(comparison.old)} before, {_steps(comparison.new)} now"],
+        [f"{_steps(old)} before, {_steps(new)} now"],
         blocks,
         {
             "by": comparison.by,
             "threshold": comparison.threshold,
+            "old_step_ns": _step_ns(old),
+            "new_step_ns": _step_ns(new),
             "compared": len(changes),
             "slower": len(comparison.slower),
             "faster": len(comparison.faster),
@@ -62,26 +85,51 @@ def comparison_document(
     )
 
 
-def _verdict(comparison: Comparison) -> Answer:
-    compared, slower = len(comparison.changes), comparison.slower
-    of = plural(compared, "row")
-    evidence, numbers = "", dict[str, Value]()
-    if not compared:
+def _answers(comparison: Comparison) -> list[Answer]:
+    if not comparison.changes:
         text = "nothing to compare: no row was called in both profiles"
-    elif not slower:
-        text = f"none of {of}"
-    else:
-        text = f"{len(slower)} of {of}"
-        worst = max(slower, key=lambda change: change.difference_ns)
-        more = best_time(worst.difference_ns)
-        evidence = f"most of all {worst.name}, {worst.phase}, by {more} a call"
-        numbers = {
-            "row": worst.name,
-            "phase": worst.phase,
-            "difference_ns": worst.difference_ns,
-            "noise_ns": _known(worst.noise_ns),
-        }
-    return Answer("slower", "Slower", text, evidence=evidence, numbers=numbers)
+        return [Answer("slower", "Slower", text)]
+    return [
+        _answer(comparison, "slower", comparison.slower),
+        _answer(comparison, "faster", comparison.faster),
+    ]
+
+
+def _answer(comparison: Comparison, name: str, found: Sequence[Change]) -> Answer:
+    """How many rows changed so, and the largest change."""
+    of = plural(len(comparison.changes), "row")
+    if not found:
+        return Answer(name, name.title(), f"none of {of}")
+    most = _ranked(found)[0]
+    by = best_time(abs(most.difference_ns))
+    share = _share(most)
+    by += f" ({percent(abs(share))})" if share is not None else ""
+    return Answer(
+        name,
+        name.title(),
+        f"{len(found)} of {of}",
+        evidence=f"most of all {most.name}, {most.phase}, by {by} a call",
+        numbers={
+            "rows": len(found),
+            "row": most.name,
+            "phase": most.phase,
+            "old_ns": most.old.mean_ns,
+            "new_ns": most.new.mean_ns,
+            "change_ns": most.difference_ns,
+            "relative_change": share,
+            "noise_ns": _known(most.noise_ns),
+        },
+        next_step=_next_step(comparison),
+    )
+
+
+def _next_step(comparison: Comparison) -> str:
+    """What tells which function it is, "" if that is told."""
+    if comparison.by in ("function", "call"):
+        return ""
+    if comparison.old.has_functions and comparison.new.has_functions:
+        return "compare --by call"
+    return "profile(functions=True) of both, and compare --by call"
 
 
 def _ranked(changes: Sequence[Change]) -> list[Change]:
@@ -96,16 +144,14 @@ def _ranked(changes: Sequence[Change]) -> list[Change]:
 
 def _table(comparison: Comparison, changes: Sequence[Change], most: int) -> Table:
     noise = [_known(change.noise_ns) for change in changes]
-    shares = [
-        c.difference_ns / c.old.mean_ns if c.old.mean_ns else None for c in changes
-    ]
+    shares = [_share(change) for change in changes]
     counts = [_counts(change) for change in changes]
     columns = [
         Column("phase", "text", [change.phase for change in changes]),
         _times("old", [change.old.mean_ns for change in changes], "old_ns", 3),
         _times("new", [change.new.mean_ns for change in changes], "new_ns"),
-        _times("change", [c.difference_ns for c in changes], "difference_ns"),
-        Column("%", "share", shares, "share", shows_zeros=True),
+        _times("change", [c.difference_ns for c in changes], "change_ns"),
+        Column("%", "share", shares, "relative_change", shows_zeros=True),
         Column("noise", "ns", noise, "noise_ns", 2, shows_zeros=True),
         Column("calls", "text", counts, "calls", leaves=1),
         Column("", "text", [change.verdict for change in changes], "verdict"),
@@ -119,7 +165,7 @@ def _table(comparison: Comparison, changes: Sequence[Change], most: int) -> Tabl
     ]
     return Table(
         "rows",
-        "",
+        "Mean time of a call",
         comparison.by,
         [change.name for change in changes],
         columns,
@@ -139,8 +185,14 @@ def _known(noise_ns: float) -> Value:
     return None if isinf(noise_ns) else noise_ns
 
 
-def _tone(change: Change) -> Tone:
-    if not change.matters:
+def _share(change: Change) -> float | None:
+    """By which share of the old mean it changed; None of 0."""
+    old_ns = change.old.mean_ns
+    return change.difference_ns / old_ns if old_ns else None
+
+
+def _tone(change: Change | None) -> Tone:
+    if change is None or not change.matters:
         return "same"
     is_strong = abs(change.difference_ns) > _STRONGLY * change.old.mean_ns
     if change.is_slower:
@@ -152,6 +204,66 @@ def _counts(change: Change) -> str:
     """How often it was called: ``10``, or ``10, 12`` if that changed."""
     old, new = change.old.calls, change.new.calls
     return str(old) if old == new else f"{old}, {new}"
+
+
+def _tree(comparison: Comparison) -> Table:
+    """The modules of the new profile, each with its largest change that matters."""
+    found = comparison
+    if comparison.by != "module":
+        found = compare(comparison.old, comparison.new, "module", comparison.threshold)
+    largest: dict[str, Change] = {}
+    for change in _ranked(found.changes):
+        known = largest.get(change.name)
+        if change.matters and (
+            known is None or abs(change.difference_ns) > abs(known.difference_ns)
+        ):
+            largest[change.name] = change
+    added = {name for name, _ in found.added} - {c.name for c in found.changes}
+    nodes = placed_nodes(found.new.tree(), None)
+    rows = [node for _, node in nodes]
+    changes = [largest.get(row.name) for row in rows]
+    tones = [
+        "new" if row.name in added else _tone(change)
+        for row, change in zip(rows, changes, strict=True)
+    ]
+    columns = [
+        Column("total now", "ns", [row.cumulative_ns for row in rows], "cumulative_ns"),
+        Column("self now", "ns", [row.self_ns for row in rows], "self_ns"),
+        Column("phase", "text", _of(changes, lambda c: c.phase)),
+        Column("change", "ns", _of(changes, lambda c: c.difference_ns), "change_ns"),
+        Column("%", "share", _of(changes, _share), "relative_change"),
+        Column("", "text", _of(changes, lambda c: c.verdict), "verdict"),
+    ]
+    return replace(
+        tree_of("tree", "What changed", nodes, columns),
+        tones=tones,
+        notes=[_TREE_LEGEND],
+        drawing="tree",
+        is_detail=True,
+    )
+
+
+def _of(
+    changes: Sequence[Change | None], value: Callable[[Change], Value]
+) -> list[Value]:
+    """A number of each change, None where there is none."""
+    return [value(change) if change else None for change in changes]
+
+
+def _measured(when: str, profile: ProfileData) -> Facts:
+    """What was measured in one of the profiles, and how."""
+    view = view_of(profile, corrected=False)
+    return Facts(
+        f"measured_{when}",
+        f"What was measured, {when}",
+        [title_of(view), *notes_of(view), *measuring(view)],
+        {
+            "wall_ns": profile.wall_ns,
+            "steps": profile.steps,
+            "overhead_ns": profile.overhead_ns,
+        },
+        is_detail=True,
+    )
 
 
 def _legend(comparison: Comparison) -> str:
@@ -176,11 +288,18 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 
 
 def _steps(profile: ProfileData) -> str:
-    if not profile.steps:
+    step_ns = _step_ns(profile)
+    if step_ns is None:
         return f"{best_time(profile.wall_ns)} without steps"
-    times = profile.step_times
-    step_ns = times.mean_ns if times.later_steps else profile.wall_ns / profile.steps
     return f"{plural(profile.steps, 'step')} of {best_time(step_ns)}"
+
+
+def _step_ns(profile: ProfileData) -> float | None:
+    """The mean duration of a step, None without steps."""
+    if not profile.steps:
+        return None
+    times = profile.step_times
+    return times.mean_ns if times.later_steps else profile.wall_ns / profile.steps
 
 
 def _only_in_one(comparison: Comparison, max_names: int) -> Iterator[str]:

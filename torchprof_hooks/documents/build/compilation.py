@@ -9,7 +9,6 @@ from typing import Final
 from torchprof_hooks.documents.document import Block, Column, Facts, Table
 from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.compilation import (
-    CacheUse,
     CompilationSummary,
     CompiledGraph,
     Reasons,
@@ -21,18 +20,17 @@ _SLOWEST: Final = 5
 
 
 def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[Block]:
-    """Time, caches, reasons of recompiles and graph breaks, and the slowest graphs;
-    nothing if nothing was compiled. What each stage and pass took: tlparse shows that.
+    """Time, reasons of recompiles, graph breaks and failures, and the slowest
+    compilations, all of the whole run; nothing if nothing was compiled.
 
     full: whether lists have all that is known.
     """
     if summary.is_empty:
         return
     count = plural(summary.compilations, "compilation")
-    lines = [f"Time in torch.compile: {summary.total_ns / 1e9:.3f}s in {count}"]
-    if summary.caches:
-        lines.append(f"Caches: {'; '.join(map(_cache, summary.caches))}")
-    lines += _reason_lists(summary, None if full else _MOST)
+    taken = f"{summary.total_ns / 1e9:.3f}s in {count}, in the whole run"
+    lines = [f"Time in torch.compile: {taken}"]
+    lines += _lists(summary, None if full else _MOST)
     numbers = {
         "compilations": summary.compilations,
         "compiling_ns": summary.total_ns,
@@ -46,16 +44,7 @@ def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[B
         yield _slowest(graphs, len(graphs) if full else _SLOWEST)
 
 
-def _cache(use: CacheUse) -> str:
-    counts = (
-        plural(use.hits, "hit") if use.hits else "",
-        plural(use.misses, "miss", "misses") if use.misses else "",
-        f"{use.bypasses} not cacheable" if use.bypasses else "",
-    )
-    return f"{use.name}: {', '.join(filter(None, counts))}"
-
-
-def _reason_lists(summary: CompilationSummary, most: int | None) -> Iterator[str]:
+def _lists(summary: CompilationSummary, most: int | None) -> Iterator[str]:
     breaks = sorted(summary.graph_breaks, key=lambda each: -each.times)
     lists = {
         "Recompiled": summary.recompiles,
@@ -68,7 +57,7 @@ def _reason_lists(summary: CompilationSummary, most: int | None) -> Iterator[str
     for title, items in lists.items():
         if items:
             yield f"{title}: {plural(sum(item.times for item in items), 'time')}"
-            yield from map(_item_line, islice(items, most))
+            yield from map(_line, islice(items, most))
             if most is not None and len(items) > most:
                 yield f"  ... (and {len(items) - most} more)"
     if summary.unrecorded:
@@ -76,7 +65,7 @@ def _reason_lists(summary: CompilationSummary, most: int | None) -> Iterator[str
         yield f"(torch has dropped its records of the first {unrecorded})"
 
 
-def _item_line(item: Reasons) -> str:
+def _line(item: Reasons) -> str:
     code = _code(item.function, item.place) or "(at a place unknown)"
     more = len(item.reasons) - 1
     others = f" (and {plural(more, 'other reason')})" if more else ""
@@ -88,17 +77,13 @@ def _code(function: str, place: str) -> str:
 
 
 def _slowest(graphs: Sequence[CompiledGraph], most: int) -> Table:
-    labels = [_label(graph) for graph in graphs]
+    times = [graph.ns for graph in graphs]
     return Table(
         "compiled_graphs",
         "Slowest compilations",
         "code",
-        labels,
-        [
-            Column("time", "ns", [graph.ns for graph in graphs], "ns", 0, True),
-            Column("operations", "count", [graph.operations for graph in graphs]),
-            Column("cache", "text", [graph.cache for graph in graphs]),
-        ],
+        [_label(graph) for graph in graphs],
+        [Column("time", "ns", times, "ns", shows_zeros=True)],
         most=most,
     )
 

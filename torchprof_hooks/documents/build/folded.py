@@ -18,7 +18,7 @@ from torchprof_hooks.documents.build.tables import (
     share_column,
 )
 from torchprof_hooks.documents.build.view import View
-from torchprof_hooks.documents.document import Table
+from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.
@@ -83,6 +83,7 @@ def folded_modules(view: View) -> Table:
         *call_columns(nodes),
         share_column("%", totals, whole_ns, "share"),
         share_column("own %", [n.self_ns for n in nodes], whole_ns, "self_share"),
+        *_details(shown),
     ]
     is_hot = [hot is not None and layers.kind == hot.kind for layers in shown]
     return Table(
@@ -98,6 +99,20 @@ def folded_modules(view: View) -> Table:
         tones=["hot" if hottest else "" for hottest in is_hot],
         left_out="",
     )
+
+
+def _details(shown: Sequence[Layers]) -> list[Column]:
+    """What labels say in words, for programs."""
+    nodes = [layers.node for layers in shown]
+    counts = [
+        layers.count if layers.node.kind == "module" else None for layers in shown
+    ]
+    classes, own = [n.class_name for n in nodes], [n.self_ns for n in nodes]
+    return [
+        Column("self", "ns", own, "self_ns", is_detail=True),
+        Column("class", "text", classes, "class_name", is_detail=True),
+        Column("modules", "count", counts, is_detail=True),
+    ]
 
 
 def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:

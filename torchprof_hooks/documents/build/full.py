@@ -126,7 +126,9 @@ def communication(collectives: Sequence[Collective]) -> Table:
     rates = [r if (r := each.bytes_per_second) is None else r / 1e9 for each in shown]
     columns = [
         Column("calls", "count", [each.calls for each in shown], shows_zeros=True),
-        Column("bytes a call", "bytes", [_bytes_a_call(e) for e in shown], "bytes"),
+        Column(
+            "bytes a call", "bytes", [_bytes_a_call(e) for e in shown], "call_bytes"
+        ),
         Column("in calls", "ns", [each.call_ns for each in shown], "call_ns", 0, True),
         Column("waiting", "ns", [e.waiting_ns for e in shown], "waiting_ns", 0, True),
         Column("GB/s", "number", rates, "gb_per_s", 0, True),

@@ -1,9 +1,11 @@
-"""The document that a page and a program get: all rows, with all their numbers."""
+"""The document that a page gets: all rows, with all their numbers. That of programs has
+other tables of rows (see `export.rows`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from torchprof_hooks.documents.build import facts, screen
@@ -72,19 +74,23 @@ def page_document(profile: ProfileData, *, corrected: bool = True) -> Document:
     corrected: see `Profile.corrected`.
     """
     view = view_of(profile, corrected=corrected)
-    found = screen.screen_document(view, "")
+    return whole_document(view, chain(_trees(view), _row_tables(view)))
+
+
+def whole_document(view: View, tables: Iterable[Table]) -> Document:
+    """All that is known of a run. tables: those of its modules and functions."""
+    found = replace(screen.screen_document(view, ""), numbers=_numbers(view))
     if view.shown.is_empty:
         return replace(found, blocks=[facts.nothing(view.shown), _measured(view)])
-    return replace(found, blocks=list(_blocks(view)), numbers=_numbers(view))
+    return replace(found, blocks=list(_blocks(view, tables)))
 
 
-def _blocks(view: View) -> Iterator[Block]:
+def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
     profile, program = view.profile, view.profile.program
     yield screen.answers(view)
     phases = screen.phases(view, len(PHASE_TITLES))
     yield replace(phases, title=f"Phases{view.of_shown}")
-    yield from _trees(view)
-    yield from _row_tables(view)
+    yield from tables
     if view.profile.step_times.later_steps > 1:
         yield _durations(view.profile.step_times)
     places = screen.places(view)
@@ -97,7 +103,7 @@ def _blocks(view: View) -> Iterator[Block]:
     if program:
         yield from compilation_blocks(program.compilation, full=True)
         yield from screen.idle_blocks(program.device_idle, _MOST_IDLE)
-    yield Tips(find_tips(profile))
+    yield Tips(find_tips(view))
     yield _measured(view)
 
 
@@ -119,6 +125,10 @@ def _numbers(view: View) -> dict[str, object]:
         "step_p90_ns": round(times.quantile_ns(0.9)),
         "evaluations": times.evaluations,
         "evaluation_mean_ns": round(times.evaluation_mean_ns),
+        "aborted_calls": profile.aborted_calls,
+        "undivided_passes": profile.undivided_passes,
+        "not_measured": list(profile.not_measured),
+        "devices": list(profile.devices),
         **({"measured_steps": view.measured._asdict()} if view.measured.steps else {}),
     }
 

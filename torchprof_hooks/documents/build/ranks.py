@@ -51,28 +51,28 @@ def ranks_document(
     ranks: RanksData, by: Grouping = "module", max_rows: int | None = None
 ) -> Document:
     """The verdict, a step of each rank by phase, the rows in which ranks differ, and
-    what they exchange.
+    what they exchange; for pages and programs, where the numbers come from.
 
     by: what rows are, as for `Profile.rows`.
     max_rows: of the tables as text; 10 by default.
     """
     most = max_rows or ROWS
     blocks: list[Block] = [
-        Answers([_answer(ranks.verdict)], list(_absent(ranks))),
+        Answers([_answer(ranks)], list(_absent(ranks))),
         _steps_table(ranks),
         _skews(ranks, by, most),
     ]
     if ranks.collectives:
         blocks.append(_exchanged(ranks.collectives, most))
+    blocks.append(_files(ranks.ranks))
     if ranks.notes:
         blocks.append(Facts("notes", "", ranks.notes, is_faint=True))
-    return Document("ranks", _title(ranks), [], blocks, _numbers(ranks))
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """The verdict in words."""
-    answer = _answer(verdict)
-    return f"{answer.answer}. {answer.evidence}"
+    numbers = {
+        "world_size": ranks.world_size,
+        "missing": list(ranks.missing),
+        "stale": [each._asdict() for each in ranks.stale],
+    }
+    return Document("ranks", _title(ranks), [], blocks, numbers)
 
 
 def _title(ranks: RanksData) -> str:
@@ -84,40 +84,21 @@ def _title(ranks: RanksData) -> str:
     return f"{counted} of {command} on {on}"
 
 
-def _numbers(ranks: RanksData) -> dict[str, object]:
-    """What is known of each process."""
-    return {
-        "world_size": ranks.world_size,
-        "ranks": [
-            {**rank.provenance._asdict(), "coordinates": dict(coordinates(rank))}
-            for rank in ranks.ranks
-        ],
-        "missing": list(ranks.missing),
-        "stale": [each._asdict() for each in ranks.stale],
-    }
-
-
 # The verdict
 
 
-def _answer(verdict: Verdict) -> Answer:
-    reason = verdict.reason
-    numbers: dict[str, Value] = {
-        "rank": verdict.rank,
-        "row": reason.row if reason else None,
-        "phase": reason.phase if reason else None,
-        "lost_ns_per_step": round(verdict.lost_ns),
-        "noise_ns_per_step": round(verdict.noise_ns),
-        "step_ns": round(verdict.step_ns),
-        "waiting_ns_per_step": round(verdict.waiting_ns),
-    }
+def _answer(ranks: RanksData) -> Answer:
+    verdict = ranks.verdict
     share = uncertainty = None
+    next_step = ""
     if verdict.rank is not None:
         also = f" (and so {_are(verdict.also)})" if verdict.also else ""
         answer = f"Rank {verdict.rank} is slow{also}"
+        evidence = " ".join(_slow(verdict))
         share = verdict.lost_ns / max(verdict.step_ns, 1)
         uncertainty = verdict.noise_ns / max(verdict.step_ns, 1)
-        evidence = " ".join(_slow(verdict))
+        [name] = (rank.name for rank in ranks.ranks if rank.number == verdict.rank)
+        next_step = f"show --full {name}"
     elif not verdict.waiting_ns:
         answer = "No rank was seen to communicate"
         evidence = "Nothing says who waits for whom."
@@ -130,8 +111,25 @@ def _answer(verdict: Verdict) -> Answer:
         share,
         uncertainty,
         evidence,
-        numbers,
+        _verdict_numbers(verdict),
+        next_step,
     )
+
+
+def _verdict_numbers(verdict: Verdict) -> dict[str, Value]:
+    """Times are those of a step."""
+    reason = verdict.reason
+    return {
+        "rank": verdict.rank,
+        "row": reason.row if reason else None,
+        "phase": reason.phase if reason else None,
+        "spent_ns": round(reason.spent_ns) if reason else None,
+        "others_spent_ns": round(reason.others_ns) if reason else None,
+        "lost_ns": round(verdict.lost_ns),
+        "noise_ns": round(verdict.noise_ns),
+        "waiting_ns": round(verdict.waiting_ns),
+        "step_ns": round(verdict.step_ns),
+    }
 
 
 def _slow(verdict: Verdict) -> Iterator[str]:
@@ -311,7 +309,9 @@ def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
     rates = [row.fastest and row.fastest / 1e9 for row in rows]
     columns = [
         Column("calls", "count", [row.sum.calls for row in rows], shows_zeros=True),
-        Column("bytes a call", "bytes", [_bytes_a_call(row) for row in rows], "bytes"),
+        Column(
+            "bytes a call", "bytes", [_bytes_a_call(row) for row in rows], "call_bytes"
+        ),
         _times("in call", [row.median_call_ns for row in rows], "call"),
         _times("least", [row.least_ns for row in rows]),
         _times("median", [row.median_ns for row in rows]),
@@ -333,3 +333,19 @@ def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
 def _bytes_a_call(row: RankCollective) -> float | None:
     found = row.sum
     return found.bytes / found.calls if found.bytes and found.calls else None
+
+
+def _files(ranks: Sequence[Rank]) -> Table:
+    """Which files the numbers come from, and which processes these are of."""
+    found = [rank.provenance for rank in ranks]
+    columns = [
+        Column("file", "text", [rank.name for rank in ranks]),
+        Column("host", "text", [each.host for each in found]),
+        Column("process", "text", [each.pid for each in found], "pid"),
+        Column("device", "text", [each.device for each in found]),
+        Column("torch", "text", [each.torch for each in found]),
+        Column("torchprof_hooks", "text", [each.package for each in found]),
+    ]
+    labels = [str(rank.number) for rank in ranks]
+    title = "Where the numbers come from"
+    return Table("files", title, "rank", labels, columns, is_detail=True)

@@ -79,7 +79,7 @@ def screen_document(view: View, more: str) -> Document:
         hot_functions(view),
         places(view),
         facts.rates(view),
-        Tips(find_tips(view.profile)),
+        Tips(find_tips(view)),
         facts.measuring_block(view, more),
     ]
     return Document(kind, title, notes, blocks)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from torchprof_hooks.documents.build import facts, screen
 from torchprof_hooks.documents.build.compilation import compilation_blocks
 from torchprof_hooks.documents.build.full import communication, full_tables
 from torchprof_hooks.documents.build.tips import find_tips
-from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import (
     Block,
     Column,
@@ -34,7 +35,14 @@ from torchprof_hooks.documents.words import (
 )
 from torchprof_hooks.profiles.cells import call_site, outermost
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULES_NAME, Grouping, Kind, Phase
+from torchprof_hooks.profiles.names import (
+    MODULES_NAME,
+    PROFILER_NAME,
+    UNSAMPLED_NAME,
+    Grouping,
+    Kind,
+    Phase,
+)
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.shape_ranges import with_ranges
 
@@ -78,10 +86,14 @@ def program_text(profile: ProfileData, layout: ReportLayout | None = None) -> st
 
 def program_report(profile: ProfileData, layout: ReportLayout) -> Document:
     """The report of a program: see docs/exit_report.md for a whole one."""
-    shown = profile.loop if layout.ignore_first_call else profile
+    loop = view_of(profile)
+    view, of = loop, loop.of_shown
+    if not layout.ignore_first_call:
+        view = View(profile, profile.corrected() if loop.start_up else loop.shown)
+        of = " of the whole run" * bool(loop.start_up)  # the screen is about the loop
     blocks = [
         block
-        for title, section in _sections(profile, shown, layout)
+        for title, section in _sections(view, of, layout, loop)
         for block in _whole(title, section)
     ]
     return Document("program", "", [], blocks)  # which the screen above has said
@@ -101,22 +113,27 @@ def _whole(title: str, section: _Section) -> list[Block]:
 
 
 def _sections(
-    profile: ProfileData, shown: ProfileData, layout: ReportLayout
+    view: View, of: str, layout: ReportLayout, loop: View
 ) -> Iterator[tuple[str, _Section]]:
-    program = profile.program or Program()
-    yield "Program profiling", lambda: _totals(profile, shown)
+    """The sections with their titles.
+
+    view: what tables show. of: what that is, where it is not plain.
+    loop: what tips are about.
+    """
+    shown, program = view.shown, view.profile.program or Program()
+    yield "Program profiling", lambda: _totals(view, of)
     parts = _part_times_ns(shown)
     large = [n for n, ns in parts.items() if ns >= LEAST_SHARE * sum(parts.values())]
     for name in large:
         part = _part_of(shown, name)
         yield "Function profiling", partial(_part, part, name)
         if len(large) > 1:
-            yield f"Tables of {name}", partial(_tables, part, layout, name)
+            yield from _tables(part, layout, name)
     if len(large) > 1:
-        yield "Sum of all profiles", lambda: _sum(shown, parts, large)
-    yield "Tables", lambda: _tables(shown, layout)
-    of = " of the loop" * (shown is not profile)
-    yield "Modules", lambda: _trees(shown, of, ("modules", "flops"))
+        title = f"Sum of all({len(large)}) printed profiles"
+        yield title, lambda: _sum(shown, parts, large, title)
+    yield from _tables(shown, layout)
+    yield "Modules", lambda: _trees(shown, of, ["modules", "flops"])
     yield (
         "Compilation",
         lambda: compilation_blocks(program.compilation, full=layout.every_pass),
@@ -126,32 +143,30 @@ def _sections(
     yield "Device", lambda: screen.idle_blocks(program.device_idle, layout.n_apply)
     if layout.with_memory:
         yield "Memory Profile", lambda: _memory(shown, of)
-    yield "Tips", lambda: _tips(shown)
+    yield "Tips", lambda: _tips(loop)
 
 
 # What was run
 
 
-def _totals(profile: ProfileData, shown: ProfileData) -> Iterator[Block]:
-    program = profile.program or Program()
-    left_out = f", {_seconds(shown.wall_ns)} of it below" * (shown is not profile)
+def _totals(view: View, of: str) -> Iterator[Block]:
+    profile, program = view.profile, view.profile.program or Program()
     lines = [
         f"Message: {program.message}",
         f"Time since torchprof_hooks was loaded: {_seconds(program.program_ns)}",
-        f"Time measured: {_seconds(profile.wall_ns)}{left_out}",
-        *_phase_lines(shown),
+        f"Time measured: {_seconds(profile.wall_ns)}",
     ]
-    if not program.compilation.is_empty:
-        count = plural(program.compilation.compilations, "compilation")
-        taken = _seconds(program.compilation.total_ns)
-        lines.append(f"torch.compile counts {taken} in {count}")
+    if view.start_up:
+        lines[-1] += f", {_seconds(view.shown.wall_ns)} of it below"
+    if of:
+        lines.append(f"All that is below is{of}, unless it says otherwise")
+    lines += _phase_lines(view.shown)
     lines += facts.step_texts(profile)
     if program.measured.traced:
         traced = plural(program.measured.traced, "traced step")
         taken = _seconds(program.measured.traced_ns)
         lines.append(f"Not in the tables: {traced}, {taken}")
-    texts = facts.measuring(View(profile, shown))
-    lines += (text[0].upper() + text[1:] for text in texts)
+    lines += (text[0].upper() + text[1:] for text in facts.measuring(view))
     yield Facts("program", "Program profiling", lines)
 
 
@@ -192,17 +207,17 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
         + per_call,
         *_phase_lines(part),
     ]
-    inside_ns = sum(
-        totals.self_ns
-        for (path, _), totals in part.cells.items()
-        if part.modules[path[-1]].kind == "function"
-    )
-    if inside_ns:
-        left = _seconds(part.wall_ns - inside_ns)
+    times: Counter[str] = Counter()
+    for (path, _), totals in part.cells.items():
+        is_known = path[-1] != UNSAMPLED_NAME
+        kind = part.modules[path[-1]].kind if is_known else "unknown"
+        times[kind] += totals.self_ns
+    known_ns = part.wall_ns - times["unknown"]
+    if inside_ns := times["function"]:
         lines.append(
             f"Time in functions: {_seconds(inside_ns)} "
-            f"({percent(inside_ns, part.wall_ns)}), outside of them (Python, calling "
-            f"them): {left}"
+            f"({percent(inside_ns, known_ns)}), outside of them (Python, calling "
+            f"them): {_seconds(known_ns - inside_ns)}"
         )
     device_ns = sum(totals.device_self_ns for totals in part.cells.values())
     if device_ns:
@@ -214,7 +229,7 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
 
 
 def _sum(
-    profile: ProfileData, parts: Mapping[str, int], large: Sequence[str]
+    profile: ProfileData, parts: Mapping[str, int], large: Sequence[str], title: str
 ) -> Iterator[Block]:
     """All profiled functions of a program together, and the time outside of them.
 
@@ -229,7 +244,6 @@ def _sum(
         f"Time {text}: {_seconds(ns)} ({percent(ns, profile.wall_ns)})"
         for text, ns in named.items()
     ]
-    title = f"Sum of all({len(large)}) printed profiles"
     yield Facts("sum", title, [*lines, f"Sum: {_seconds(profile.wall_ns)}"])
 
 
@@ -237,15 +251,16 @@ def _sum(
 
 
 class _Item(NamedTuple):
-    """A row of a table: what calls of one name took in one phase. The phase is a part
-    of the name, unless it is forward.
+    """A row of a table: what calls of one name took in one phase.
 
+    phase: "" if that is forward, or the only one of its name.
     runs: what runs them: "C", "Py", "C/Py".
     places: at how many they are called.
-    rate: floating-point operations per second, None if that is not known.
+    rate: GFLOP/s, None if that is not known.
     """
 
     name: str
+    phase: str
     self_ns: int
     calls: int = 0
     runs: str = ""
@@ -255,43 +270,45 @@ class _Item(NamedTuple):
 
 def _tables(
     profile: ProfileData, layout: ReportLayout, part: str = ""
-) -> Iterator[Block]:
+) -> Iterator[tuple[str, _Section]]:
     """Class, Ops and Apply: of one part of the program, or of all."""
-    for by, (title, corner) in _SECTIONS.items():
-        most = layout.n_apply if by == "call" else layout.n_ops
-        items = sorted(_items(profile, by), key=lambda item: (-item.self_ns, item.name))
-        name = f"{title.lower()}.{part}" if part else title.lower()
-        of = f" of {part}" if part else ""
-        yield _table(name, f"{title}{of}", corner, items, most)
+    for by, (title, _) in _SECTIONS.items():
+        yield title, partial(_table, profile, by, layout, part)
 
 
 def _table(
-    name: str, title: str, corner: str, items: Sequence[_Item], most: int
-) -> Block:
+    profile: ProfileData, by: Grouping, layout: ReportLayout, part: str
+) -> Iterator[Block]:
+    title, corner = _SECTIONS[by]
+    name = title.lower()
+    if part:
+        name, title = f"{name}.{part}", f"{title} of {part}"
+    items = sorted(_items(profile, by), key=lambda i: (-i.self_ns, i.name, i.phase))
     whole_ns = sum(item.self_ns for item in items)
     if not whole_ns:
-        return Facts(name, title, ["(nothing was measured here)"])
+        yield Facts(name, title, ["(nothing was measured here)"])
+        return
     shares = [item.self_ns / whole_ns for item in items]
-    sums = [sum(shares[: n + 1]) for n in range(min(len(shares), most))]
-    sums += [1.0] * (len(shares) - len(sums))
     means = [item.self_ns / item.calls if item.calls else None for item in items]
+    own, sums = [item.self_ns for item in items], [*accumulate(shares)]
     columns = [
-        Column("<% time>", "share", shares, "share", 0, True),
-        Column("<sum %>", "share", sums, "sum_of_shares", 3, True),
-        Column("<apply time>", "ns", [i.self_ns for i in items], "self_ns", 0, True),
+        Column("<phase>", "text", [item.phase for item in items], "phase"),
+        Column("<% time>", "share", shares, "share", shows_zeros=True),
+        Column("<sum %>", "share", sums, "sum_of_shares", 3, shows_zeros=True),
+        Column("<apply time>", "ns", own, "self_ns", shows_zeros=True),
         Column("<time per call>", "ns", means, "mean_self_ns", 4),
         Column("<type>", "text", [item.runs for item in items], "type", 2),
         Column("<#call>", "count", [item.calls for item in items], "calls"),
         Column("<#apply>", "count", [item.places for item in items], "places", 1),
-        Column("<FLOP/s>", "flops", [i.rate for i in items], "flops_per_second", 5),
+        Column("<GFLOP/s>", "number", [i.rate for i in items], "gflop_per_s", 5),
     ]
-    return Table(
+    yield Table(
         name,
         title,
         corner,
         [item.name for item in items],
         columns,
-        most=most,
+        most=layout.n_apply if by == "call" else layout.n_ops,
         left_out="(remaining {count} rows account for {share} of the runtime)",
         shares=shares,
     )
@@ -310,22 +327,27 @@ def _items(profile: ProfileData, by: Grouping) -> Iterator[_Item]:
             elif totals.self_ns or (totals.calls and row.kind in _CALLED):
                 is_known = totals.flops and totals.self_ns
                 yield _Item(
-                    _title(row.name, row.kind, phase),
+                    _name(row.name),
+                    "" if _is_plain(phase, row.kind) else phase,
                     totals.self_ns,
                     totals.calls,
                     "/".join(sorted(runs.get(row.name, ()))),
                     places[row.name],
-                    1e9 * totals.flops / totals.self_ns if is_known else None,
+                    totals.flops / totals.self_ns if is_known else None,
                 )
     for phase, self_ns in of_modules.items():
         if self_ns:
-            yield _Item(_title(MODULES_NAME, "outside", phase), self_ns)
+            shown = "" if _is_plain(phase, "outside") else phase
+            yield _Item(MODULES_NAME, shown, self_ns)
 
 
-def _title(name: str, kind: Kind, phase: Phase) -> str:
-    """The name with the phase, unless that is forward or the only one of the row."""
-    is_plain = phase in ("forward", kind) or (phase == "outside" and kind != "module")
-    return name if is_plain else f"{name} {phase}"
+def _name(name: str) -> str:
+    return f"({PHASE_TITLES['profiler']})" if name == PROFILER_NAME else name
+
+
+def _is_plain(phase: Phase, kind: Kind) -> bool:
+    """Whether a phase need not be told: it is forward, or the only one of the row."""
+    return phase in ("forward", kind) or (phase == "outside" and kind != "module")
 
 
 def _places(profile: ProfileData, by: Grouping) -> Counter[str]:
@@ -365,13 +387,15 @@ def _trees(profile: ProfileData, of: str, names: Sequence[str]) -> Iterator[Bloc
 
 
 def _memory(profile: ProfileData, of: str) -> Iterator[Block]:
+    line = "measured live, see memory"
     if profile.memory is None:
-        yield Facts("memory", "Memory Profile", ["memory was not measured"])
+        line = "memory was not measured"
+    yield Facts("memory_profile", "Memory Profile", [line])
     yield from _trees(profile, of, ["memory"])
 
 
-def _tips(profile: ProfileData) -> Iterator[Block]:
-    tips = find_tips(profile)
+def _tips(view: View) -> Iterator[Block]:
+    tips = find_tips(view)
     if tips:
         yield Tips(tips)
     else:

@@ -1,13 +1,19 @@
-"""All numbers of the rows of a profile, one line for each row and phase."""
+"""What programs get of a profile: all numbers of its rows, one line for each row and
+phase; and its report with these as tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
-from torchprof_hooks.documents.document import Column, Table, Unit
+from torchprof_hooks.documents.build.folded import folded_modules
+from torchprof_hooks.documents.build.page import whole_document
+from torchprof_hooks.documents.build.view import View, view_of
+from torchprof_hooks.documents.document import Column, Document, Table, Unit
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
 from torchprof_hooks.profiles.totals import NOTHING
 
 #: What a row stands for.
@@ -43,6 +49,40 @@ _OPERATIONS: Final[tuple[_Number, ...]] = (
     ("self_counted_ns", "counted_ns", "ns"),
     ("cumulative_counted_ns", "counted_cumulative_ns", "ns"),
 )
+#: The tables of rows in a report for programs, by what rows are.
+_TABLES: Final[Mapping[Grouping, str]] = {
+    "module": "modules",
+    "class": "classes",
+    "function": "functions",
+    "call": "calls",
+}
+
+
+def data_document(
+    profile: ProfileData, by: Grouping | None = None, *, corrected: bool = True
+) -> Document:
+    """The report of a profile for programs: of its loop, with the start-up apart. Rows
+    are those of `rows_table`: modules, classes and functions, if nothing else is asked
+    for.
+
+    Raises:
+        TypeError, ValueError: unknown `by`.
+    """
+    if by is not None:
+        check_grouping(by, GROUPINGS)
+    view = view_of(profile, corrected=corrected)
+    return whole_document(view, _tables(view, by))
+
+
+def _tables(view: View, by: Grouping | None) -> Iterator[Table]:
+    yield replace(
+        folded_modules(view), title=f"Layers{view.of_shown}, those of a kind together"
+    )
+    usual: tuple[Grouping, ...] = ("module", "class", "function")
+    for each in (by,) if by else usual[: 2 + view.shown.has_functions]:
+        name = _TABLES[each]
+        title = f"{name.title()} by phase{view.of_shown and ', of the loop'}"
+        yield replace(rows_table(view.shown, each), name=name, title=title)
 
 
 def rows_table(profile: ProfileData, by: Grouping) -> Table:
@@ -67,5 +107,6 @@ def rows_table(profile: ProfileData, by: Grouping) -> Table:
     columns.append(Column("phase", "text", [phase for _, phase, _ in found]))
     for name, field, unit in numbers:
         get = attrgetter(field)
-        columns.append(Column(name, unit, [get(totals) for _, _, totals in found]))
+        values = [get(totals) for _, _, totals in found]
+        columns.append(Column(name, unit, values, shows_zeros=True))
     return Table("rows", "", by, [row.name for row, _, _ in found], columns)

@@ -1,78 +1,92 @@
-"""Documents as JSON, for programs: raw numbers, units in the names."""
+"""Documents as JSON, for programs: raw numbers, units in the names. docs/json.md and
+docs/report.schema.json say what is in it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, Final
 
 from torchprof_hooks.documents.document import (
     Answer,
     Answers,
-    Block,
+    Column,
     Document,
     Facts,
     Table,
     Tips,
-    Value,
 )
-from torchprof_hooks.version import __version__
 
-#: Version of what this writes (see docs/json.md): it changes when a name in it goes, or
-#: means something else.
-SCHEMA: Final = 1
+#: What this is, and its version: another one, if a name in it goes, or comes to mean
+#: something else. New names come without one.
+SCHEMA: Final = "torchprof_hooks report"
+VERSION: Final = 1
+
+#: From this depth on, all is in one line: a row of a table.
+_DEEP: Final = 4
 
 
 def json_of(document: Document) -> str:
-    """The document with its answers first: everybody's questions need no table.
+    """The document as JSON in ASCII, its answers first: what everybody asks needs no
+    table.
 
-    See docs/json.md for its schema.
+    Example::
+
+        {
+         "schema": "torchprof_hooks report",
+         "version": 1,
+         "kind": "profile",
+         "title": "Net",
+         "answers": {
+          "hottest_module": {
+           "question": "Hottest module",
+           "answer": "Net.blocks.*.mlp",
+           "share": 0.41,
+           ...
+         "tables": {
+          "modules": {
+           "title": "Modules by phase, of the loop",
+           "rows": [
+            {"name": "Net", "phase": "forward", "calls": 10, "self_ns": 1000000, ...},
+            ...
     """
     blocks = document.blocks
-    answers = [b for b in blocks if isinstance(b, Answers)]
+    answers = [block for block in blocks if isinstance(block, Answers)]
+    tables = [block for block in blocks if isinstance(block, Table)]
+    tips = [block for block in blocks if isinstance(block, Tips)]
+    facts = [block for block in blocks if isinstance(block, Facts)]
     content = {
         "schema": SCHEMA,
-        "torchprof_hooks": __version__,
+        "version": VERSION,
         "kind": document.kind,
         "title": document.title,
-        "notes": list(document.notes),
         "answers": {a.name: _answer(a) for block in answers for a in block.answers},
         "warnings": [warning for block in answers for warning in block.warnings],
+        "notes": list(document.notes),
         "numbers": _plain(document.numbers),
-        **_named(blocks, Facts, "facts", _facts),
-        **_named(blocks, Table, "tables", _table),
-        "tips": [
-            tip._asdict() for b in blocks if isinstance(b, Tips) for tip in b.tips
-        ],
+        "tables": _by_name((table.name, _table(table)) for table in tables),
+        "tips": [tip._asdict() for block in tips for tip in block.tips],
+        "facts": _by_name((block.name, _facts(block)) for block in facts),
     }
-    return json.dumps(content, indent=1, allow_nan=False)
+    return _written(content)
 
 
-def _named(
-    blocks: Iterable[Block], kind: type, name: str, as_json: Callable[[Any], Any]
-) -> dict[str, Any]:
-    """All blocks of a kind by their names; of one name, a list."""
-    found: dict[str, Any] = {}
-    for block in blocks:
-        if isinstance(block, kind):
-            found.setdefault(block.name, []).append(as_json(block))
-    alone = {
-        key: every[0] if len(every) == 1 else every for key, every in found.items()
-    }
-    return {name: alone}
+def _by_name(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Blocks by their names; of several with one name, the second is ``NAME_2``."""
+    named: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
+    for name, block in found:
+        counts[name] += 1
+        named[name if counts[name] == 1 else f"{name}_{counts[name]}"] = block
+    return named
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    return {
-        "question": answer.question,
-        "answer": answer.answer,
-        "share": answer.share,
-        "uncertainty": answer.uncertainty,
-        "evidence": answer.evidence,
-        "numbers": _plain(answer.numbers),
-        "next_step": answer.next_step,
-    }
+    found = answer._asdict()
+    del found["name"]
+    return {**_plain(found), "numbers": _plain(answer.numbers)}
 
 
 def _facts(block: Facts) -> dict[str, Any]:
@@ -81,25 +95,44 @@ def _facts(block: Facts) -> dict[str, Any]:
 
 def _table(table: Table) -> dict[str, Any]:
     """One record for each row."""
-    names = table.names or table.labels
-    columns = [(each.name or each.title, each.values) for each in table.columns]
-    rows = []
-    for place, name in enumerate(names):
-        row: dict[str, Any] = {"name": name}
-        if table.depths:
-            row["depth"] = table.depths[place]
-        row |= {column: _number(values[place]) for column, values in columns}
-        rows.append(row)
-    return {"title": table.title, "rows": rows, "notes": list(table.notes)}
-
-
-def _plain(values: Mapping[str, object]) -> dict[str, object]:
+    columns: dict[str, Iterable[Any]] = {"name": table.names or table.labels}
+    if table.depths:
+        columns["depth"] = table.depths
+    columns |= {
+        each.name or each.title: map(_number, each.values)
+        for each in table.columns
+        if _says_something(each)
+    }
+    names = tuple(columns)
+    rows = zip(*columns.values(), strict=True)
     return {
-        name: value if isinstance(value, (list, dict)) else _number(value)  # type: ignore[arg-type]
-        for name, value in values.items()
+        "title": table.title,
+        "rows": [dict(zip(names, row, strict=True)) for row in rows],
+        "notes": list(table.notes),
     }
 
 
-def _number(value: Value) -> Value:
-    """Without what JSON cannot say."""
+def _says_something(column: Column) -> bool:
+    """Not if all its numbers are 0, and that would claim that they were measured."""
+    return column.unit == "text" or column.shows_zeros or any(column.values)
+
+
+def _plain(numbers: Mapping[str, object]) -> dict[str, object]:
+    return {name: _number(value) for name, value in numbers.items()}
+
+
+def _number(value: object) -> object:
+    """None for what JSON cannot say: an infinite number is one that is not known."""
     return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def _written(value: Any, depth: int = 0) -> str:
+    """JSON with a line for each member, indented, down to the rows of tables."""
+    if depth == _DEEP or not value or not isinstance(value, (dict, list)):
+        return json.dumps(value, allow_nan=False)
+    line, end = "\n" + " " * (depth + 1), "\n" + " " * depth
+    if isinstance(value, list):
+        members = [_written(each, depth + 1) for each in value]
+        return f"[{line}{f',{line}'.join(members)}{end}]"
+    members = [f"{json.dumps(k)}: {_written(v, depth + 1)}" for k, v in value.items()]
+    return f"{{{line}{f',{line}'.join(members)}{end}}}"

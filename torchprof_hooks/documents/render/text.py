@@ -59,7 +59,8 @@ def text_of(
     max_rows: of each table.
     """
     sheet = Sheet(width, unit, max_rows, lines is not None)
-    head, blocks = list(_head(document, sheet)), document.blocks
+    head = list(_head(document, sheet))
+    blocks = [b for b in document.blocks if not getattr(b, "is_detail", False)]
     if blocks and isinstance(blocks[0], Answers):
         head += _answers(blocks[0], sheet)
         blocks = blocks[1:]

@@ -1,4 +1,4 @@
-"""Tips: changes that the numbers suggest."""
+"""Tips: changes that the numbers suggest, and that people act on."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from torchprof_hooks.documents.build.tips.compiling import (
+    compile_failures,
     graph_breaks,
     recompiles,
 )
 from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.build.tips.loop import (
+    anomaly_detection,
     data_loading,
     reads_from_device,
+    recomputing,
     small_functions,
+    unfused_optimizers,
     waiting_for_others,
 )
-from torchprof_hooks.documents.build.tips.settings import (
-    anomaly_detection,
-    recomputing,
-    unfused_optimizers,
-)
+from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Tip
-from torchprof_hooks.profiles.data import ProfileData
 
 #: In the order in which tips are shown.
 _FINDERS: Final[tuple[Callable[[Evidence], Iterator[Tip]], ...]] = (
@@ -32,17 +31,18 @@ _FINDERS: Final[tuple[Callable[[Evidence], Iterator[Tip]], ...]] = (
     anomaly_detection,
     graph_breaks,
     recompiles,
+    compile_failures,
     unfused_optimizers,
     recomputing,
     small_functions,
 )
 
 
-def find_tips(profile: ProfileData) -> list[Tip]:
+def find_tips(view: View) -> list[Tip]:
     """What the numbers of a run suggest; a tip is there only if its condition holds.
 
-    Times by function are estimates where few steps were measured, and so are called
-    "about".
+    Shares are those of what the view shows, as in the tables beside them. Times by
+    function are estimates where few steps were measured, and so are called "about".
     """
-    evidence = Evidence(profile)
+    evidence = Evidence(view)
     return [tip for find in _FINDERS for tip in find(evidence)]

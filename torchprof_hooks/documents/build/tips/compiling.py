@@ -38,6 +38,14 @@ def recompiles(evidence: Evidence) -> Iterator[Tip]:
         yield Tip(claim, f"{advice}.") if advice else Tip(f"{claim}.")
 
 
+def compile_failures(evidence: Evidence) -> Iterator[Tip]:
+    """Code that was not compiled although it should have been."""
+    found = evidence.program.compilation.failures
+    if found:
+        claim = f"torch.compile gave up {_times(found)}"
+        yield Tip(claim, "this code ran as it is written.")
+
+
 def _times(found: Sequence[Reasons]) -> str:
     """How often it happened, where most, and why."""
     most = _most_often(found)

@@ -1,4 +1,5 @@
-"""Tips on the loop around modules: what it waits for, and how it calls."""
+"""Tips on the loop: what it waits for, how it calls functions, and what is switched on
+or off."""
 
 from __future__ import annotations
 
@@ -7,19 +8,21 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
-from torchprof_hooks.documents.build.tips.evidence import (
-    Evidence,
-    Share,
-    forward_ns,
-    uses_device,
-)
+from torchprof_hooks.documents.build.tips.evidence import Evidence, seconds
 from torchprof_hooks.documents.document import Tip
+from torchprof_hooks.documents.words import plural
+from torchprof_hooks.profiles.names import BACKWARD_PHASES, optimizer_name
+from torchprof_hooks.profiles.program import OptimizerFacts
 from torchprof_hooks.profiles.rows import Row
 
 #: The least share of the time in waiting for data that is mentioned.
 LEAST_DATA: Final = 0.1
 #: The same for communication, with waiting for other processes.
 LEAST_WAITING: Final = 0.1
+#: The same for optimizers that could be faster.
+LEAST_OPTIMIZER: Final = 0.05
+#: The same for recomputing, some of which is the price of saving memory.
+LEAST_RECOMPUTE: Final = 0.15
 #: How often in a step the program may wait for a device: for the loss, every few steps.
 LEAST_READS: Final = 0.5
 #: From how many functions in a step on it matters what calling one costs, ...
@@ -33,29 +36,27 @@ LEAST_CALLS: Final = 0.1
 #: Phases that only programs of several processes have.
 _OF_OTHERS: Final = ("waiting", "communication")
 
+#: How `Row.inputs` end if no device but the CPU works on them ("?": it is not known).
+_ON_CPU: Final = ("@cpu", "@meta", "?", "mixed")
+
 #: Functions that return Python values, results on the CPU, or results whose size
 #: depends on elements: they wait for the device.
 _READS: Final = frozenset(
-    [
-        "__bool__",
-        "__complex__",
-        "__float__",
-        "__index__",
-        "__int__",
-        "allclose",
-        "argwhere",
-        "contains",
-        "cpu",
-        "equal",
-        "is_nonzero",
-        "item",
-        "masked_select",
-        "nonzero",
-        "tolist",
-        "unique",
-        "unique_consecutive",
-    ]
+    (
+        *("__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose"),
+        *("argwhere", "contains", "cpu", "equal", "is_nonzero", "item"),
+        *("masked_select", "nonzero", "tolist", "unique", "unique_consecutive"),
+    )
 )
+
+#: Optimizers -> devices on which their fused form is known to be the faster one. Where
+#: plain SGD waits for memory alone, as on the CPU, there is nothing to win.
+_FASTER_FUSED: Final = {
+    "Adagrad": ("cpu",),
+    "Adam": ("cpu", "cuda"),
+    "AdamW": ("cpu", "cuda"),
+    "SGD": ("cuda",),
+}
 
 
 def data_loading(evidence: Evidence) -> Iterator[Tip]:
@@ -63,7 +64,7 @@ def data_loading(evidence: Evidence) -> Iterator[Tip]:
     share = evidence.of_phases("data")
     if share.fraction >= LEAST_DATA:
         yield Tip(
-            f"The loop waits for data {share}",
+            f"Waiting for data takes {share}",
             "give the DataLoader more workers (num_workers), or have it do less per "
             "sample.",
         )
@@ -74,15 +75,13 @@ def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
     share = evidence.of_phases(*_OF_OTHERS)
     if share.fraction < LEAST_WAITING:
         return
-    every = evidence.profile.rows()
-    rows = [row for row in every if row.kind in _OF_OTHERS]
+    rows = [row for row in evidence.profile.rows() if row.kind in _OF_OTHERS]
     dearest = max(rows, key=lambda row: row.self_ns)
     yield Tip(
-        f"Communication with other processes takes {share}, the most in "
-        f"{dearest.name} ({dearest.self_ns / 1e9:.3f}s). In that is the time in which "
-        "this process waits for one that comes later",
-        "the one that communicates least is the one that the others wait for, and its "
-        "own report says with what it is busy.",
+        f"Communication with other processes, and waiting for them, takes {share}, "
+        f"the most in {dearest.name} ({seconds(dearest.self_ns)})",
+        "processes that are early wait here for the latest one. Look at the report of "
+        "the process that spends the least time here: it keeps the others waiting.",
     )
 
 
@@ -95,19 +94,23 @@ def reads_from_device(evidence: Evidence) -> Iterator[Tip]:
     per_turn = evidence.per_turn(times.total())
     if per_turn < LEAST_READS:
         return
-    noun = evidence.turns.noun
     each = ", ".join(
         f"{name} {evidence.per_turn(calls):.1f}" for name, calls in times.most_common()
     )
-    host = Share(sum(map(forward_ns, rows)), evidence.profile.wall_ns)
-    dearest = max(rows, key=forward_ns)
+    host = evidence.share(sum(map(_forward_ns, rows)))
+    dearest = max(rows, key=_forward_ns)
     yield Tip(
-        f"Elements are read from a device about {per_turn:.1f} times per {noun} "
-        f"({each}), for about {host}, the most in {dearest.name}",
+        f"Elements are read from a device about {per_turn:.1f} times per "
+        f"{evidence.turns.noun} ({each}), for about {host}, the most in {dearest.name}",
         "each time, the program waits until the device has done all before it, and "
         "prepares nothing meanwhile. Keep results on the device and read them every so "
         "many steps.",
     )
+
+
+def uses_device(row: Row) -> bool:
+    """Whether an input of a function was on a device that is not the CPU."""
+    return any(not kind.endswith(_ON_CPU) for kind in row.inputs)
 
 
 def _waits(row: Row) -> bool:
@@ -118,16 +121,21 @@ def _waits(row: Row) -> bool:
     return row.class_name in _READS
 
 
+def _forward_ns(row: Row) -> int:
+    """Own time outside of backward passes."""
+    phases = row.phases.items()
+    return sum(t.self_ns for phase, t in phases if phase not in BACKWARD_PHASES)
+
+
 def small_functions(evidence: Evidence) -> Iterator[Tip]:
     """Functions so short that calling them is much of the work."""
     per_turn = evidence.per_turn(sum(row.calls for row in evidence.calls))
-    totals = [each for row in evidence.calls for each in row.phases.values()]
-    calls = sum(each.calls for each in totals)
     if per_turn <= MANY_CALLS:
         return
+    totals = [each for row in evidence.calls for each in row.phases.values()]
+    calls = sum(each.calls for each in totals)
+    share = evidence.share(sum(each.self_ns for each in totals))
     on_device = any(map(uses_device, evidence.calls))
-    profile = evidence.profile
-    share = Share(sum(each.self_ns for each in totals), profile.wall_ns)
     longest_ns = max(share.part_ns, _device_ns(evidence) if on_device else 0)
     if longest_ns < SMALL_CALL_NS * calls and share.fraction >= LEAST_CALLS:
         graphs = ' (mode="reduce-overhead" on a GPU)' if on_device else ""
@@ -145,3 +153,60 @@ def _device_ns(evidence: Evidence) -> float:
     the time hides what calls cost."""
     cells = evidence.profile.cells.values()
     return sum(totals.device_self_ns for totals in cells) or inf
+
+
+def anomaly_detection(evidence: Evidence) -> Iterator[Tip]:
+    """Autograd looked for anomalies."""
+    if evidence.program.facts.detects_anomalies:
+        yield Tip(
+            "Autograd's anomaly detection was on",
+            "it notes a traceback for every function and searches every gradient for "
+            "NaN. Switch it off (torch.autograd.set_detect_anomaly) when you have "
+            "found what you look for.",
+        )
+
+
+def unfused_optimizers(evidence: Evidence) -> Iterator[Tip]:
+    """Optimizers that have a faster form. Time is known of all of one class together,
+    so they are counted together."""
+    every = evidence.program.facts.optimizers
+    names = dict.fromkeys(each.name for each in every if _can_be_faster(each))
+    rows = evidence.profile.rows() if names else ()
+    times = {row.name: row.self_ns for row in rows if row.kind == "optimizer"}
+    for name in names:
+        share = evidence.share(times.get(optimizer_name(name), 0))
+        if share.fraction < LEAST_OPTIMIZER:
+            continue
+        alike = [each for each in every if each.name == name]
+        optimizers = sum(each.optimizers for each in alike)
+        tensors = plural(sum(each.parameters for each in alike), "tensor")
+        among = (
+            f" of the {optimizers} optimizers of this class" if optimizers > 1 else ""
+        )
+        yield Tip(
+            f"{name} takes {share} for {tensors}{among}",
+            f"{name}(..., fused=True) does the same faster.",
+        )
+
+
+def _can_be_faster(facts: OptimizerFacts) -> bool:
+    is_known = facts.device in _FASTER_FUSED.get(facts.name, ())
+    return is_known and facts.can_fuse and not facts.is_fused
+
+
+def recomputing(evidence: Evidence) -> Iterator[Tip]:
+    """Activation checkpoints that cost much."""
+    share = evidence.of_phases("recompute")
+    if share.fraction < LEAST_RECOMPUTE:
+        return
+    times = {
+        row.name: row.phases["recompute"].cumulative_ns
+        for row in evidence.profile.rows()
+        if row.kind == "module" and row.phases["recompute"].calls
+    }
+    most = max(times, key=lambda name: times[name], default="")
+    where = f", the most in {most} ({seconds(times[most])})" if most else ""
+    yield Tip(
+        f"Recomputing (activation checkpointing) takes {share}{where}",
+        "if memory allows, checkpoint less.",
+    )

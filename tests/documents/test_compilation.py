@@ -1,0 +1,105 @@
+"""What documents say of torch.compile: golden documents have a whole section."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torchprof_hooks.documents.build.compilation import compilation_blocks
+from torchprof_hooks.documents.document import Block, Facts, Table
+from torchprof_hooks.documents.render.text import table_lines
+from torchprof_hooks.profiles.compilation import (
+    CompilationSummary,
+    CompiledGraph,
+    GraphBreak,
+)
+
+MS = 10**6
+
+
+def graph(number: int, ms: int, **fields: Any) -> CompiledGraph:
+    made = CompiledGraph("forward", "train.py:31", f"0/{number}", number, ms * MS)
+    return made._replace(**fields)
+
+
+SUMMARY = CompilationSummary(
+    timed=8,
+    timed_ns=12_000 * MS,
+    graphs=(
+        graph(0, 2000, kind="backward"),
+        graph(0, 5000),
+        graph(1, 1500, recompile_reason="k == 1"),
+        graph(2, 1000, recompile_reason="k == 2"),
+        graph(3, 300, recompile_reason="k == 2"),
+        graph(4, 200, failure="recompile limit exceeded"),
+    ),
+    graph_breaks=(
+        GraphBreak("", "", "Call to `print`", 1),
+        GraphBreak("forward", "train.py:35", "Data-dependent branching", 3),
+    ),
+)
+
+
+def blocks(summary: CompilationSummary, *, full: bool = False) -> tuple[Facts, Table]:
+    facts, table = compilation_blocks(summary, full=full)
+    assert isinstance(facts, Facts)
+    assert isinstance(table, Table)
+    return facts, table
+
+
+def test_what_programs_read() -> None:
+    facts, _ = blocks(SUMMARY)
+    assert facts.numbers == {
+        "compilations": 8,
+        "compiling_ns": 12_000 * MS,
+        "recompiles": 3,
+        "graph_breaks": 4,
+        "failures": 1,
+    }
+
+
+def test_what_people_read() -> None:
+    facts, _ = blocks(SUMMARY)
+    assert facts.lines == [
+        "Time in torch.compile: 12.000s in 8 compilations, in the whole run",
+        "Recompiled: 3 times",
+        "  3 * forward, train.py:31: k == 2 (and 1 other reason)",
+        "Graph breaks: 4 times",
+        "  3 * forward, train.py:35: Data-dependent branching",
+        "  1 * (at a place unknown): Call to `print`",
+        "Not compiled, and run as written: 1 time",
+        "  1 * forward, train.py:31: recompile limit exceeded",
+        "(torch has dropped its records of the first 2 compilations)",
+    ]
+
+
+def test_the_slowest_come_first() -> None:
+    table = blocks(SUMMARY)[1]
+    assert [*table.columns[0].values] == [n * MS for n in (5000, 2000, 1500, 1000)] + [
+        300 * MS,
+        200 * MS,
+    ]
+    assert table.labels[:2] == [
+        "forward, train.py:31 (forward 0/0)",
+        "forward, train.py:31 (backward 0/0)",
+    ]
+    run = graph(0, 2500, kind="run", function="", place="", compile_id="")
+    summary = replace(SUMMARY, graphs=(*SUMMARY.graphs, run))
+    assert blocks(summary)[1].labels[1] == "(unknown) (run)"
+
+
+def test_lists_in_full() -> None:
+    breaks = tuple(GraphBreak("f", f"a.py:{n}", "x" * 80, 1) for n in range(12))
+    summary = replace(SUMMARY, graph_breaks=breaks)
+    few, every = blocks(summary), blocks(summary, full=True)
+    assert "  ... (and 2 more)" in few[0].lines
+    assert len(every[0].lines) == len(few[0].lines) + 1
+    shown = [len(table_lines(table, width=100)) for _, table in (few, every)]
+    assert shown[1] == shown[0]  # all six, or five and what remains
+
+
+def test_nothing_was_compiled() -> None:
+    found: list[Block] = [*compilation_blocks(CompilationSummary(), full=True)]
+    assert found == []
+    (facts,) = compilation_blocks(CompilationSummary(timed=1, timed_ns=MS), full=True)
+    assert isinstance(facts, Facts)

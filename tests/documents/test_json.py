@@ -1,0 +1,342 @@
+"""Reports for programs: what is in the JSON and the CSV, and that the schema and the
+page of the documentation say so."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import inf, nan
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.documents.made import MS, after, made, ms
+from tests.golden import SAMPLES, sample
+from tests.helpers import FUNCTIONS, STEP, hand_built, timed
+from tests.profiles.test_merge import profiles
+from torchprof_hooks import Profile
+from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.document import (
+    Answer,
+    Answers,
+    Column,
+    Document,
+    Facts,
+    Table,
+    Tip,
+    Tips,
+)
+from torchprof_hooks.documents.export.rows import rows_table
+from torchprof_hooks.documents.render.csv import csv_of
+from torchprof_hooks.documents.render.json import json_of
+from torchprof_hooks.documents.report import to_json
+from torchprof_hooks.files.ranks import read_run
+from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.totals import Totals
+
+DOCS = SAMPLES.parent
+PAGE = (DOCS / "json.md").read_text(encoding="utf-8")
+SCHEMA = json.loads((DOCS / "report.schema.json").read_text(encoding="utf-8"))
+NAMES: dict[Grouping, str] = {
+    "module": "modules",
+    "class": "classes",
+    "function": "functions",
+    "call": "calls",
+}
+
+
+def report(profile: Profile, by: Grouping | None = None, **options: bool) -> Any:
+    found = json.loads(to_json(profile, by, **options))
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def table(profile: Profile, by: Grouping = "module") -> Any:
+    return report(profile, by)["tables"][NAMES[by]]["rows"]
+
+
+def _comparison() -> str:
+    found = compare(sample("char_lm"), sample("char_lm_functions"), "class")
+    return json_of(comparison_document(found))
+
+
+#: Reports of all kinds.
+REPORTS: dict[str, Callable[[], str]] = {
+    **{
+        path.stem: partial(lambda path: Profile.load(path).to_json(), path)
+        for path in SAMPLES.glob("*.json")
+    },
+    "by call": lambda: to_json(sample("char_lm_functions"), "call"),
+    "comparison": _comparison,
+    "nothing in common": lambda: json_of(comparison_document(compare(STEP, Profile()))),
+    "ranks": lambda: json_of(ranks_document(read_run(SAMPLES / "ranks"))),
+    "nothing": lambda: Profile().to_json(),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_schema_describes_every_report(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(json.loads(REPORTS[name]()), SCHEMA)
+
+
+def names_in(content: Any) -> Iterator[str]:
+    """What a program may look up."""
+    yield from content
+    yield from (*content["answers"], *content["numbers"], *content["tables"])
+    for answer in content["answers"].values():
+        yield from answer
+    for by, found in content["tables"].items():
+        rows = found["rows"]
+        if by in (*NAMES.values(), "rows", "files", "layers"):
+            yield from rows[0] if rows else ()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_page_names_all_that_is_in_a_report(name: str) -> None:
+    told = set(re.findall(r"`(\w+)`", PAGE)) | {"compiled_graphs"}
+    # "with them `cumulative_used_bytes`, ..."; each phase of layers and of ranks.
+    alike = re.compile(r"cumulative_\w+_bytes|(recompute|device)_ns|phase|kind")
+    unknown = {*names_in(json.loads(REPORTS[name]()))} - told
+    assert {each for each in unknown if not alike.fullmatch(each)} == set()
+
+
+def test_answers_come_first() -> None:
+    found = report(sample("char_lm"))
+    keys = list(found)
+    assert keys[:5] == ["schema", "version", "kind", "title", "answers"]
+    hottest = found["answers"]["hottest_module"]
+    assert hottest["answer"] == "CharLM.blocks.*.mlp.expand"
+    numbers = hottest["numbers"]
+    assert hottest["share"] == numbers["self_ns"] / numbers["whole_ns"]
+    assert 0 < hottest["uncertainty"] < 0.01
+    [phase] = [r for r in found["tables"]["phases"]["rows"] if r["name"] == "backward"]
+    assert found["answers"]["most_time"]["share"] == phase["share"]
+
+
+def test_the_start_up_is_apart() -> None:
+    times = StepTimes(first_steps=1, first_ns=9 * MS)
+    first = made({("Net", "forward"): ms(9)}, {"Net": "Net"}, 1, times, "start-up")
+    loop = made({("Net", "forward"): ms(4, calls=2)}, {"Net": "Net"}, steps=2)
+    found = report(after(first, loop))
+    numbers = found["numbers"]
+    assert (numbers["wall_ns"], numbers["start_up_ns"]) == (13 * MS, 9 * MS)
+    assert numbers["shown_ns"] == 4 * MS
+    [row] = found["tables"]["modules"]["rows"]
+    assert (row["calls"], row["self_ns"]) == (2, 4 * MS)
+    [line] = csv_lines(after(first, loop))
+    assert line["self_ns"] == str(13 * MS)
+
+
+def test_what_is_true_of_the_whole_run() -> None:
+    profile = hand_built(
+        {("Net", "forward"): timed(10, 20, 30)},
+        {"Net": "Net"},
+        steps=3,
+        aborted_calls=1,
+        undivided_passes=2,
+        overhead_ns=4,
+        unmeasured_steps=5,
+        unmeasured_ns=600,
+        not_measured=("vmap",),
+        devices=("cuda",),
+        step_times=StepTimes(1, 90, (Bucket(2, 2, 40), Bucket(9, 3, 150)), 7, 14),
+    )
+    assert report(profile)["numbers"] == {
+        "wall_ns": 60,
+        "start_up_ns": 0,
+        "shown_ns": 60,
+        "attributed_ns": 60,
+        "unmeasured_ns": 600,
+        "overhead_ns": 4,
+        "steps": 3,
+        "unmeasured_steps": 5,
+        "first_step_ns": 90,
+        "step_mean_ns": 38,
+        "step_median_ns": 50,
+        "step_p90_ns": 50,
+        "evaluations": 7,
+        "evaluation_mean_ns": 2,
+        "aborted_calls": 1,
+        "undivided_passes": 2,
+        "not_measured": ["vmap"],
+        "devices": ["cuda"],
+    }
+
+
+@given(profiles, st.sampled_from(GROUPINGS))
+def test_own_times_add_up(profile: Profile, by: Grouping) -> None:
+    lines = csv_lines(profile, by)
+    assert sum(int(line["self_ns"]) for line in lines) == profile.wall_ns
+
+
+@pytest.mark.parametrize("name", ["char_lm_functions", "exit_report"])
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_own_times_of_the_loop_add_up(name: str, by: Grouping) -> None:
+    found = report(sample(name), by)
+    rows = found["tables"][NAMES[by]]["rows"]
+    assert sum(row["self_ns"] for row in rows) == found["numbers"]["shown_ns"]
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_rows_are_those_of_the_profile(by: Grouping) -> None:
+    times: defaultdict[str, int] = defaultdict(int)
+    for row in table(FUNCTIONS, by):
+        assert row["calls"] or row["cumulative_ns"]  # phases without anything are not
+        times[row["name"]] += row["cumulative_ns"]
+    profile = FUNCTIONS.corrected()
+    assert times == {row.name: row.cumulative_ns for row in profile.rows(by)}
+
+
+def test_rows_that_are_there_if_nothing_else_is_asked_for() -> None:
+    assert {"modules", "classes"} < {*report(STEP)["tables"]}
+    assert "functions" not in report(STEP)["tables"]
+    tables = report(FUNCTIONS)["tables"]
+    assert {*NAMES.values()} & {*tables} == {"modules", "classes", "functions"}
+    for by, name in NAMES.items():
+        assert {*NAMES.values()} & {*report(FUNCTIONS, by)["tables"]} == {name}
+    with pytest.raises(ValueError, match="by must be"):
+        to_json(STEP, "layer")  # type: ignore[arg-type]
+
+
+def test_times_as_they_were_measured() -> None:
+    cost = Totals(calls=1, self_ns=10, overhead_ns=4, duration_ns=10, max_ns=10)
+    profile = hand_built({("Net", "forward"): cost}, {"Net": "Net"})
+    for corrected, own_ns in ((True, 6), (False, 10)):
+        [row, *_] = report(profile, corrected=corrected)["tables"]["modules"]["rows"]
+        assert row["self_ns"] == own_ns
+
+
+MEASURED = hand_built(
+    {
+        ("Net", "forward"): Totals(1, 5, device_self_ns=7),
+        ("Net > Net.a", "forward"): Totals(
+            1, 5, device_self_ns=2, memory=MemoryTotals(1, 2, 3, 4)
+        ),
+        ("Net > Net.a > linear(2x2)", "forward"): Totals(1, 5, flops=16),
+    },
+    {"Net": "Net", "Net.a": "Linear"},
+    devices=("cuda",),
+    memory=MemorySummary("cuda:0", False, 99, ("Net",), "forward"),
+)
+
+
+def test_device_times_bytes_and_operations_are_there_if_they_were_measured() -> None:
+    net, inner, *_ = table(MEASURED)
+    assert (net["device_self_ns"], net["device_cumulative_ns"]) == (7, 9)
+    assert (net["self_used_bytes"], net["cumulative_used_bytes"]) == (0, 1)
+    assert net["cumulative_acquired_bytes"] == 2
+    assert net["cumulative_retained_bytes"] == 3
+    assert inner["peak_bytes"] == 4
+    assert (net["self_flops"], net["cumulative_flops"]) == (0, 16)
+    assert report(MEASURED)["facts"]["rates"]["numbers"]["memory_peak_bytes"] == 99
+    nothing = table(STEP)[0]
+    assert not [n for n in nothing if re.search("device|bytes|flops|counted", n)]
+    assert "device_ns" not in report(STEP)["tables"]["layers"]["rows"][0]
+
+
+# The renderers
+
+
+def test_rows_of_tables_have_a_line_each() -> None:
+    lines = STEP.to_json().splitlines()
+    rows = [json.loads(line.strip(" ,")) for line in lines if line.startswith("    {")]
+    found = [row for each in report(STEP)["tables"].values() for row in each["rows"]]
+    assert rows == found
+
+
+def test_blocks_of_one_name_are_told_apart() -> None:
+    one = Table("idle", "", "", ["a"], [Column("x", "ns", [1], "x_ns")])
+    document = Document("ranks", "", blocks=[one, one, Facts("f", "", ["1"]), one])
+    found = json.loads(json_of(document))
+    assert list(found["tables"]) == ["idle", "idle_2", "idle_3"]
+    assert found["facts"]["f"] == {"lines": ["1"], "numbers": {}}
+
+
+def test_numbers_are_raw_and_what_json_cannot_say_is_not_known() -> None:
+    columns = [
+        Column("time", "ns", [1.25, inf, nan], "time_ns"),
+        Column("gone", "ns", [0, None, 0]),
+        Column("kept", "count", [0, 0, 0], shows_zeros=True, is_detail=True),
+        Column("", "text", ["", "\u2028\x00\ud800", None], "said"),
+    ]
+    found = Table("t", "T", "c", ["l", "m", "n"], columns, names=["a", "b", "c"])
+    answer = Answer("a", "A", "yes", inf, nan, numbers={"x_ns": -inf})
+    document = Document(
+        "profile",
+        "\u4e16",
+        blocks=[Answers([answer], ["!"]), found, Tips([Tip("c", "r")])],
+        numbers={"x": inf, "y": [1]},
+    )
+    content = json.loads(json_of(document))
+    assert content["tables"]["t"]["rows"] == [
+        {"name": "a", "time_ns": 1.25, "kept": 0, "said": ""},
+        {"name": "b", "time_ns": None, "kept": 0, "said": "\u2028\x00\ud800"},
+        {"name": "c", "time_ns": None, "kept": 0, "said": None},
+    ]
+    assert content["answers"]["a"]["numbers"] == {"x_ns": None}
+    assert (content["answers"]["a"]["share"], content["warnings"]) == (None, ["!"])
+    assert content["numbers"] == {"x": None, "y": [1]}
+    assert content["tips"] == [{"claim": "c", "remedy": "r"}]
+    assert json_of(document).isascii()
+
+
+def csv_lines(profile: Profile, by: Grouping = "module") -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(csv_of(rows_table(profile, by)))))
+
+
+def test_a_whole_csv() -> None:
+    cells = {("Net", "forward"): timed(10, 20), ("(outside modules)", "outside"): ms(0)}
+    profile = made(cells, {"Net": "MyNet"})  # type: ignore[arg-type]
+    assert csv_of(rows_table(profile, "module")).splitlines() == [
+        "name,class_name,kind,module,compiled,phase,calls,self_ns,cumulative_ns,"
+        "mean_ns,std_ns,min_ns,max_ns",
+        "Net,MyNet,module,Net,False,forward,2,30,30,15.0,5.0,10,20",
+        "(outside modules),,outside,,False,outside,1,0,0,0.0,0.0,0,0",
+    ]
+
+
+@pytest.mark.parametrize("name", ['a,"b"', "a\nb", "=1+1", "\u4e16;", " "])
+def test_names_in_csv_may_hold_anything(name: str) -> None:
+    [line] = csv_lines(hand_built({(name, "forward"): timed(1)}, {name: "Net"}))
+    assert line["name"] == line["module"] == name
+
+
+# The recipe
+
+
+def recipe() -> dict[str, Any]:
+    """What the page of recipes defines."""
+    text = (DOCS / "recipes.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("## A script that looks for the bottleneck")
+    [code, *_] = re.findall(r"```python\n(.*?)```", rest, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code.partition("\nprof.")[0], found)
+    return found
+
+
+@pytest.mark.slow
+def test_the_recipe() -> None:
+    defined = recipe()
+    old = str(SAMPLES / "char_lm.json")
+    most, shares = defined["bottleneck"](old, "attention", "mlp")
+    assert most == "mlp"
+    assert 0.3 < shares["attention"] < shares["mlp"] < 0.5
+    is_slower, changes = defined["changes"](
+        old, str(SAMPLES / "char_lm_functions.json")
+    )
+    assert is_slower
+    assert changes[0][:2] == ("(optimizer) AdamW", "optimizer")
+    assert defined["changes"](old, old) == (False, [])

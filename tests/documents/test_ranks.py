@@ -1,0 +1,234 @@
+"""The document of ranks: who is slow, what is shown of each, and where ranks differ."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ranks_of import BEGAN, SECOND, USUAL, Work, as_rank, of_rank, profile_of
+from tests.ranks_of import ranks_of as made
+from torchprof_hooks import load_ranks
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.document import Answer, Answers, Document, Table
+from torchprof_hooks.documents.render.csv import csv_of
+from torchprof_hooks.documents.render.json import json_of
+from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.profiles.ranks.rank import Waits
+from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
+from torchprof_hooks.program.file_tools import main
+
+SLOW: Work = {**USUAL, ("Net > Net.head", "forward"): 35.0}
+RANKS = made([USUAL, USUAL, SLOW, USUAL])
+
+
+def answers_of(document: Document) -> Answers:
+    [found] = (block for block in document.blocks if isinstance(block, Answers))
+    return found
+
+
+def answer_of(ranks: RanksData) -> Answer:
+    [found] = answers_of(ranks_document(ranks)).answers
+    return found
+
+
+def table_in(document: Document, name: str) -> Table:
+    [found] = (b for b in document.blocks if isinstance(b, Table) and b.name == name)
+    return found
+
+
+def row_of(table: Table, row: int) -> dict[str, Any]:
+    return {c.name or c.title: c.values[row] for c in table.columns}
+
+
+def test_the_slow_rank_what_that_costs_and_where() -> None:
+    found = answer_of(RANKS)
+    assert found.numbers == {
+        "rank": 2,
+        "row": "Net.head",
+        "phase": "forward",
+        "spent_ns": 35_000_000,
+        "others_spent_ns": 5_000_000,
+        "lost_ns": 30_000_000,
+        "noise_ns": 4_050_000,
+        "waiting_ns": 31_000_000,
+        "step_ns": 81_000_000,
+    }
+    assert found.share == pytest.approx(30 / 81)
+    assert found.uncertainty == pytest.approx(0.05)
+    assert found.next_step.endswith("profile-rank2.json")
+
+
+@pytest.mark.parametrize(
+    ("work", "place"),
+    [
+        ({**USUAL, ("(data loading)", "data"): 31.0}, "in data loading: 31.00ms"),
+        ({**USUAL, ("(outside modules)", "outside"): 31.0}, "own code, outside mod"),
+        (
+            {key: 2 * ms if "Net" in key[0] else ms for key, ms in USUAL.items()},
+            "all of Net, forward and backward: 92.00ms",
+        ),
+        (
+            {key: ms + 8 * ("Net" not in key[0]) for key, ms in USUAL.items()},
+            "No row explains",
+        ),
+    ],
+    ids=["data", "own code", "batch", "many"],
+)
+def test_where_it_is_slow(work: Work, place: str) -> None:
+    assert place in answer_of(made([work, USUAL, USUAL])).evidence
+
+
+def test_nobody_is_blamed_where_all_are_alike_or_nothing_is_known() -> None:
+    for found in (answer_of(made([USUAL, USUAL])), answer_of(_alone())):
+        assert (found.numbers["rank"], found.share, found.next_step) == (None, None, "")
+    assert answer_of(made([USUAL, USUAL])).answer == "Even"
+    assert "communicate" in answer_of(_alone()).answer
+    assert not any(table_in(ranks_document(_alone()), "ranks").tones[:1])
+
+
+def _alone() -> RanksData:
+    """Two ranks that do not communicate."""
+    ranks = made([USUAL, SLOW])
+    alone = tuple(replace(rank, waits=Waits(0.0, inf)) for rank in ranks.ranks)
+    return replace(ranks, ranks=alone)
+
+
+def test_ranks_that_are_slow_alike() -> None:
+    document = ranks_document(made([SLOW] * 4 + [USUAL] * 5))
+    [answer] = answers_of(document).answers
+    assert "ranks 1 to 3" in answer.answer
+    assert table_in(document, "ranks").tones == ["slow"] * 4 + [""] * 5
+
+
+def test_a_step_of_each_rank_is_divided_into_phases() -> None:
+    table = table_in(ranks_document(RANKS), "ranks")
+    assert table.labels == ["0", "1", "2", "3"]
+    for place in range(4):
+        row = row_of(table, place)
+        phases = [row[name] for name in row if name not in ("steps", "step_ns")]
+        assert sum(phases) == row["step_ns"] == 81_000_000
+        assert row["steps"] == 20
+    assert row_of(table, 2)["forward_ns"] == 46_000_000
+    assert row_of(table, 2)["waiting_ns"] == 1_000_000
+    assert "recompute_ns" not in row_of(table, 0)  # nobody does
+
+
+def test_of_many_ranks_those_are_shown_that_wait_least_and_most() -> None:
+    text = text_of(ranks_document(made([USUAL] * 99 + [SLOW])))
+    assert "Rank 99 is slow" in text
+    assert "... 84 more ranks" in text
+    assert text.count("<- slow") == 1
+
+
+def test_rows_in_which_ranks_differ_without_waiting() -> None:
+    table = table_in(ranks_document(RANKS), "rows")
+    assert table.labels == ["Net.head"]
+    assert row_of(table, 0) == {
+        "kind": "module",
+        "phase": "forward",
+        "least_ns": 5_000_000,
+        "median_ns": 5_000_000,
+        "most_ns": 35_000_000,
+        "worst_rank": 2,
+        "skew_ns": 30_000_000,
+    }
+    assert table_in(ranks_document(RANKS, "class"), "rows").labels == ["Linear"]
+    assert "Where ranks differ" not in text_of(ranks_document(made([USUAL, USUAL])))
+
+
+def test_rows_that_are_shown() -> None:
+    slow: Work = {**SLOW, ("(data loading)", "data"): 9.0}
+    document = ranks_document(made([USUAL, slow]), "module", 1)
+    assert "... 1 more row" in text_of(document)
+    assert len(table_in(document, "rows").labels) == 2
+
+
+def test_long_commands_are_cut() -> None:
+    """Some launchers give 900 characters of arguments."""
+    command = "worker.py " + "--address=192.0.2.2 " * 40
+    profile = profile_of(USUAL, [1.0], of_rank(0, 1, command=command))
+    assert len(ranks_document(run_of([as_rank(profile)])).title) < 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four of six ranks, of which the last one was left behind; and another file."""
+    for number, work in enumerate((USUAL, USUAL, SLOW, USUAL)):
+        provenance = of_rank(number, 6)
+        if number == 3:
+            behind = BEGAN + 10 * SECOND
+            provenance = provenance._replace(written_ns=behind, has_ended=False)
+        wait = 31.0 if work is USUAL else 1.0
+        profile_of(work, [wait], provenance).save(tmp_path / f"{number}.json")
+    (tmp_path / "other.json").write_text("[]")
+    return tmp_path
+
+
+def test_missing_and_stale_ranks_come_first(folder: Path) -> None:
+    document = ranks_document(load_ranks(folder))
+    missing, stale = answers_of(document).warnings
+    assert missing.startswith("MISSING: ")
+    assert "ranks 4, 5" in missing
+    assert stale.startswith("STALE: rank 3 ")
+    lines = text_of(document).splitlines()
+    assert lines[1].startswith("MISSING")
+    assert lines[-1].startswith("left out: other.json")
+    assert document.numbers["world_size"] == 6
+    assert document.numbers["missing"] == [4, 5]
+    assert document.numbers["stale"] == [
+        {"rank": 3, "age_ns": 90 * SECOND, "steps": 20, "has_ended": False}
+    ]
+
+
+def test_where_the_numbers_come_from_is_for_pages_and_programs(folder: Path) -> None:
+    document = ranks_document(load_ranks(folder))
+    row = row_of(table_in(document, "files"), 2)
+    assert (row["file"], row["host"], row["pid"]) == ("2.json", "node0", 102)
+    assert "2.json" not in text_of(document)
+
+
+Printed = pytest.CaptureFixture[str]
+
+
+def test_the_command(
+    folder: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ranks = load_ranks(folder)
+    assert main(["ranks", str(folder)]) == 0
+    assert capsys.readouterr().out == ranks.report(width=80) + "\n"
+    assert main(["ranks", str(folder), "--format", "json", "--by", "class"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found == json.loads(json_of(ranks_document(ranks, "class")))
+    assert found["answers"]["slow_rank"]["numbers"]["rank"] == 2
+    assert printed.err.count("\n") == 1
+    output = folder / "out.csv"
+    assert main(["ranks", str(folder), "--format", "csv", "-o", str(output)]) == 0
+    rows = table_in(ranks_document(ranks), "rows")
+    assert output.read_text() == csv_of(rows) + "\n"
+    [line] = csv.DictReader(io.StringIO(csv_of(rows)))
+    assert (line["name"], line["skew_ns"]) == ("Net.head", "30000000")
+
+
+def test_rows_are_cut_in_texts_alone(folder: Path, capsys: Printed) -> None:
+    for kind in ("json", "csv", "html"):
+        assert main(["ranks", str(folder), "--format", kind, "--max-rows", "1"]) == 2
+        assert f"--format {kind} has all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["empty", "missing", "file"])
+def test_nothing_to_compare(name: str, tmp_path: Path, capsys: Printed) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    assert main(["ranks", str(tmp_path / name)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1

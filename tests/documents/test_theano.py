@@ -1,0 +1,392 @@
+"""The report of a whole program, made of numbers by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.documents.made import MS, Written, after, made, ms
+from torchprof_hooks.documents.build import theano
+from torchprof_hooks.documents.build.theano import (
+    ReportLayout,
+    program_report,
+    program_text,
+)
+from torchprof_hooks.documents.document import Block, Facts, Table, Value
+from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.collectives import Collective
+from torchprof_hooks.profiles.compilation import CompilationSummary
+from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.program import MeasuredSteps, Program
+from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
+
+LINEAR = "linear(2x4, 4x4)"
+INFOS: Mapping[str, ModuleInfo | str] = {
+    "Net": ModuleInfo("Net", place="called first at train.py:9"),
+    "Net.a": "Linear",
+    "Net.b": "Linear",
+    LINEAR: ModuleInfo("linear", "function", implementation="C"),
+    "mse(2, 2)": ModuleInfo("mse", "function", implementation="Py"),
+    "Judge": ModuleInfo("Judge", compiled=True),
+}
+
+
+def counted(totals: Totals, flops: int) -> Totals:
+    return replace(totals, flops=flops)
+
+
+CELLS: Written = {
+    ("Net", "forward"): ms(50, 10),
+    ("Net > Net.a", "forward"): ms(10, 10),
+    (f"Net > Net.a > {LINEAR}", "forward"): counted(ms(100, 10), 640 * MS),
+    (f"Net > Net.a > {LINEAR}", "backward"): counted(ms(200, 10), 640 * MS),
+    ("Net > Net.b", "forward"): ms(10, 10),
+    (f"Net > Net.b > {LINEAR}", "forward"): ms(130, 10),
+    ("mse(2, 2)", "forward"): ms(20, 10),
+    ("Judge", "forward"): ms(300, 20),
+    ("(backward outside modules)", "backward"): ms(0, 10),
+    ("(optimizer) SGD", "optimizer"): ms(80, 10),
+    ("(data loading)", "data"): ms(60, 10),
+    ("(outside modules)", "outside"): ms(40, 0),
+}
+ALL = MeasuredSteps(10, 10, 10, 10)
+
+
+def a_program(cells: Written = CELLS, steps: int = 10, **facts: Any) -> Profile:
+    program = Program("train.py", 3000 * MS, facts.pop("measured", ALL))
+    return made(cells, INFOS, steps, **{"program": program, **facts})
+
+
+PROGRAM = a_program()
+
+
+def blocks(profile: Profile, **layout: Any) -> dict[str, Block]:
+    """The blocks of the report, by name."""
+    found = program_report(profile, ReportLayout(**layout)).blocks
+    names = [block.name for block in found]
+    assert len({*names}) == len(names)
+    return dict(zip(names, found, strict=True))
+
+
+def lines(profile: Profile, name: str, **layout: Any) -> list[str]:
+    """The lines of one section."""
+    block = blocks(profile, **layout)[name]
+    assert isinstance(block, Facts)
+    return [*block.lines]
+
+
+def table(profile: Profile, name: str, **layout: Any) -> Table:
+    block = blocks(profile, **layout)[name]
+    assert isinstance(block, Table)
+    return block
+
+
+def rows(found: Table) -> dict[str, tuple[Value, ...]]:
+    """The values of each row, by its name and phase, without the running total."""
+    phases, *others = (c.values for c in found.columns if c.name != "sum_of_shares")
+    names = [
+        f"{name} {phase}".rstrip()
+        for name, phase in zip(found.labels, phases, strict=True)
+    ]
+    return dict(zip(names, zip(*others, strict=True), strict=True))
+
+
+def titles(profile: Profile, **layout: Any) -> list[str]:
+    return [block.title for block in blocks(profile, **layout).values()]
+
+
+# Sections
+
+
+def test_the_order_of_sections() -> None:
+    assert titles(PROGRAM, with_memory=True) == [
+        "Program profiling",
+        "Function profiling",
+        *("Class of Net", "Ops of Net", "Apply of Net"),
+        "Function profiling",
+        *("Class of Judge", "Ops of Judge", "Apply of Judge"),
+        "Sum of all(2) printed profiles",
+        *("Class", "Ops", "Apply"),
+        *titles(PROGRAM)[13:15],  # trees of modules
+        "Memory Profile",
+        "Tips",
+    ]
+
+
+def test_one_large_function_has_no_tables_of_its_own() -> None:
+    cells = {key: t for key, t in CELLS.items() if key[0] != "Judge"}
+    found = titles(a_program({**cells, ("Judge", "forward"): ms(20, 20)}))
+    assert found[:5] == [
+        "Program profiling",
+        "Function profiling",
+        *("Class", "Ops", "Apply"),
+    ]
+
+
+def test_sections_that_are_there_if_there_is_something_to_tell() -> None:
+    program = Program(
+        "train.py",
+        compilation=CompilationSummary(timed=1, timed_ns=2 * MS),
+        device_idle=DeviceIdle(reason="no step was traced"),
+    )
+    exchanged = (Collective("all_reduce", calls=3),)
+    found = blocks(a_program(program=program, collectives=exchanged))
+    names = [*found]
+    there = ["compilation", "communication", "device_idle"]
+    assert names[names.index("compilation") :] == [*there, "tips"]
+    assert not {*there} & {*blocks(PROGRAM)}
+
+
+def test_memory() -> None:
+    assert lines(PROGRAM, "memory_profile", with_memory=True) == [
+        "memory was not measured"
+    ]
+    memory = MemorySummary("cpu", peak_bytes=2**20, peak_path=("Net",))
+    measured = a_program(memory=memory)
+    found = blocks(measured, with_memory=True)
+    assert found["memory"].title.startswith("Memory: peak 1.00MB in Net")
+    assert "memory" not in blocks(measured)
+
+
+@pytest.mark.parametrize("name", ["_items", "_totals", "find_tips"])
+def test_a_section_that_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no such luck")
+
+    others = len(titles(PROGRAM))
+    monkeypatch.setattr(theano, name, fail)
+    found = program_report(PROGRAM, ReportLayout()).blocks
+    failed = {
+        b.title for b in found if "(failed: ValueError: no such luck)" in lines_of(b)
+    }
+    assert (
+        failed
+        == {
+            "_items": {"Class", "Ops", "Apply"},
+            "_totals": {"Program profiling"},
+            "find_tips": {"Tips"},
+        }[name]
+    )
+    assert len(found) == others
+
+
+def lines_of(block: Block) -> list[str]:
+    return [*block.lines] if isinstance(block, Facts) else []
+
+
+# What was run
+
+
+def test_the_program() -> None:
+    assert lines(PROGRAM, "program")[:8] == [
+        "Message: train.py",
+        "Time since torchprof_hooks was loaded: 3.000s",
+        "Time measured: 1.000s",
+        "  forward: 0.600s (60.0 %)",
+        "  backward: 0.200s (20.0 %)",
+        "  optimizers: 0.080s (8.0 %)",
+        "  data loading: 0.060s (6.0 %)",
+        "  other: outside modules: 0.060s (6.0 %)",
+    ]
+
+
+START_UP = a_program({("Net", "forward"): ms(1000)}, 1, part="start-up")
+TIMES = StepTimes(evaluations=9, evaluation_ns=9 * MS)
+
+
+def test_the_start_up_is_in_all_tables_or_in_none() -> None:
+    whole = after(START_UP, replace(PROGRAM, overhead_ns=7 * MS))
+    kept = lines(whole, "program")
+    assert "Time measured: 2.000s" in kept
+    assert "  forward: 1.600s (80.0 %)" in kept
+    left_out = lines(whole, "program", ignore_first_call=True)
+    assert "Time measured: 2.000s, 1.000s of it below" in left_out
+    assert "  forward: 0.600s (60.0 %)" in left_out
+    # Each says once what it is about.
+    for found, what in ((kept, "the whole run"), (left_out, "the loop")):
+        assert sum(what in line for line in found) == 1
+    for name, kept_ns in (
+        ("class", 2000 * MS),
+        ("ops", 2000 * MS),
+        ("apply", 2000 * MS),
+    ):
+        assert own_ns(table(whole, name)) == kept_ns
+        assert own_ns(table(whole, name, ignore_first_call=True)) == 1000 * MS
+    assert " of the whole run" in table(whole, "modules").title
+    assert " of the loop" in table(whole, "modules", ignore_first_call=True).title
+    assert " of the " not in table(PROGRAM, "modules").title
+    # Of a run without a loop, all is told.
+    assert own_ns(table(START_UP, "class", ignore_first_call=True)) == 1000 * MS
+
+
+def own_ns(found: Table) -> int:
+    (column,) = (c for c in found.columns if c.name == "self_ns")
+    return sum(int(value) for value in column.values if value)
+
+
+def test_in_how_many_steps_was_measured() -> None:
+    few = MeasuredSteps(20, 20, 10, 5, traced=2, traced_ns=500 * MS)
+    profile = a_program(measured=few)
+    found = lines(profile, "program")
+    assert "Not in the tables: 2 traced steps, 0.500s" in found
+    assert any("10 of 20 steps" in line and " 5: " in line for line in found)
+    assert not any(" of 10 steps" in line for line in lines(PROGRAM, "program"))
+
+
+def test_what_measuring_took_is_the_same_as_in_other_reports() -> None:
+    cells = {**CELLS, ("Net", "forward"): replace(ms(50, 10), overhead_ns=20 * MS)}
+    found = rows(table(a_program(cells), "class"))
+    assert found["(profiler overhead)"][1] == 20 * MS
+    assert found["Net"][1] == 30 * MS
+    assert "  profiler overhead: 0.020s (2.0 %)" in lines(a_program(cells), "program")
+
+
+# Functions
+
+
+def test_one_function() -> None:
+    assert lines(PROGRAM, "function.Net") == [
+        "Message: Net, called first at train.py:9",
+        "Time in 10 calls to Net: 0.500s (0.050000s per call)",
+        "  forward: 0.300s (60.0 %)",
+        "  backward: 0.200s (40.0 %)",
+        "Time in functions: 0.430s (86.0 %), outside of them (Python, calling them): "
+        "0.070s",
+    ]
+
+
+def test_what_is_not_known_of_a_function_is_no_time_outside_of_its_functions() -> None:
+    cells = {**CELLS, ("Net > (not measured)", "forward"): ms(500, 0)}
+    assert (
+        lines(a_program(cells), "function.Net")[-1]
+        == lines(PROGRAM, "function.Net")[-1]
+    )
+
+
+def test_time_on_a_device() -> None:
+    cells: Written = {("Net", "forward"): ms(50, 10, device_ms=30)}
+    found = lines(a_program(cells, devices=("cuda:0",)), "function.Net")
+    assert found[-1] == "Time on cuda:0: 0.030s (not a part of the above)"
+
+
+def test_the_sum() -> None:
+    small: Written = {("Tail", "forward"): ms(10), **CELLS}
+    program = Program("train.py", measured=ALL)
+    found = made(small, {**INFOS, "Tail": "Tail"}, 10, program=program)
+    assert lines(found, "sum") == [
+        "Time in Net: 0.500s (49.5 %)",
+        "Time in Judge: 0.300s (29.7 %)",
+        "Time in 1 other function: 0.010s (1.0 %)",
+        "Time outside of all: 0.200s (19.8 %)",
+        "Sum: 1.010s",
+    ]
+
+
+# Class, Ops and Apply
+
+
+def test_columns_are_those_of_theano() -> None:
+    for name in ("class", "ops", "apply"):
+        assert [column.title for column in table(PROGRAM, name).columns] == [
+            *(
+                "<phase>",
+                "<% time>",
+                "<sum %>",
+                "<apply time>",
+                "<time per call>",
+                "<type>",
+            ),
+            *("<#call>", "<#apply>", "<GFLOP/s>"),
+        ]
+
+
+def test_classes() -> None:
+    found = table(PROGRAM, "class")
+    assert rows(found) == {
+        "Judge": (0.3, 300 * MS, 15 * MS, "compiled", 20, 1, None),
+        "Linear": (0.25, 250 * MS, 12.5 * MS, "Py", 20, 2, 2.56),
+        "Linear backward": (0.2, 200 * MS, None, "Py", 0, 2, 3.2),
+        "(optimizer) SGD": (0.08, 80 * MS, 8 * MS, "", 10, 0, None),
+        "(data loading)": (0.06, 60 * MS, 6 * MS, "", 10, 0, None),
+        "(outside modules)": (0.06, 60 * MS, None, "", 0, 0, None),
+        "Net": (0.05, 50 * MS, 5 * MS, "Py", 10, 1, None),
+    }
+    (sums,) = (c.values for c in found.columns if c.name == "sum_of_shares")
+    expected = [0.3, 0.55, 0.75, 0.83, 0.89, 0.95, 1.0]
+    assert [*sums] == pytest.approx(expected)
+
+
+def test_functions() -> None:
+    found = rows(table(PROGRAM, "ops"))
+    assert [*found] == [
+        "(modules, outside functions)",
+        *("linear", "linear backward", "(optimizer) SGD", "(data loading)"),
+        *("(outside modules)", "mse"),
+    ]
+    assert found["linear"][1:6] == (230 * MS, 11.5 * MS, "C", 20, 2)
+    assert found["(modules, outside functions)"][1:] == (370 * MS, None, "", 0, 0, None)
+    assert found["mse"][1:] == (20 * MS, 2 * MS, "Py", 10, 1, None)
+
+
+def test_calls_of_a_part() -> None:
+    found = rows(table(PROGRAM, "apply.Net"))
+    assert found == {
+        f"Net.a: {LINEAR} backward": (0.4, 200 * MS, 20 * MS, "C", 10, 1, 3.2),
+        f"Net.b: {LINEAR}": (0.26, 130 * MS, 13 * MS, "C", 10, 1, None),
+        f"Net.a: {LINEAR}": (0.2, 100 * MS, 10 * MS, "C", 10, 1, 6.4),
+        "(modules, outside functions)": (0.14, 70 * MS, None, "", 0, 0, None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "own_ms"), [("", 1000), (".Net", 500), (".Judge", 300)]
+)
+def test_all_groupings_add_up_to_the_same(part: str, own_ms: int) -> None:
+    for by in ("class", "ops", "apply"):
+        found = table(PROGRAM, f"{by}{part}")
+        assert own_ns(found) == own_ms * MS
+        assert sum(found.shares) == pytest.approx(1)
+
+
+def test_so_many_rows_are_shown() -> None:
+    found = blocks(PROGRAM, n_ops=3, n_apply=2)
+    shown = [b.most for b in found.values() if isinstance(b, Table)][:3]
+    assert shown == [3, 3, 2]
+    text = program_text(PROGRAM, ReportLayout(n_ops=2, n_apply=1))
+    assert "(remaining 5 rows account for 45.0 % of the runtime)" in text
+
+
+def test_lines_are_not_wider_than_asked_for() -> None:
+    text = program_text(PROGRAM, ReportLayout(width=90))
+    assert 80 <= max(map(len, text.splitlines())) <= 90
+
+
+def test_nothing_measured() -> None:
+    nothing = blocks(Profile(program=Program("x.py")))
+    for name in ("class", "ops", "apply"):
+        assert lines_of(nothing[name]) == ["(nothing was measured here)"]
+    assert program_text(Profile())
+
+
+def test_lengths_that_vary_are_one_row_of_apply() -> None:
+    names = [f"linear({length}x4, 4x4)" for length in range(5, 45, 4)]
+    known = {
+        name: ModuleInfo("linear", "function", shapes=((5 + 4 * n, 4), (4, 4)))
+        for n, name in enumerate(names)
+    }
+    cells: dict[Any, Totals] = {
+        (f"Net > Net.a > {name}", "forward"): counted(ms(10), 640 * MS)
+        for name in names
+    }
+    cells["Net", "forward"] = ms(20, 10)
+    program = Program("train.py", measured=ALL)
+    found = rows(table(made(cells, {**INFOS, **known}, 10, program=program), "apply"))
+    ranged = "Net.a: linear([5..41]x4, 4x4)"
+    assert found.keys() == {ranged, "(modules, outside functions)"}
+    assert found[ranged][1:] == (100 * MS, 10 * MS, "", 10, 1, 64.0)

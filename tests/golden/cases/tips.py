@@ -1,0 +1,57 @@
+"""All tips there are, as a text has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.documents.made import made, ms
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.document import Document, Tips
+from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.profiles.compilation import (
+    CompilationSummary,
+    CompiledGraph,
+    GraphBreak,
+)
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.program import OptimizerFacts, Program, ProgramFacts
+from torchprof_hooks.profiles.totals import Totals
+
+
+def _tips() -> str:
+    cells: dict[tuple[str, Phase], Totals] = {
+        ("Net", "forward"): ms(100, 10),
+        ("Net > Net.a", "recompute"): ms(200, 10),
+        ("Net > Net.a > relu(8)", "forward"): ms(150, 50_000, device_ms=100),
+        ("Net > item(scalar)", "forward"): ms(50, 20),
+        ("(data loading)", "data"): ms(150, 10),
+        ("(waiting for gradients)", "waiting"): ms(150, 10),
+        ("(optimizer) Adam", "optimizer"): ms(200, 80),
+    }
+    again = CompiledGraph("forward", "net.py:7", "0/1", 0, 0)
+    graphs = (
+        again._replace(recompile_reason="tensor 'x' size mismatch at index 0"),
+        again._replace(failure="Unsupported: generator"),
+    )
+    breaks = (GraphBreak("forward", "net.py:9", "Call to `print`", 3),)
+    facts = ProgramFacts(
+        (OptimizerFacts("Adam", 16, True, False, "cuda", optimizers=8),),
+        detects_anomalies=True,
+    )
+    modules: dict[str, ModuleInfo | str] = {
+        "Net": "Net",
+        "Net.a": "Block",
+        "item(scalar)": ModuleInfo("item", "function", inputs=("float32@cuda",)),
+        "(waiting for gradients)": ModuleInfo(kind="waiting"),
+        "(optimizer) Adam": ModuleInfo(kind="optimizer"),
+    }
+    compilation = CompilationSummary(2, 10**9, graphs, breaks)
+    program = Program("train.py", compilation=compilation, facts=facts)
+    run = made(cells, modules, steps=10, program=program)
+    return text_of(Document("program", "", [], [Tips(find_tips(view_of(run)))]))
+
+
+CASES: Final[dict[str, Callable[[], str]]] = {"tips.txt": _tips}
