@@ -60,7 +60,7 @@ def computing_ns(profile: ProfileData, row: Row) -> int:
     """How long the calls of a row took, on the device's clock if there is one."""
     if not profile.devices:
         return row.cumulative_ns
-    return sum(totals.device_cumulative_ns for totals in row.phases.values())
+    return row.device_cumulative_ns
 
 
 def items_per_second(profile: ProfileData) -> float:

@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.cells import (
     without_modules,
 )
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
-from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     GROUPINGS,
@@ -49,8 +49,8 @@ class Row:
     module: the module around a function call, or the module itself ("": none, or more
         than one).
     implementation: what runs a function (see `ModuleInfo`).
-    inputs, autocast, shapes: by call, the types of a function's inputs, what autocast
-        makes of them, and their shapes (see `ModuleInfo`).
+    inputs, autocast: by call, the types of a function's inputs, and what autocast makes
+        of them (see `ModuleInfo`).
     """
 
     name: str
@@ -63,7 +63,6 @@ class Row:
     implementation: str = ""
     inputs: tuple[str, ...] = ()
     autocast: str = ""
-    shapes: Shapes | None = None
 
     @property
     def self_ns(self) -> int:
@@ -74,6 +73,16 @@ class Row:
     def cumulative_ns(self) -> int:
         """Time with inner calls, in all phases, in nanoseconds."""
         return sum(totals.cumulative_ns for totals in self.phases.values())
+
+    @property
+    def device_self_ns(self) -> int:
+        """Own time on the device's clock in all phases, in nanoseconds."""
+        return sum(totals.device_self_ns for totals in self.phases.values())
+
+    @property
+    def device_cumulative_ns(self) -> int:
+        """Nanoseconds with inner calls on the device's clock, in all phases."""
+        return sum(totals.device_cumulative_ns for totals in self.phases.values())
 
     @property
     def flops(self) -> int:
@@ -235,7 +244,7 @@ def _group(path: Chain, infos: Infos, by: str) -> _Group:
 #: Fields that a row takes over from the `ModuleInfo` of its name.
 _DESCRIBED: Final = (
     *("class_name", "kind", "aliases", "compiled", "implementation"),
-    *("inputs", "autocast", "shapes"),
+    *("inputs", "autocast"),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from torchprof_hooks.documents.build.layers import (
     Kind,
     by_kind,
-    row_ns,
+    own_ns,
     summed_phases,
 )
 from torchprof_hooks.documents.build.tables import (
@@ -121,7 +121,7 @@ def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
     their time, if that is more than a little."""
     layers = list(_folded(view.tree))
     hottest = [each for each in layers if each.kind == hot]
-    most = max(hottest, key=lambda each: row_ns(each.node, view.device), default=None)
+    most = max(hottest, key=lambda each: own_ns(each.node, view.device), default=None)
     way = set[int]()
     around = most
     while around is not None:

@@ -69,14 +69,9 @@ def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
     return sums
 
 
-def own_ns(totals: Totals, device: str) -> int:
+def own_ns(found: Row | Totals, device: str) -> int:
     """Own time on the device's clock, or with "" on the host's."""
-    return totals.device_self_ns if device else totals.self_ns
-
-
-def row_ns(row: Row, device: str) -> int:
-    """The same of a row, in all phases."""
-    return sum(own_ns(totals, device) for totals in row.phases.values())
+    return found.device_self_ns if device else found.self_ns
 
 
 class Hottest(NamedTuple):
@@ -110,7 +105,7 @@ def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
     device: by which device's clock (see `busy_device`), "" for the host's.
     """
     found = [
-        Hottest(kind, alike, sum(row_ns(row, device) for row in alike), device)
+        Hottest(kind, alike, sum(own_ns(row, device) for row in alike), device)
         for kind, alike in by_kind(rows).items()
     ]
     return max(found, key=lambda each: each.own_ns, default=None)
@@ -157,5 +152,5 @@ def heats(rows: Iterable[Row], device: str, whole_ns: float) -> Mapping[Kind, To
     """How hot each kind of layers is. whole_ns: what shares are shares of."""
     times: Counter[Kind] = Counter()
     for row in rows:
-        times[kind_of(row)] += row_ns(row, device)
+        times[kind_of(row)] += own_ns(row, device)
     return {kind: heat(ns / max(whole_ns, 1)) for kind, ns in times.items()}

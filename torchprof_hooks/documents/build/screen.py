@@ -13,7 +13,7 @@ from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.folded import folded_modules
 from torchprof_hooks.documents.build.layers import (
     Hottest,
-    row_ns,
+    own_ns,
     without_numbers,
 )
 from torchprof_hooks.documents.build.tables import (
@@ -209,7 +209,7 @@ def hot_functions(view: View) -> Table:
     """The functions with the most own time; by the clock of a device if that always has
     something to do (see `busy_device`)."""
     rows = [row for row in view.shown.rows("function") if row.kind == "function"]
-    rows.sort(key=lambda row: (-row_ns(row, view.device), -row.self_ns, row.name))
+    rows.sort(key=lambda row: (-own_ns(row, view.device), -row.self_ns, row.name))
     rows = rows[:_MOST_FUNCTIONS]
     columns = own_columns(view.shown, rows)
     labels = [label(row) for row in rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from torchprof_hooks.documents.build.facts import AT_LEAST
@@ -51,28 +52,16 @@ def own_in_phase(row: Row, phase: Phase) -> int:
     return row.phases[phase].self_ns
 
 
-def device_ns(row: Row) -> int:
-    """Time on the device's clock with inner calls."""
-    return sum(totals.device_cumulative_ns for totals in row.phases.values())
-
-
-def own_device_ns(row: Row) -> int:
-    """Own time on the device's clock."""
-    return sum(totals.device_self_ns for totals in row.phases.values())
-
-
 def sort_value(sort_by: SortBy, *, of_tree: bool = False) -> Callable[[Row], float]:
     """The number in a row by which it is sorted: in trees with inner calls, in tables
     without."""
-    phase, on_device = (
-        (in_phase, device_ns) if of_tree else (own_in_phase, own_device_ns)
-    )
+    phase = in_phase if of_tree else own_in_phase
     if sort_by == "calls":
         return lambda row: row.calls
     if sort_by == "self":
         return lambda row: row.self_ns
     if sort_by == "device":
-        return on_device
+        return attrgetter("device_cumulative_ns" if of_tree else "device_self_ns")
     if sort_by == "total":
         return lambda row: row.cumulative_ns
     return lambda row: phase(row, sort_by)
@@ -197,10 +186,11 @@ def call_columns(rows: Sequence[Row], own: Sequence[Column] = ()) -> list[Column
     inside = phase_columns(rows, in_phase, leaves=(3, 3, 3) if own else (4, 4, 2))
     beside = [[column] for column in own] or [[] for _ in inside]
     pairs = zip(inside, beside, strict=True)
+    on_device = [row.device_cumulative_ns for row in rows]
     return [
         Column("calls", "count", [row.calls for row in rows], leaves=2 if own else 1),
         *(column for first, others in pairs for column in (first, *others)),
-        Column("device", "ns", [device_ns(row) for row in rows], "device_ns", 3),
+        Column("device", "ns", on_device, "device_ns", 3),
         Column("total", "ns", [row.cumulative_ns for row in rows], "cumulative_ns"),
     ]
 
@@ -217,7 +207,7 @@ def own_columns(profile: ProfileData, rows: Sequence[Row]) -> list[Column]:
     return [
         Column("calls", "count", [row.calls for row in rows]),
         *phase_columns(rows, own_in_phase, "_self_ns"),
-        Column("device", "ns", [own_device_ns(row) for row in rows], "device_self_ns"),
+        Column("device", "ns", [r.device_self_ns for r in rows], "device_self_ns"),
         Column("self", "ns", own, "self_ns"),
         share_column("%", own, profile.wall_ns, "self_share"),
     ]
