@@ -14,7 +14,7 @@ from tests.documents.made import MS, after, made, ms
 from torchprof_hooks.documents.build import facts, screen
 from torchprof_hooks.documents.build.folded import folded_modules
 from torchprof_hooks.documents.build.full import communication, full_tables
-from torchprof_hooks.documents.build.tables import call_sites, rows_table
+from torchprof_hooks.documents.build.tables import call_sites, grouped_table
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Answer, Block, Document, Facts, Table
 from torchprof_hooks.documents.render.table import chosen_rows
@@ -604,12 +604,12 @@ def test_without_functions_there_are_no_tables_of_them() -> None:
 
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_rows_in_a_table(by: Grouping) -> None:
-    found = rows_table(TRAINED, by, "self")
+    found = grouped_table(TRAINED, by, "self")
     own = list(values(found, "self_ns").values())
     assert sum(own) == TRAINED.wall_ns
     assert own == sorted(own, reverse=True)
     assert sum(found.shares) == pytest.approx(1)
-    assert rows_table(Profile(), by, "total").labels == []
+    assert grouped_table(Profile(), by, "total").labels == []
 
 
 def counted(self_ms: float, flops: int, calls: int = 2) -> Totals:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TextIO
 from torchprof_hooks.documents.build.full import full_tables
 from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.screen import screen_document
-from torchprof_hooks.documents.build.tables import rows_table
+from torchprof_hooks.documents.build.tables import grouped_table
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.render.terminal import takes_colour
@@ -118,7 +118,7 @@ def rows_report(
     """
     if sort_by is not None:
         check_choice("sort_by", sort_by, SORT_KEYS)
-    table: Table = rows_table(profile, by, sort_by or "self")
+    table: Table = grouped_table(profile, by, sort_by or "self")
     return "\n".join(table_lines(table, width=width, max_rows=max_rows))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import UNSAMPLED_NAME
+from torchprof_hooks.profiles.names import PROFILER_NAME, UNSAMPLED_NAME
 
 #: The titles of phases, in the order in which they are shown where that is not by time.
 #: "unmeasured" is no phase of a profile: see `phase_times_ns`.
@@ -53,6 +53,22 @@ def phase_times_ns(profile: ProfileData) -> Counter[str]:
         times["unmeasured"] = unmeasured.self_ns
         times["outside"] -= unmeasured.self_ns
     return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
+
+
+def row_title(name: str) -> str:
+    """The name of a row as people read it."""
+    return f"({PHASE_TITLES['profiler']})" if name == PROFILER_NAME else name
+
+
+def share_text(share: float | None, uncertainty: float | None = None) -> str:
+    """``21.1 % +/- 0.1``, the uncertainty in the same unit; "" of None."""
+    text = "" if share is None else percent(share)
+    return text if uncertainty is None else f"{text} +/- {100 * uncertainty:.1f}"
+
+
+def seconds(ns: float) -> str:
+    """``1.200s``."""
+    return f"{ns / 1e9:.3f}s"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

@@ -126,9 +126,7 @@ def communication(collectives: Sequence[Collective]) -> Table:
     rates = [r if (r := each.bytes_per_second) is None else r / 1e9 for each in shown]
     columns = [
         Column("calls", "count", [each.calls for each in shown], shows_zeros=True),
-        Column(
-            "bytes a call", "bytes", [_bytes_a_call(e) for e in shown], "call_bytes"
-        ),
+        Column("bytes a call", "bytes", [bytes_a_call(e) for e in shown], "call_bytes"),
         Column("in calls", "ns", [each.call_ns for each in shown], "call_ns", 0, True),
         Column("waiting", "ns", [e.waiting_ns for e in shown], "waiting_ns", 0, True),
         Column("GB/s", "number", rates, "gb_per_s", 0, True),
@@ -145,7 +143,8 @@ def collective_label(each: Collective) -> str:
     return f"{each.name} ({each.group} of {each.group_size})".replace("( of", "(of")
 
 
-def _bytes_a_call(each: Collective) -> float | None:
+def bytes_a_call(each: Collective) -> float | None:
+    """The bytes of a call's tensors, None if it has none."""
     return each.bytes / each.calls if each.bytes and each.calls else None
 
 

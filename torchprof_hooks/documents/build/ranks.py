@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from torchprof_hooks.documents.build.full import collective_label
+from torchprof_hooks.documents.build.full import bytes_a_call, collective_label
 from torchprof_hooks.documents.document import (
     Answer,
     Answers,
@@ -307,11 +307,10 @@ def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
     """A row for each function and group; last: the rank that waits least, which most
     likely comes last."""
     rates = [row.fastest and row.fastest / 1e9 for row in rows]
+    sizes = [bytes_a_call(row.sum) for row in rows]
     columns = [
         Column("calls", "count", [row.sum.calls for row in rows], shows_zeros=True),
-        Column(
-            "bytes a call", "bytes", [_bytes_a_call(row) for row in rows], "call_bytes"
-        ),
+        Column("bytes a call", "bytes", sizes, "call_bytes"),
         _times("in call", [row.median_call_ns for row in rows], "call"),
         _times("least", [row.least_ns for row in rows]),
         _times("median", [row.median_ns for row in rows]),
@@ -328,11 +327,6 @@ def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
         columns,
         most=most,
     )
-
-
-def _bytes_a_call(row: RankCollective) -> float | None:
-    found = row.sum
-    return found.bytes / found.calls if found.bytes and found.calls else None
 
 
 def _files(ranks: Sequence[Rank]) -> Table:

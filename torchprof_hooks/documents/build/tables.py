@@ -15,14 +15,13 @@ from torchprof_hooks.documents.build.layers import (
 )
 from torchprof_hooks.documents.document import Column, Table, Value
 from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import PHASE_TITLES
+from torchprof_hooks.documents.words import row_title
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     MODULE_GROUPINGS,
     MODULE_PHASES,
     MODULES_NAME,
-    PROFILER_NAME,
     Grouping,
     Phase,
     SortBy,
@@ -35,8 +34,6 @@ from torchprof_hooks.profiles.tree import Node
 _MODULES_SHOWN: Final = 40
 _FUNCTIONS_SHOWN: Final = 20
 _CALL_SITES_SHOWN: Final = 10
-
-_OVERHEAD: Final = f"({PHASE_TITLES['profiler']})"
 
 #: A node with its depth in the tree, from 0.
 PlacedNode = tuple[int, Node]
@@ -126,7 +123,7 @@ def _labels(nodes: Sequence[PlacedNode]) -> Iterator[str]:
         name = node.name.removeprefix(around) if around else node.name
         if node.kind == "module" and name != node.class_name:
             name += f": {node.class_name}"
-        yield (_OVERHEAD if name == PROFILER_NAME else name) + marks
+        yield row_title(name) + marks
         names[depth:] = [node.name]
 
 
@@ -221,8 +218,7 @@ def largest_first(rows: Iterable[Row], sort_by: SortBy) -> list[Row]:
 
 def label(row: Row) -> str:
     """The name as people read it, marked if the row runs compiled code."""
-    name = _OVERHEAD if row.name == PROFILER_NAME else row.name
-    return name + " [compiled]" * row.compiled
+    return row_title(row.name) + " [compiled]" * row.compiled
 
 
 def function_tables(
@@ -307,7 +303,7 @@ def _own_used(row: Row) -> float:
     return used_bytes / row.calls if row.calls else 0
 
 
-def rows_table(profile: ProfileData, by: Grouping, sort_by: SortBy) -> Table:
+def grouped_table(profile: ProfileData, by: Grouping, sort_by: SortBy) -> Table:
     """The rows of `Profile.rows(by)`, by one of their numbers, the largest first."""
     rows = largest_first(profile.rows(by), sort_by)
     title = f"{best_time(profile.wall_ns)} wall, by {by}: self: own time; total: with "

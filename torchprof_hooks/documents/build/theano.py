@@ -32,12 +32,13 @@ from torchprof_hooks.documents.words import (
     percent,
     phase_times_ns,
     plural,
+    row_title,
+    seconds,
 )
 from torchprof_hooks.profiles.cells import call_site, outermost
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import (
     MODULES_NAME,
-    PROFILER_NAME,
     UNSAMPLED_NAME,
     Grouping,
     Kind,
@@ -153,18 +154,18 @@ def _totals(view: View, of: str) -> Iterator[Block]:
     profile, program = view.profile, view.profile.program or Program()
     lines = [
         f"Message: {program.message}",
-        f"Time since torchprof_hooks was loaded: {_seconds(program.program_ns)}",
-        f"Time measured: {_seconds(profile.wall_ns)}",
+        f"Time since torchprof_hooks was loaded: {seconds(program.program_ns)}",
+        f"Time measured: {seconds(profile.wall_ns)}",
     ]
     if view.start_up:
-        lines[-1] += f", {_seconds(view.shown.wall_ns)} of it below"
+        lines[-1] += f", {seconds(view.shown.wall_ns)} of it below"
     if of:
         lines.append(f"All that is below is{of}, unless it says otherwise")
     lines += _phase_lines(view.shown)
     lines += facts.step_texts(profile)
     if program.measured.traced:
         traced = plural(program.measured.traced, "traced step")
-        taken = _seconds(program.measured.traced_ns)
+        taken = seconds(program.measured.traced_ns)
         lines.append(f"Not in the tables: {traced}, {taken}")
     lines += (text[0].upper() + text[1:] for text in facts.measuring(view))
     yield Facts("program", "Program profiling", lines)
@@ -174,7 +175,7 @@ def _phase_lines(profile: ProfileData) -> Iterator[str]:
     for phase, phase_ns in phase_times_ns(profile).items():
         share = percent(phase_ns, profile.wall_ns)
         other = "other: " * (phase == "outside")
-        yield f"  {other}{PHASE_TITLES[phase]}: {_seconds(phase_ns)} ({share})"
+        yield f"  {other}{PHASE_TITLES[phase]}: {seconds(phase_ns)} ({share})"
 
 
 # Functions: outermost modules, and profiled functions
@@ -203,7 +204,7 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
     per_call = f" ({part.wall_ns / calls / 1e9:.6f}s per call)" if calls else ""
     lines = [
         f"Message: {name}{', ' * bool(place)}{place}",
-        f"Time in {plural(calls, 'call')} to {name}: {_seconds(part.wall_ns)}"
+        f"Time in {plural(calls, 'call')} to {name}: {seconds(part.wall_ns)}"
         + per_call,
         *_phase_lines(part),
     ]
@@ -215,15 +216,15 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
     known_ns = part.wall_ns - times["unknown"]
     if inside_ns := times["function"]:
         lines.append(
-            f"Time in functions: {_seconds(inside_ns)} "
+            f"Time in functions: {seconds(inside_ns)} "
             f"({percent(inside_ns, known_ns)}), outside of them (Python, calling "
-            f"them): {_seconds(known_ns - inside_ns)}"
+            f"them): {seconds(known_ns - inside_ns)}"
         )
     device_ns = sum(totals.device_self_ns for totals in part.cells.values())
     if device_ns:
         devices = ", ".join(part.devices)
         lines.append(
-            f"Time on {devices}: {_seconds(device_ns)} (not a part of the above)"
+            f"Time on {devices}: {seconds(device_ns)} (not a part of the above)"
         )
     yield Facts(f"function.{name}", "Function profiling", lines)
 
@@ -241,10 +242,10 @@ def _sum(
         named[f"in {plural(len(others), 'other function')}"] = sum(others)
     named["outside of all"] = profile.wall_ns - sum(named.values())
     lines = [
-        f"Time {text}: {_seconds(ns)} ({percent(ns, profile.wall_ns)})"
+        f"Time {text}: {seconds(ns)} ({percent(ns, profile.wall_ns)})"
         for text, ns in named.items()
     ]
-    yield Facts("sum", title, [*lines, f"Sum: {_seconds(profile.wall_ns)}"])
+    yield Facts("sum", title, [*lines, f"Sum: {seconds(profile.wall_ns)}"])
 
 
 # Class, Ops and Apply
@@ -327,7 +328,7 @@ def _items(profile: ProfileData, by: Grouping) -> Iterator[_Item]:
             elif totals.self_ns or (totals.calls and row.kind in _CALLED):
                 is_known = totals.flops and totals.self_ns
                 yield _Item(
-                    _name(row.name),
+                    row_title(row.name),
                     "" if _is_plain(phase, row.kind) else phase,
                     totals.self_ns,
                     totals.calls,
@@ -339,10 +340,6 @@ def _items(profile: ProfileData, by: Grouping) -> Iterator[_Item]:
         if self_ns:
             shown = "" if _is_plain(phase, "outside") else phase
             yield _Item(MODULES_NAME, shown, self_ns)
-
-
-def _name(name: str) -> str:
-    return f"({PHASE_TITLES['profiler']})" if name == PROFILER_NAME else name
 
 
 def _is_plain(phase: Phase, kind: Kind) -> bool:
@@ -400,7 +397,3 @@ def _tips(view: View) -> Iterator[Block]:
         yield Tips(tips)
     else:
         yield Facts("tips", "Tips", ["None: nothing that is looked for was found."])
-
-
-def _seconds(ns: float) -> str:
-    return f"{ns / 1e9:.3f}s"

@@ -34,7 +34,7 @@ from torchprof_hooks.documents.render.units import (
     best_count_format,
     best_time,
 )
-from torchprof_hooks.documents.words import HEATS, percent
+from torchprof_hooks.documents.words import HEATS, share_text
 
 _PACKAGE: Final = "torchprof_hooks.documents.render"
 #: Rows of a table without a script, which shows as many as one asks for.
@@ -201,11 +201,7 @@ def _answers(block: Answers) -> str:
 
 
 def _card(answer: Answer) -> str:
-    share = ""
-    if answer.share is not None:
-        share = percent(answer.share)
-    if answer.uncertainty is not None:
-        share += f" +/- {100 * answer.uncertainty:.1f}"
+    share = share_text(answer.share, answer.uncertainty)
     texts = filter(None, [share, answer.evidence])
     evidence = "".join(f"<p>{escaped(text)}</p>" for text in texts)
     following = f"<p>Next: {escaped(answer.next_step)}</p>" if answer.next_step else ""

@@ -26,7 +26,7 @@ from torchprof_hooks.documents.render.terminal import (
     shorten,
     wrapped,
 )
-from torchprof_hooks.documents.words import percent, plural
+from torchprof_hooks.documents.words import plural, share_text
 
 #: Lines of the tips on a screen: at most, and where there is little room.
 _MOST_TIPS: Final = 6
@@ -164,13 +164,9 @@ def _answer(answer: Answer, sheet: Sheet) -> list[str]:
     """An answer; on a screen in one line, where a long name is cut before the evidence
     is."""
     width = sheet.width
-    share = evidence = ""
-    if answer.share is not None:
-        share = f", {percent(answer.share)}"
-    if answer.uncertainty is not None:
-        share += f" +/- {100 * answer.uncertainty:.1f}"
-    if answer.evidence:
-        evidence = printable(f": {answer.evidence}")
+    share = share_text(answer.share, answer.uncertainty)
+    share = f", {share}" if share else ""
+    evidence = printable(f": {answer.evidence}") if answer.evidence else ""
     if not sheet.is_screen:
         text = f"{answer.question}: {printable(answer.answer)}{share}{evidence}"
         return wrapped(text, width)

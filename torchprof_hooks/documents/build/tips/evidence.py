@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from torchprof_hooks.documents.build.view import View
-from torchprof_hooks.documents.words import percent
+from torchprof_hooks.documents.words import percent, seconds
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.program import Program
@@ -82,8 +82,3 @@ class Evidence:
         """The share of these phases."""
         times = self.profile.phase_times_ns()
         return self.share(sum(times[phase] for phase in phases))
-
-
-def seconds(ns: int) -> str:
-    """``1.200s``."""
-    return f"{ns / 1e9:.3f}s"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
-from torchprof_hooks.documents.build.tips.evidence import Evidence, seconds
+from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.document import Tip
-from torchprof_hooks.documents.words import plural
+from torchprof_hooks.documents.words import plural, seconds
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, optimizer_name
 from torchprof_hooks.profiles.program import OptimizerFacts
 from torchprof_hooks.profiles.rows import Row
