@@ -37,8 +37,7 @@ def full_tables(
     yield module_tree(profile, nodes, sort_by, of)
     if profile.has_functions:
         yield from function_tables(profile, sort_by or "self", of)
-        if any(node.flops_cumulative for _, node in nodes):
-            yield flop_tree(profile, nodes, sort_by, of)
+    yield from flop_tree(profile, nodes, sort_by, of)
     if profile.collectives:
         yield communication(profile.collectives)
     if profile.memory:
@@ -50,9 +49,12 @@ def flop_tree(
     nodes: Sequence[PlacedNode],
     sort_by: SortBy | None,
     of: str = "",
-) -> Table:
-    """The floating-point operations of calls, in a measured step."""
+) -> Iterator[Table]:
+    """The floating-point operations of calls, in a measured step; nothing if none were
+    counted."""
     counted = [(depth, node) for depth, node in nodes if node.flops_cumulative]
+    if not (counted and profile.has_functions):
+        return
     rows = [node for _, node in counted]
     steps = profile.steps or 1
     columns = [
@@ -76,7 +78,7 @@ def flop_tree(
     per += "," * bool(per and of)
     title = f"Floating-point operations{per}{of}: with inner calls; self: without"
     notes = [_flop_legend(profile, rows)]
-    return replace(tree_of("flops", title, counted, columns, sort_by), notes=notes)
+    yield replace(tree_of("flops", title, counted, columns, sort_by), notes=notes)
 
 
 def _flop_legend(profile: ProfileData, rows: Sequence[Row]) -> str:

@@ -15,7 +15,15 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.documents.build import facts, screen
 from torchprof_hooks.documents.build.compilation import compilation_blocks
-from torchprof_hooks.documents.build.full import communication, full_tables
+from torchprof_hooks.documents.build.full import (
+    communication,
+    flop_tree,
+    memory_tree,
+)
+from torchprof_hooks.documents.build.tables import (
+    module_tree,
+    placed_nodes,
+)
 from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import (
@@ -134,7 +142,7 @@ def _sections(
         title = f"Sum of all({len(large)}) printed profiles"
         yield title, lambda: _sum(shown, parts, large, title)
     yield from _tables(shown, layout)
-    yield "Modules", lambda: _trees(shown, of, ["modules", "flops"])
+    yield "Modules", lambda: _trees(view, of)
     yield (
         "Compilation",
         lambda: compilation_blocks(program.compilation, full=layout.every_pass),
@@ -143,7 +151,7 @@ def _sections(
         yield "Communication", lambda: iter([communication(shown.collectives)])
     yield "Device", lambda: screen.idle_blocks(program.device_idle, layout.n_apply)
     if layout.with_memory:
-        yield "Memory Profile", lambda: _memory(shown, of)
+        yield "Memory Profile", lambda: _memory(view, of)
     yield "Tips", lambda: _tips(loop)
 
 
@@ -378,17 +386,20 @@ def _implementations(profile: ProfileData, by: Grouping) -> Mapping[str, set[str
 # The rest
 
 
-def _trees(profile: ProfileData, of: str, names: Sequence[str]) -> Iterator[Block]:
-    """Some of the tables of a full report."""
-    return (block for block in full_tables(profile, None, of) if block.name in names)
+def _trees(view: View, of: str) -> Iterator[Block]:
+    nodes = placed_nodes(view.tree, None)
+    yield module_tree(view.shown, nodes, None, of)
+    yield from flop_tree(view.shown, nodes, None, of)
 
 
-def _memory(profile: ProfileData, of: str) -> Iterator[Block]:
-    line = "measured live, see memory"
+def _memory(view: View, of: str) -> Iterator[Block]:
+    profile, line = view.shown, "measured live, see memory"
     if profile.memory is None:
         line = "memory was not measured"
     yield Facts("memory_profile", "Memory Profile", [line])
-    yield from _trees(profile, of, ["memory"])
+    if profile.memory:
+        nodes = placed_nodes(view.tree, None)
+        yield memory_tree(profile, profile.memory, nodes, None, of)
 
 
 def _tips(view: View) -> Iterator[Block]:
