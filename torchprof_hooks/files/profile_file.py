@@ -31,7 +31,7 @@ from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from torchprof_hooks.files.writing import replaced_file
-from torchprof_hooks.profiles.cells import CellKey, Cells
+from torchprof_hooks.profiles.cells import CellKey, Cells, sum_of_own_ns
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
@@ -120,7 +120,7 @@ def _checked_profile(content: dict[str, Any], place: Place) -> ProfileData:
         unknown = {name for path, _ in part.cells for name in path} - {*found.modules}
         if unknown:
             raise ValueError(f"no module is called {min(unknown)!r}, but cells are")
-        booked_ns = sum(totals.self_ns for totals in part.cells.values())
+        booked_ns = sum_of_own_ns(part.cells)
         if booked_ns != part.wall_ns:
             raise ValueError(
                 f"own times of the {part.name} add up to {booked_ns} ns, but wall_ns "

@@ -25,9 +25,10 @@ from torchprof_hooks.profiles.names import (
     PROFILER_NAME,
     Grouping,
     Phase,
+    check_grouping,
     united,
 )
-from torchprof_hooks.profiles.options import check_choice, check_flag
+from torchprof_hooks.profiles.options import check_flag
 from torchprof_hooks.profiles.parts import (
     Part,
     PartName,
@@ -183,7 +184,7 @@ class ProfileData:
             >>> [(row.name, row.calls, row.self_ns) for row in profile.rows(by="class")]
             [('Linear', 20, 1500000), ('(outside modules)', 0, 300000)]
         """
-        check_choice("by", by, GROUPINGS)
+        check_grouping(by, GROUPINGS)
         if by not in self._rows:
             self._rows[by] = group_rows(self.cells, self.modules, by)
         return self._rows[by]

@@ -9,7 +9,6 @@ from typing import Final
 from torchprof_hooks.documents.build.layers import (
     Hottest,
     Shares,
-    busy_device,
     hottest,
     shares_of,
 )
@@ -83,10 +82,10 @@ class View:
         """What shares by that clock are shares of."""
         return max(self.shares.whole_ns, 1)
 
-    @cached_property
+    @property
     def device(self) -> str:
         """See `busy_device`."""
-        return busy_device(self.shown)
+        return self.shares.device
 
     @cached_property
     def hottest(self) -> Hottest | None:
