@@ -227,7 +227,7 @@ class Profile(ProfileData, Reportable):  # noqa: D101 - it is that of the record
     @property
     def utilisation(self) -> Utilisation | None:
         """Which share of what the device could have done was done, in all of the
-        measured time but that of profiler overhead: MFU without, and HFU with what was
+        measured time but that of measuring itself: MFU without, and HFU with what was
         computed again. None where no operations were counted, or no peak is known."""
         from torchprof_hooks.documents import utilisation
 

@@ -28,7 +28,7 @@ class Totals:
         squares of these; `mean_ns` and `std_ns` come from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
-    overhead_ns: an estimate of how much of `self_ns` profiler overhead took: how often
+    overhead_ns: an estimate of how much of `self_ns` measuring itself took: how often
         hooks were called in that time, times their cost on this machine.
     device_overhead_ns: the same of `device_self_ns`, as far as the device waited for
         the host.

@@ -1,4 +1,4 @@
-"""What profiler overhead costs, measured on this machine, and in whose time that is.
+"""What measuring itself costs, measured on this machine, and in whose time that is.
 
 A hook's work is done in somebody's time: what comes before the first time stamp of a
 call and after the last one is in the time of its caller, and what lies between them in
