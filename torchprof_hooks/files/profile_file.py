@@ -30,6 +30,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
+from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.files.writing import replaced_file
 from torchprof_hooks.profiles.cells import CellKey, Cells, sum_of_own_ns
 from torchprof_hooks.profiles.data import ProfileData
@@ -42,9 +43,11 @@ from torchprof_hooks.profiles.totals import DERIVED, Totals
 FORMAT: Final = "torchprof_hooks profile"
 VERSION: Final = 6
 
+#: What a value that is not as it should be ends in.
+_DAMAGES: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 #: Where in a file something is: names of fields and positions, the outermost first.
 Place = list[object]
-#: Makes a value of what JSON has for it, and moves the place with it.
+#: Makes a value of what JSON has for it; puts where it failed before the place.
 _Builder = Callable[[Any, Place], Any]
 
 _PHASES: Final = frozenset(
@@ -107,8 +110,9 @@ def _read(path: str | Path, make: Callable[[dict[str, Any], Place], Any]) -> Any
         )
     place: Place = []
     try:
-        return make(content, place)
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as e:
+        with without_collections():
+            return make(content, place)
+    except _DAMAGES as e:
         where = ".".join(map(str, place)) or "it"
         reason = f"has no {e}" if isinstance(e, KeyError) else str(e)
         raise ProfileFileError(f"{path} is damaged: {where}: {reason}") from None
@@ -198,7 +202,8 @@ def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of typ
         return partial(_items, _builder(inner[0]))
     if origin is not None:  # a mapping by names
         return partial(_by_name, _builder(inner[1]))
-    return partial(_record, hint, get_type_hints(hint))
+    hints = get_type_hints(hint).items()
+    return partial(_record, hint, {name: _builder(each) for name, each in hints})
 
 
 def _scalar(kind: type, content: Any, place: Place) -> Any:
@@ -214,30 +219,37 @@ def _choice(choices: frozenset[str], content: Any, place: Place) -> Any:
 
 
 def _items(build: _Builder, content: Any, place: Place) -> tuple[Any, ...]:
-    found = []
-    for position, each in enumerate(_checked(list, content)):
-        place.append(position)
-        found.append(build(each, place))
-        place.pop()
+    every, found = _checked(list, content), list[Any]()
+    try:
+        for each in every:
+            found.append(build(each, place))
+    except _DAMAGES:
+        place.insert(0, len(found))
+        raise
     return tuple(found)
 
 
 def _by_name(build: _Builder, content: Any, place: Place) -> dict[str, Any]:
-    found = {}
-    for name, each in _checked(dict, content).items():
-        place.append(name)
-        found[name] = build(each, place)
-        place.pop()
+    return _named(lambda _: build, content, place)
+
+
+def _record(
+    kind: Any, builders: Mapping[str, _Builder], content: Any, place: Place
+) -> Any:
+    return kind(**_named(builders.__getitem__, content, place))
+
+
+def _named(
+    builder_of: Callable[[str], _Builder], content: Any, place: Place
+) -> dict[str, Any]:
+    every, found, name = _checked(dict, content), dict[str, Any](), ""
+    try:
+        for name, each in every.items():
+            found[name] = builder_of(name)(each, place)
+    except _DAMAGES:
+        place.insert(0, name)
+        raise
     return found
-
-
-def _record(kind: Any, hints: Mapping[str, Any], content: Any, place: Place) -> Any:
-    values = {}
-    for name, each in _checked(dict, content).items():
-        place.append(name)
-        values[name] = _build(hints[name], each, place)
-        place.pop()
-    return kind(**values)
 
 
 def _checked(kind: type, content: Any) -> Any:
@@ -253,7 +265,7 @@ def _cells(content: Any, place: Place) -> dict[CellKey, Totals]:
     names, paths, phases = map(columns.pop, _KEYS)
     if not _PHASES.issuperset(phases):
         raise ValueError(f"{min({*phases} - _PHASES)!r} is no phase")
-    if any(not path or min(path) < 0 for path in paths):
+    if not all(paths) or min(map(min, paths), default=0) < 0:
         raise ValueError("a path has no names, or names before the first")
     keys = [
         (tuple(map(names.__getitem__, path)), p)
