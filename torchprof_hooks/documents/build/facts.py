@@ -3,11 +3,11 @@ is used of the device and of its memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from torchprof_hooks.documents import utilisation
 from torchprof_hooks.documents.build.view import View
-from torchprof_hooks.documents.document import Facts, Value
+from torchprof_hooks.documents.document import Block, Document, Facts, Value
 from torchprof_hooks.documents.render.units import (
     best_byte_format,
     best_count_format,
@@ -31,6 +31,14 @@ from torchprof_hooks.profiles.step_times import StepTimes
 
 #: A note about peaks that are lower bounds.
 AT_LEAST = "at least: read where calls begin and end"
+
+
+def document_of(
+    view: View, blocks: Iterable[Block], numbers: Mapping[str, object] | None = None
+) -> Document:
+    """What all documents of a run begin with, and these blocks."""
+    kind = "program" if view.profile.program else "profile"
+    return Document(kind, title_of(view), notes_of(view), list(blocks), numbers or {})
 
 
 def title_of(view: View) -> str:

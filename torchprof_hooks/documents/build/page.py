@@ -79,10 +79,10 @@ def page_document(profile: ProfileData, *, corrected: bool = True) -> Document:
 
 def whole_document(view: View, tables: Iterable[Table]) -> Document:
     """All that is known of a run. tables: those of its modules and functions."""
-    found = replace(screen.screen_document(view, ""), numbers=_numbers(view))
+    blocks: Iterable[Block] = _blocks(view, tables)
     if view.shown.is_empty:
-        return replace(found, blocks=[facts.nothing(view.shown), _measured(view)])
-    return replace(found, blocks=list(_blocks(view, tables)))
+        blocks = [facts.nothing(view.shown), _measured(view)]
+    return facts.document_of(view, blocks, _numbers(view))
 
 
 def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:

@@ -61,15 +61,9 @@ _NO_PLACE: Final = re.compile(r"(called first|made) at ")
 
 def screen_document(view: View, more: str) -> Document:
     """The document that fits on a screen. more: what shows more."""
-    program = view.profile.program
-    title, notes = facts.title_of(view), facts.notes_of(view)
-    kind = "program" if program else "profile"
+    program, measuring = view.profile.program, facts.measuring_block(view, more)
     if view.shown.is_empty:
-        blocks: list[Block] = [
-            facts.measuring_block(view, more),
-            facts.nothing(view.shown),
-        ]
-        return Document(kind, title, notes, blocks)
+        return facts.document_of(view, [measuring, facts.nothing(view.shown)])
     blocks = [
         answers(view),
         phases(view),
@@ -80,9 +74,9 @@ def screen_document(view: View, more: str) -> Document:
         places(view),
         facts.rates(view),
         Tips(find_tips(view)),
-        facts.measuring_block(view, more),
+        measuring,
     ]
-    return Document(kind, title, notes, blocks)
+    return facts.document_of(view, blocks)
 
 
 def answers(view: View) -> Answers:

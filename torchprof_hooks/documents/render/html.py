@@ -129,7 +129,7 @@ def _table_data(table: Table) -> dict[str, Any]:
         "title": table.title or table.corner,
         "corner": table.corner,
         "labels": list(table.labels),
-        "names": list(table.names),
+        "names": [] if table.names == table.labels else list(table.names),
         "depths": list(table.depths),
         "tones": list(table.tones),
         "columns": columns,

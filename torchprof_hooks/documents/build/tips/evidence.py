@@ -50,7 +50,7 @@ class Evidence:
     @cached_property
     def calls(self) -> tuple[Row, ...]:
         """Calls of functions, by shapes and the module around."""
-        rows = self.profile.rows("call")
+        rows = self.profile.rows("call") if self.profile.has_functions else ()
         return tuple(row for row in rows if row.kind == "function")
 
     @cached_property
