@@ -22,14 +22,14 @@ class Block(nn.Module):
     '''A block.'''
     def __init__(self):
         super().__init__()
-        self.inner = nn.Linear(4, 4)
+        self.inner = nn.Linear(256, 256)  # works enough for a line of its own
     def forward(self, x):
         return x + self.inner(x)
 
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed = nn.Linear(4, 4)
+        self.embed = nn.Linear(256, 256)
         self.blocks = nn.Sequential(Block(), Block())
     def forward(self, x):
         return self.blocks(self.embed(x))
@@ -37,7 +37,7 @@ class Model(nn.Module):
 assert Block.__name__ == "Block" and Block.__doc__ == "A block."
 model = Model()
 for _ in range(3):
-    model(torch.ones(2, 4)).sum().backward()
+    model(torch.ones(256, 256)).sum().backward()
 {more}
 """
 
@@ -93,9 +93,9 @@ def test_threads_copies_and_subclasses_are_measured() -> None:
         """
 import copy
 class Special(Block): ...
-thread = threading.Thread(target=lambda: copy.deepcopy(model)(torch.ones(2, 4)))
+thread = threading.Thread(target=lambda: copy.deepcopy(model)(torch.ones(2, 256)))
 thread.start(); thread.join()
-Special()(torch.ones(2, 4))
+Special()(torch.ones(2, 256))
 """,
         options='(unit="ms")',
     )
@@ -118,7 +118,7 @@ def counting(self, *given):
 Attachments.attach = counting
 
 def work():
-    model(torch.ones(2, 4)).sum().backward()
+    model(torch.ones(256, 256)).sum().backward()
     users.append(len(engine_patch.users))
 
 users = []
