@@ -23,8 +23,8 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
+from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
 from torchprof_hooks.capture.tracking.meters.memory import TensorMemoryMeter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
@@ -134,7 +134,7 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     that is taken and given back by others. An optimizer has been made, here or by a
     test before: one is waited for."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.compiled_autograd", raising=False)
-    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: True)
+    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: True)
 
     def counter(device: object) -> MemoryCounter:
         of_tensors = CORE.module is not None and device is None

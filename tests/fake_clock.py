@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import pytest
 
 import torchprof_hooks
+from torchprof_hooks.capture import overhead
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.overhead import calibration
 
 MS = 1_000_000
 
@@ -75,28 +75,27 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
     clock = FakeClock()
     _clocks.append(clock)
     install(clock, monkeypatch)
-    calibrations = Calibrations(clock, calibration._in_a_thread)
-    monkeypatch.setattr(calibration, "_in_a_thread", calibrations)
+    monkeypatch.setattr(overhead, "_tried", Trials(clock, overhead._tried))
     yield clock
     _clocks.remove(clock)
     if CORE.module is not None:
         CORE.module.set_clock(None)
 
 
-class Calibrations:
-    """What measuring costs on clocks like this one: measured once in a process for each
+class Trials:
+    """What measuring costs on clocks like this one: tried once in a process for each
     price of a reading, and kept apart from what it costs really."""
 
-    known: ClassVar[dict[tuple[object, ...], calibration.Calibration]] = {}
+    known: ClassVar[dict[tuple[object, ...], overhead.Costs]] = {}
 
     def __init__(self, clock: FakeClock, original: Any) -> None:
         self.original = original
         self._clock = clock
 
-    def __call__(self, kind: calibration.Kind) -> calibration.Calibration:
-        key = (self._clock.cost_per_reading_ns, kind)
+    def __call__(self, functions: bool) -> overhead.Costs:
+        key = (self._clock.cost_per_reading_ns, functions)
         if key not in self.known:
-            self.known[key] = self.original.__wrapped__(kind)
+            self.known[key] = self.original.__wrapped__(functions)
         return self.known[key]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
 from torchprof_hooks.capture.backward import ownership
-from torchprof_hooks.capture.sampling import scheduler
-from torchprof_hooks.capture.sampling.levels import Level, Run
+from torchprof_hooks.capture.duty import Plan
+from torchprof_hooks.hooks import measuring
 from torchprof_hooks.profiler import Profiler
 
 #: No test may depend on how busy the machine is.
@@ -93,15 +93,12 @@ def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Limited:
-    """Makes a profiler that measures these runs of steps."""
+    """Makes a profiler whose blocks of steps are planned like this."""
 
-    def make(*runs: Run, **options: Any) -> Profiler:
-        def fixed(share: float, levels: Sequence[Level]) -> Fixed:
-            top = levels[-1]
-            given = (Run(top, n) if level else Run(level, n) for level, n in runs)
-            return Fixed(*given, levels=levels)
-
-        monkeypatch.setattr(scheduler, "Scheduler", fixed)
+    def make(*plans: Plan, **options: Any) -> Profiler:
+        monkeypatch.setattr(
+            measuring, "Duty", lambda _, functions: Fixed(*plans, functions=functions)
+        )
         return profile(max_overhead=0.5, **options)
 
     return make

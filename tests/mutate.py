@@ -62,7 +62,7 @@ TESTS: Final = (
     *("tests/capture/test_function_attribution.py", "tests/test_profiler.py"),
     *("tests/capture/test_autograd_variants.py", "tests/link_hooks/test_timer.py"),
     *("tests/capture/test_device_meter.py", "tests/capture/test_exceptions.py"),
-    *("tests/function_hooks/test_timer.py", "tests/capture/test_own_cost.py"),
+    *("tests/function_hooks/test_timer.py", "tests/capture/test_overhead.py"),
     "tests/capture/test_random_graphs.py",
 )
 #: After so long a mutant counts as noticed: it hangs.

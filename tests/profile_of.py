@@ -30,7 +30,8 @@ def profile_of(
     if wall_ns is None:
         wall_ns = sum_of_own_ns(cells)
     whole = Part("loop", wall_ns, steps, step_times, cells)
-    return Profile(divided(whole, first or {}), modules or {}, **facts)
+    of_first = StepTimes(step_times.first_steps, step_times.first_ns)
+    return Profile(divided(whole, first or {}, of_first), modules or {}, **facts)
 
 
 def without_cells(profile: Profile) -> Profile:

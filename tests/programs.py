@@ -35,7 +35,7 @@ TRAINING: Final = (
     *("torchprof_hooks.documents.build.theano", "torchprof_hooks.documents.report"),
 )
 #: Options to look at functions in every step.
-EACH_STEP = ("--every", "1", "--max-overhead", "100%")
+EACH_STEP = ("--max-overhead", "100%")
 NOTHING = (
     "torchprof_hooks: no module was called (processes that a program starts are not "
     "measured)\n"

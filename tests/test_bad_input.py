@@ -83,7 +83,6 @@ def table() -> list[Any]:
     add(PROFILER.print_report, "width", ("a", None, 80.0), (0, -1))
     add(PROFILER.print_report, "max_rows", ("a", 1.5, True), (0, -1))
     add(PROFILER.print_report, "sort_by", (3, ["calls"]), ("", "name", "Calls"))
-    add(PROFILER.print_report, "corrected", NO_FLAG)
     _add_profile(add)
     _add_hooks(add)
     _add_sessions(add)
@@ -146,7 +145,7 @@ def _add_functions(add: Callable[..., None]) -> None:
     add(hook, "hook", (3, "x", FUNCTION_TIMER), target=nn.Linear(1, 1))
     add(hook, "name", (3, []), ("",), target=nn.Linear(1, 1), hook=LINK_TIMER)
     enable = torchprof_hooks.enable
-    for flag in ("n_ops", "n_apply", "output_line_width", "every"):
+    for flag in ("n_ops", "n_apply", "output_line_width"):
         add(enable, flag, (), ("x", 0, -1, 1.5, None))
     for flag in ("profile_memory", "time_thunks", "ignore_first_call"):
         add(enable, flag, (), ("x", 2, None))

@@ -30,7 +30,9 @@ def fixed_parts(text: str) -> Iterator[str]:
     yield first.split(":")[0]
     for line in lines:
         yield from re.findall(r"<[^>]+>", line)
-        if first.endswith("profiling") and ":" in line:
+        if " were measured in " in line:
+            yield " were measured in "  # modules, or functions alone
+        elif first.endswith("profiling") and ":" in line:
             label = NUMBER.split(line.split(":")[0])[0]
             if label.strip() != "garbage collection":  # which comes by chance
                 yield label

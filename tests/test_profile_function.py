@@ -48,7 +48,8 @@ def test_everything_in_it_is_a_part_of_it() -> None:
         for _ in range(3):
             train_step(model, optimizer)
     found = prof.profile
-    assert {path[0] for path in paths(found)} == {"train_step", "(outside modules)"}
+    others = {"(outside modules)", "(profiler)"}
+    assert {path[0] for path in paths(found)} - others == {"train_step"}
     assert ("train_step", "Sequential", "Sequential.0") in paths(found)
     assert ("train_step", "(optimizer) SGD") in paths(found)
     rows = {row.name: row for row in found.rows()}
@@ -92,7 +93,7 @@ def test_a_method() -> None:
     with profile() as prof:
         assert trainer.step(2) == 2
         assert trainer.step(count=3) == 5
-    assert prof.profile.rows()[0].calls + prof.profile.rows()[1].calls == 2
+    assert sum(row.calls for row in prof.profile.rows()) == 2
 
 
 def test_exceptions_pass() -> None:

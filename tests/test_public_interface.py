@@ -132,8 +132,8 @@ def test_every_profile_has_a_report(
         assert capsys.readouterr().out == loaded.report() + "\n"
         file = io.StringIO()
         options: dict[str, Any] = {"full": True, "unit": "ns", "width": 60}
-        reportable.print_report(file=file, corrected=False, **options)
-        text = loaded.report(corrected=False, **options)
+        reportable.print_report(file=file, **options)
+        text = loaded.report(**options)
         assert file.getvalue() == text + "\n"
 
 

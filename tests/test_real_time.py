@@ -18,8 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import torchprof_hooks
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.overhead.calibration import calibration_of
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.overhead import costs
 
 pytestmark = pytest.mark.serial
 
@@ -158,9 +157,6 @@ def test_what_measuring_costs_is_about_what_it_costs() -> None:
             model(x)
             measured_ns.append(perf_counter_ns() - start_ns)
     added_ns = min(measured_ns) - min(bare_ns)
-    costs = calibration_of(new_tracker())
     calls = 1 + len(model.inner)
-    assert calls * sum(costs.warm.call) < 10 * added_ns
     # On a busy machine, one of the two may be lost in noise.
-    dearer_ns = max(sum(costs.cold.call), sum(costs.warm.call))
-    assert calls * dearer_ns > added_ns / 10
+    assert added_ns / 10 < calls * costs(functions=False).call_ns < 20 * added_ns

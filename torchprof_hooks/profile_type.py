@@ -20,7 +20,6 @@ from torchprof_hooks.profiles.names import (
 )
 from torchprof_hooks.profiles.options import (
     check_file,
-    check_flag,
     check_path,
 )
 
@@ -41,7 +40,6 @@ class Reportable:
         width: int = 120,
         max_rows: int | None = None,
         sort_by: SortBy | None = None,
-        corrected: bool = True,
     ) -> str:
         """Where the time went, on one screen: the answers, phases, steps, the modules,
         functions and lines of the program that took most, the peak of memory, tips, and
@@ -59,8 +57,6 @@ class Reportable:
                 "calls", "forward", "backward", "recompute", "device", "self" or
                 "total". By default modules are in the order of their first calls, and
                 functions are sorted by their own time.
-            corrected: whether the time that measuring took is a row of its own, or is
-                left in the rows in which it was spent (see `Profile.corrected`).
 
         Raises:
             TypeError, ValueError: a parameter has an invalid type or value; or `unit`,
@@ -70,7 +66,7 @@ class Reportable:
 
         layout = Layout(unit, width, max_rows, sort_by)
         profile = self._reported_profile()
-        return report(profile, layout, full=full, corrected=corrected)
+        return report(profile, layout, full=full)
 
     def print_report(
         self,
@@ -81,7 +77,6 @@ class Reportable:
         width: int = 120,
         max_rows: int | None = None,
         sort_by: SortBy | None = None,
-        corrected: bool = True,
     ) -> None:
         """Print `report` with these parameters to `file`, by default standard output.
         The screen has colours if the file is a terminal, unless the environment has
@@ -95,14 +90,12 @@ class Reportable:
         check_file("file", file)
         layout, stream = Layout(unit, width, max_rows, sort_by), file or sys.stdout
         profile = self._reported_profile()
-        text = report(profile, layout, full=full, corrected=corrected, stream=stream)
+        text = report(profile, layout, full=full, stream=stream)
         print(text, file=stream)
 
-    def to_html(self, path: str | Path, *, corrected: bool = True) -> None:
+    def to_html(self, path: str | Path) -> None:
         """Write a page that shows the profile to one file. A browser opens it without a
         network; without JavaScript, it still shows the tables.
-
-        corrected: as for `report`.
 
         Raises:
             OSError: the file cannot be written.
@@ -110,13 +103,12 @@ class Reportable:
         from torchprof_hooks.documents.report import page
         from torchprof_hooks.files.writing import write_text
 
-        check_flag("corrected", corrected)
         where = check_path("path", path)
-        write_text(page(self._reported_profile(), corrected=corrected), where)
+        write_text(page(self._reported_profile()), where)
 
-    def to_json(self, *, corrected: bool = True) -> str:
+    def to_json(self) -> str:
         """The report for programs: `answers` first, then phases, steps and tables in
-        raw units. docs/json.md has the schema. corrected: as for `report`.
+        raw units. docs/json.md has the schema.
 
         Example:
             >>> json.loads(prof.to_json())["answers"]["hottest_module"]["answer"]
@@ -124,14 +116,14 @@ class Reportable:
         """
         from torchprof_hooks.documents.report import to_json
 
-        return to_json(self._reported_profile(), corrected=corrected)
+        return to_json(self._reported_profile())
 
     def to_dataframe(
         self, by: Grouping = "module", *, library: Library | None = None
     ) -> Any:
         """The rows as a data frame: one line for each row of `Profile.rows(by)` and
-        each of its phases, times in nanoseconds as they were measured. The column
-        ``self_ns`` adds up to the wall time.
+        each of its phases, times in nanoseconds. The column ``self_ns`` adds up to the
+        wall time.
 
         library: "pandas" or "polars", either of which is an extra; by default the first
             of them that is installed.
@@ -164,20 +156,20 @@ class Reportable:
         """
         from torchprof_hooks.documents.export.plots import plot
 
-        return plot(self._reported_profile().corrected(), kind, ax)
+        return plot(self._reported_profile(), kind, ax)
 
     def scalars(
         self, top: int = 10, *, since: ProfileData | None = None
     ) -> dict[str, float]:
         """Numbers for TensorBoard and similar tools, by names that stay the same.
 
-        ``steps`` (measured ones), ``overhead`` (share of the time that measuring took),
+        ``steps``, ``overhead`` (share of the time that measuring took),
         ``time/step_ms`` with ``_median_ms`` and ``_p90_ms`` (of all steps but the first
         of a run), ``time/evaluation_ms`` (of a call), ``time/forward_ms`` and so on for
         each phase, ``mfu``, ``hfu`` (shares, see `Profile.utilisation`) and
         ``items_per_second``, ``memory/peak_mb``, ``module/NAME/forward_ms``,
         ``backward_ms``, ``recompute_ms``. Times of phases and modules are own times in
-        a measured step, on average, or of all that was measured, if there was no step.
+        a step, on average, or of all that was measured, if there was no step.
         What was not measured has no name here; a phase that took nothing is 0.
 
         Args:

@@ -188,12 +188,11 @@ def profile(
             A device ("cpu", "cuda:1") measures the memory of that device. If memory
             cannot be measured, the report says why.
         max_overhead: the largest share of the loop's time that measuring may take: 0.01
-            or "1%" for one per cent. Then only as many steps are measured as this
-            allows, and the report covers these (see `StepTimes` for what a step is); in
-            the others, only outermost modules have hooks, if any. Steps shorter than a
-            millisecond cannot keep to one per cent: to find the end of a step takes
-            some microseconds, and so does each outermost call. By default, and with
-            "none" or "100%", all steps are measured.
+            or "1%" for one per cent. Then modules are measured in as many steps as this
+            allows, and functions in few of these (see `StepTimes` for what a step is);
+            phases and outermost modules, in all. What is inside of these is scaled to
+            all steps; docs/budgets.md explains how. By default, and with "none" or
+            "100%", all is measured in all steps.
         peak_flops: floating-point operations per second that the device can do, without
             sparsity, for MFU and HFU (`Profile.utilisation`). It needs `functions`. By
             default, the data sheet's value for well-known GPUs; for the CPU, the value

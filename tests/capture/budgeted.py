@@ -1,9 +1,10 @@
-"""Loops of which some steps are measured, by a budget that says beforehand which."""
+"""Loops of which some steps are measured, by a duty that is fixed beforehand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -15,76 +16,64 @@ from torch.utils.data import DataLoader
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.attach.module_hooks import _seam_in_calls
+from torchprof_hooks.capture.duty import Block, Duty, Kind, Plan
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.levels import Ended, Level, Run
-from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
-from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.data import ProfileData
 
 
-class Fixed(Scheduler):
-    """Gives these runs, again and again, after the first two steps: the warm-up, and
-    one that is looked at on the highest level.
+class Fixed(Duty):
+    """Gives these plans, again and again, after the first step.
 
     ended: what came of them.
     """
 
-    def __init__(self, *runs: Run, levels: Sequence[Level]) -> None:
-        super().__init__(0.5, levels)
-        self.ended: list[Ended] = []
-        self._runs = runs
+    def __init__(self, *plans: Plan, functions: bool = False) -> None:
+        super().__init__(0.5, functions)
+        self.ended: list[Block] = []
+        self._plans = cycle(plans)
 
-    def next(self, ended: Ended, least: Level) -> Run:
-        assert ended.spans > 0 or ended.run.level == Level.STEPS
+    def begin(self, first: Block) -> Plan:
+        super().begin(first)
+        return next(self._plans)
+
+    def next(self, ended: Block) -> Plan:
+        super().next(ended)
         self.ended.append(ended)
-        level, steps = self._runs[(len(self.ended) - 1) % len(self._runs)]
-        there = [least, *(other for other in self.levels if other > least)]
-        return Run(min(other for other in there if other >= level), steps)
-
-
-class Taking(Fixed):
-    """Gives these levels, again and again, from the first step after the warm-up on."""
-
-    def __init__(self, *levels: Level) -> None:
-        super().__init__(*map(Run, (*levels[1:], levels[0])), levels=tuple(Level))
-        self._first = levels[0]
-
-    def begin(self, warm_up: Ended) -> Run:
-        return Run(self._first)
-
-
-def sampled(*levels: Level) -> AbstractContextManager[SampledSteps]:
-    """A program that is measured on these levels, again and again."""
-    return sampled_by(Taking(*levels))
+        return next(self._plans)
 
 
 @contextmanager
-def sampled_by(scheduler: Scheduler) -> Iterator[SampledSteps]:
-    """A program that is measured on the levels that the scheduler says."""
+def followed(duty: Duty | None, functions: bool = False) -> Iterator[ThreadSteps]:
+    """This thread, measured as `duty` says."""
 
-    def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
-        return make_tracker(Settings(functions=level == Level.FUNCTIONS), names)
+    def make(functions: bool, names: ModuleNames) -> tuple[Tracker, str]:
+        return make_tracker(Settings(functions=functions), names)
 
-    sampler = SampledSteps(make, scheduler)
-    sampler.start()
+    steps = ThreadSteps(make, duty=duty, functions=functions)
+    steps.start()
     try:
-        yield sampler
+        yield steps
     finally:
-        sampler.stop()
+        steps.stop()
 
 
-def measured(steps: int = 1) -> Run:
-    return Run(Level.MODULES, steps)
+def measured(steps: int = 1) -> Plan:
+    return Plan(Kind.MODULES, steps, 0)
 
 
-def bare(steps: int = 1) -> Run:
-    return Run(Level.STEPS, steps)
+def bare(steps: int = 1) -> Plan:
+    return Plan(Kind.OFF, steps, 0)
 
 
-#: Every third step is measured, from the second one on.
+def with_functions() -> Plan:
+    return Plan(Kind.FUNCTIONS)
+
+
+#: Every third step is measured.
 THIRDS = (bare(2), measured())
 
 Limited = Callable[..., Profiler]

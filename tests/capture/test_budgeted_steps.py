@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,8 +33,7 @@ from tests.fake_clock import MS, FakeClock, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.backward import ownership
-from torchprof_hooks.capture.sampling import prices
-from torchprof_hooks.capture.sampling.step_taps import StepTaps
+from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -43,8 +41,8 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 def budget_of(prof: Profiler) -> Fixed:
     steps: Any = prof._rounds[0]._steps
-    scheduler: Fixed = steps._scheduler
-    return scheduler
+    duty: Fixed = steps._duty
+    return duty
 
 
 # Which steps
@@ -55,52 +53,23 @@ def test_steps_are_measured_as_the_budget_says(limited: Limited) -> None:
     with prof:
         train(Net(), 13)
     found = prof.profile
-    assert (found.steps, found.unmeasured_steps) == (4, 9)
+    assert (found.steps, found.measured[:2]) == (13, (13, 5))  # the first, too
     for name in ("Net", "Net.first", "Net.second"):
-        assert calls(found, name, "forward") == calls(found, name, "backward") == 4
-    assert calls(found, "(optimizer) SGD") == 4
+        assert calls(found, name, "forward") == calls(found, name, "backward") == 13
+    assert calls(found, "(optimizer) SGD") == 13
     check_sums(found)
-
-
-def test_several_measured_steps_in_a_row(limited: Limited) -> None:
-    prof = limited(bare(), measured(4))
-    with prof:
-        train(Net(), 12)  # 1, 1 measured, 1, 4 measured, 1, 4 measured
-    assert (prof.profile.steps, prof.profile.unmeasured_steps) == (9, 3)
-    assert calls(prof.profile, "Net.first") == 9
 
 
 def test_the_budget_is_told_what_ended(limited: Limited) -> None:
     prof = limited(bare(3), measured(2), bare())
     with prof:
-        train(Net(), 14)
-    budget, step_ns = budget_of(prof), STEP_MS * MS
-    runs = [ended.run for ended in budget.ended]
-    assert runs == [measured(), *(bare(3), measured(2), bare()) * 2]
-    for ended in budget.ended:
-        steps = ended.run.steps
-        assert ended.duration_ns == steps * step_ns
-        assert ended.aside_ns == 0  # as long as nothing of ours takes time
-        assert ended.pauses == (3 if ended.run.level else 1) * steps
-        assert ended.is_training
-
-
-def test_an_optimizer_that_joins_in_steps_that_are_not_measured(
-    limited: Limited,
-) -> None:
-    model = Net()
-    generator, critic = sgd(model), sgd(model)
-    with limited(bare(50), measured()) as prof:
-        for step in range(20):  # of the critic, and from the tenth on of both
-            model(X).sum().backward()
-            critic.step()
-            if step >= 10 and step % 2:
-                generator.step()
-        # The critic's first twelve steps, and five of the generator's.
-        assert prof.profile.steps == 1
-        assert prof.profile.unmeasured_steps == 11 + 5
-        steps: Any = prof._rounds[0]._steps
-        assert steps._running.steps_left == 50 - 10 - 5
+        train(Net(), 13)
+    ended = budget_of(prof).ended
+    plans = (bare(3), measured(2), bare()) * 2
+    assert [block.kind for block in ended] == [plan.kind for plan in plans]
+    for block, plan in zip(ended, plans, strict=True):
+        assert (block.trained, block.evaluated) == (plan.steps, 0)
+        assert block.trained_ns == plan.steps * STEP_MS * MS
 
 
 def test_steps_in_other_threads_are_not_counted(limited: Limited) -> None:
@@ -113,17 +82,34 @@ def test_steps_in_other_threads_are_not_counted(limited: Limited) -> None:
         other = threading.Thread(target=optimizer.step)
         other.start()
         other.join()
-    assert (prof.profile.steps, prof.profile.unmeasured_steps) == (1, 3)
+    assert (prof.profile.steps, prof.profile.measured[:2]) == (4, (4, 1))
 
 
 def test_the_first_step_is_kept_apart(limited: Limited) -> None:
     with limited(*THIRDS) as prof:
         train(Net(), 1)
-        assert (prof.profile.steps, prof.profile.unmeasured_steps) == (1, 0)
+        assert (prof.profile.steps, prof.profile.measured[:2]) == (1, (1, 1))
         assert calls(prof.profile, "Net.first") == 1
         train(Net(), 1)
-        assert (prof.profile.steps, prof.profile.unmeasured_steps) == (1, 1)
-        assert prof.profile.unmeasured_ns == prof.profile.wall_ns == STEP_MS * MS
+        assert (prof.profile.steps, prof.profile.measured[:2]) == (2, (2, 1))
+        assert [part.wall_ns for part in prof.profile.parts] == [STEP_MS * MS] * 2
+    check_sums(prof.profile)
+
+
+def test_what_was_never_measured_inside_has_one_row(limited: Limited) -> None:
+    with limited(bare(9)) as prof:
+        work = Work(2, 3)
+        optimizer = sgd(work)
+        work(torch.ones(2)).sum().backward()
+        optimizer.step()
+        nets = nn.Sequential(Work(4, 6))
+        for _ in range(3):
+            nets(torch.ones(2)).sum().backward()
+            optimizer.step()
+    rows = {row.name: row for row in prof.profile.loop.rows()}
+    assert rows["(not measured)"].phases["forward"].self_ns == 3 * 4 * MS
+    assert rows["Sequential"].phases["forward"].calls == 3
+    assert rows["Sequential"].phases["forward"].cumulative_ns == 3 * 4 * MS
     check_sums(prof.profile)
 
 
@@ -131,7 +117,7 @@ def test_what_is_left_of_half_a_step(limited: Limited) -> None:
     with limited(*THIRDS) as prof:
         Net()(X)
     assert calls(prof.profile, "Net") == 1
-    assert (prof.profile.steps, prof.profile.unmeasured_ns) == (0, 0)
+    assert prof.profile.steps == 0
     assert not prof.profile.is_empty
 
 
@@ -139,40 +125,57 @@ def test_times_are_those_of_an_independent_clock(limited: Limited) -> None:
     work = Work(2, 3)
     with limited(*THIRDS) as prof:
         optimizer = sgd(work)
-        for _ in range(7):  # of which the 2nd and the 5th are shown
+        for _ in range(7):  # of which the first, and two others are measured
             work(torch.ones(2)).sum().backward()
             burn(1)
             optimizer.step()
     found = prof.profile
-    assert found.wall_ns == 2 * 6 * MS
-    assert found.unmeasured_ns == 5 * 6 * MS
+    assert found.wall_ns == 7 * 6 * MS
     own_ns = {key: t.self_ns for key, t in found.cells.items() if t.self_ns}
     assert own_ns == {
-        (("Work",), "forward"): 2 * 2 * MS,
-        (("Work",), "backward"): 2 * 3 * MS,
-        (("(outside modules)",), "outside"): 2 * 1 * MS,
+        (("Work",), "forward"): 7 * 2 * MS,
+        (("Work",), "backward"): 7 * 3 * MS,
+        (("(outside modules)",), "outside"): 7 * 1 * MS,
     }
+
+
+def test_steps_of_different_length_are_represented_by_their_time(
+    limited: Limited,
+) -> None:
+    """Inside of a part, time is divided as in the measured steps; what the part took is
+    known in all."""
+    first, second = Work(3, 0), Work(1, 0)
+    model = nn.Sequential(first, second)
+    optimizer = sgd(model)
+    with limited(bare(1), measured(1)) as prof:
+        for step in range(9):
+            first.forward_ms = second.forward_ms = 1 if step % 2 else 7
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert rows["Sequential"].cumulative_ns == (5 * 14 + 4 * 2) * MS
+    assert rows["Sequential.0"].self_ns == rows["Sequential.1"].self_ns
 
 
 def test_time_between_runs_of_steps_is_not_lost(
     limited: Limited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close_taps = StepTaps.close
+    close_tap = Tap.close
 
-    def close_slowly(self: StepTaps, by_exception: bool = False) -> None:
+    def close_slowly(self: Tap, by_exception: bool = False) -> None:
         burn(5)
-        close_taps(self, by_exception)
+        close_tap(self, by_exception)
 
     prof = limited(*THIRDS)
     with prof:
         train(Net(), 2)
-        monkeypatch.setattr(StepTaps, "close", close_slowly)
+        monkeypatch.setattr(Tap, "close", close_slowly)
         train(Net(), 6)  # bare, measured, and so on: four changes
         found = prof.profile
-    assert found.unmeasured_ns == (4 * 5 + 5 * STEP_MS) * MS
-    assert found.wall_ns == 3 * STEP_MS * MS
-    aside_ns = [ended.aside_ns for ended in budget_of(prof).ended]
-    assert aside_ns == [0, 0, 5 * MS, 5 * MS, 5 * MS]
+    assert found.phase_times_ns()["profiler"] == 4 * 5 * MS
+    assert found.wall_ns == (8 * STEP_MS + 4 * 5) * MS
+    assert found.step_times.steps_ns == 8 * STEP_MS * MS
+    assert found.overhead_ns >= 4 * 5 * MS
     check_sums(found)
 
 
@@ -188,15 +191,13 @@ def test_hooks_on_optimizers_and_on_the_model_are_there_in_other_steps(
     before = registered(model)
     with limited(*THIRDS, functions=functions):
         train(model, 8, lambda: seen.append(registered(model)))
-    bare_steps = [seen[i] for i in (2, 3, 5, 6)]
-    for step in bare_steps:
-        assert step["loaders"] is not before["loaders"]
-        left = {"optimizers": 2, "loaders": step["loaders"]}
-        assert step == {**before, **left}
-    for i in (0, 1, 4, 7):
+    for i in (1, 2, 4, 5, 7):  # modules inside of others have none
+        assert not seen[i]["modules"]
+        assert not seen[i]["modes"]
+    for i in (0, 3, 6):
         assert seen[i]["modules"]
         assert seen[i]["backward"] is not before["backward"]
-        assert bool(seen[i]["modes"]) == functions
+        assert bool(seen[i]["modes"]) == (functions and i == 0)
     assert registered(model) == before
 
 
@@ -207,7 +208,7 @@ def test_without_optimizers_only_outermost_modules_have_hooks(limited: Limited) 
     with limited(*THIRDS):
         infer(model, 8)
     probe.remove()
-    for i in (2, 3, 5, 6):
+    for i in (1, 2, 4, 5):
         of_model = {"first": 1}  # the probe's own
         left = {"optimizers": 2, "these modules": of_model}
         replaced = {name: seen[i][name] for name in ("backward", "loaders")}
@@ -261,7 +262,7 @@ def test_results_gradients_and_random_state_are_bit_identical(
     with limited(*THIRDS, **options) as prof:
         found = train_noisy()
     assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
-    assert prof.profile.steps == 3
+    assert prof.profile.steps == 9
     assert prof.profile.has_functions == ("functions" in options)
     assert (prof.profile.memory is not None) == ("memory" in options)
     check_sums(prof.profile)
@@ -320,7 +321,7 @@ def test_modes_of_the_program_go_on(limited: Limited) -> None:
                 model(X).sum().backward()
                 optimizer.step()  # hooks come and go in here
     assert torch._C._len_torch_function_stack() == 0
-    assert prof.profile.steps == 3
+    assert prof.profile.steps == 8
 
 
 # Reading
@@ -332,10 +333,9 @@ def test_reading_at_any_moment(limited: Limited) -> None:
         train(Net(), 13, lambda: seen.append(prof.profile))
     for found in seen:
         check_sums(found)
-    assert [found.steps for found in seen] == [0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4]
-    whole = [found.steps + found.unmeasured_steps for found in seen]
-    assert whole == list(range(13))
-    assert seen[-1].wall_ns < prof.profile.wall_ns + prof.profile.unmeasured_ns
+    assert [found.steps for found in seen] == list(range(13))
+    of_modules = [found.measured.modules for found in seen]
+    assert of_modules == [0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
 
 
 def test_reading_in_another_thread(limited: Limited, clock: FakeClock) -> None:
@@ -356,7 +356,7 @@ def test_reading_in_another_thread(limited: Limited, clock: FakeClock) -> None:
             elapsed_ns = clock.now_ns - start_ns
             assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
             # A run of steps may be counted twice at the moment at which it ends.
-            assert found.wall_ns + found.unmeasured_ns <= 2 * elapsed_ns
+            assert found.wall_ns <= 2 * elapsed_ns
     finally:
         is_over.set()
         thread.join()
@@ -378,7 +378,7 @@ def test_nothing_grows_with_the_number_of_steps(
         for _ in range(5):
             train(model, 60)
             infer(model, 70)
-            trackers = [book.tracker for book in steps._books]
+            trackers = [each.tracker for each in steps._by_kind.values()]
             for tracker in trackers:
                 tracker.log.fold()
                 assert not numbers_in_log(tracker)
@@ -392,31 +392,6 @@ def test_nothing_grows_with_the_number_of_steps(
 # A budget of its own
 
 
-@pytest.mark.parametrize("share", [0.005, 0.008])
-@pytest.mark.parametrize("loop", [train, infer])
-def test_a_real_budget(
-    loop: Callable[[nn.Module, int], object],
-    share: float,
-    clock: FakeClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock.cost_per_reading_ns = 5_000  # so that measuring is what takes time
-    monkeypatch.setattr(prices, "trivial_call_ns", lambda: 100.0)
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(10)))
-    with profile(max_overhead=share) as prof:
-        loop(model, 300)
-    found = prof.profile
-    bare_ns = 300 * STEP_MS * MS
-    took_ns = found.wall_ns + found.unmeasured_ns - bare_ns
-    # Two readings for each call that is only watched, and four for a backward pass and
-    # an optimizer's step, are more than is counted for that.
-    watching = 6 * clock.cost_per_reading_ns / (STEP_MS * MS)
-    assert share / 2 < took_ns / bare_ns < 1.35 * share + watching
-    assert 10 < calls(found, "Sequential") < 200
-    if loop is train:
-        assert found.steps + found.unmeasured_steps == 300
-
-
 @pytest.mark.parametrize("share", [0, -0.1, float("nan"), "0%", "much", ""])
 def test_what_is_no_share(share: float | str) -> None:
     with pytest.raises(ValueError, match='max_overhead must be a share, "'):
@@ -425,11 +400,11 @@ def test_what_is_no_share(share: float | str) -> None:
 
 def test_a_share_is_no_object() -> None:
     share: Any = [0.01]
-    with pytest.raises(TypeError, match=r'"2%" or 0\.02, or "none", not \[0\.01\]'):
+    with pytest.raises(TypeError, match=r'or "none", not \[0\.01\]'):
         profile(max_overhead=share)
 
 
 def test_a_percentage_is_a_share() -> None:
     with profile(max_overhead="50%") as prof:
         train(nn.Sequential(nn.Linear(4, 4)), 5)
-    assert prof.profile.steps + prof.profile.unmeasured_steps == 5
+    assert prof.profile.steps == 5

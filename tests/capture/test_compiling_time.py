@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.budgeted import sampled
+from tests.capture.budgeted import Fixed, bare, followed, measured, with_functions
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.sampling.estimates.program import program_profile
-from torchprof_hooks.capture.sampling.estimates.strata import Strata
-from torchprof_hooks.capture.sampling.levels import Level
+from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.profiles.names import COMPILING_NAME, Grouping
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clock")]
@@ -81,13 +79,12 @@ def test_it_is_not_the_time_of_the_call(options: Any) -> None:
             model(torch.ones(length, 4)).sum().backward()
     found = prof.profile
     rows = {row.name: row for row in found.rows()}
-    if "max_overhead" not in options:  # which leaves out the first step
-        assert rows[COMPILING_NAME].calls == 2
-        assert own_ms(found) == {
-            "Outer": 3 * 13,
-            "Outer.inner": 3 * 3,
-            COMPILING_NAME: 2 * 50,
-        }
+    assert rows[COMPILING_NAME].calls == 2
+    assert own_ms(found) == {
+        "Outer": 3 * 13,
+        "Outer.inner": 3 * 3,
+        COMPILING_NAME: 2 * 50,
+    }
     assert rows["Outer"].phases["forward"].cumulative_ns % (14 * MS) == 0
     assert not found.aborted_calls
 
@@ -142,27 +139,21 @@ LENGTHS = (2, 2, 2, 3, 3, 4, 4, 5, 5, 5)
 
 
 @pytest.mark.parametrize(
-    "levels",
-    [(Level.PHASES, Level.MODULES, Level.FUNCTIONS), (Level.FUNCTIONS,)],
+    "plans", [(bare(), measured(), with_functions()), (with_functions(),)]
 )
-def test_sections_of_a_program_add_up(levels: tuple[Level, ...]) -> None:
-    """However its steps were looked at, and in whichever of them it compiled."""
+def test_sections_of_a_program_add_up(plans: tuple[Plan, ...]) -> None:
+    """However its steps were measured, and in whichever of them it compiled."""
     model = Outer(torch.compile(nn.Linear(4, 4), backend=backend))
-    with sampled(*levels) as sampler:
+    with followed(Fixed(*plans, functions=True), functions=True) as steps:
         train(model, LENGTHS)
-    check(sampler.strata(), compilations=4, steps=len(LENGTHS))
-
-
-def check(strata: Strata, compilations: int, steps: int) -> None:
-    program = program_profile(strata)
-    wall_ns = steps * (7 + 10 + 3 + 3) * MS + compilations * 50 * MS
-    assert strata.whole.wall_ns == wall_ns
-    assert program.wall_ns == wall_ns
+    found = steps.profile()
+    wall_ns = len(LENGTHS) * (7 + 10 + 3 + 3) * MS + 4 * 50 * MS
+    assert found.wall_ns == wall_ns
     groupings: tuple[Grouping, ...] = ("module", "class", "function", "call")
     for by in groupings:
-        rows = {row.name: row.self_ns for row in program.rows(by)}
+        rows = {row.name: row.self_ns for row in found.rows(by)}
         assert sum(rows.values()) == wall_ns
-        assert rows[COMPILING_NAME] == compilations * 50 * MS
-    cells = program.cells.items()
+        assert rows[COMPILING_NAME] == 4 * 50 * MS
+    cells = found.cells.items()
     of_model = sum(t.self_ns for (path, _), t in cells if path[0] == "Outer")
-    assert of_model == steps * 16 * MS
+    assert of_model == len(LENGTHS) * 16 * MS

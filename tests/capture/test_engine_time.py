@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.budgeted import sampled
+from tests.capture.budgeted import followed
 from tests.doing import DoesInBackward, Net, X
 from tests.exact import (
     NET_FORWARD,
@@ -24,7 +24,6 @@ from tests.exact import (
 )
 from tests.fake_clock import burn
 from torchprof_hooks import FunctionHook, LinkHook, Profile, add_hook, profile
-from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.data import ProfileData
 
@@ -332,12 +331,12 @@ def test_nodes_have_no_names_any_more_where_functions_are_hidden() -> None:
         for _ in range(3):
             (weight * weight).sum().backward()
             steps()
-        return calls_of_nodes(sampler.profile())
+        return calls_of_nodes(measured.profile())
 
-    with sampled(Level.FUNCTIONS) as sampler:
+    with followed(None, functions=True) as measured:
         passes(optimizer.step)
         before = passes(nothing)
-        sampler._taps.hide_functions()  # until the step ends
+        measured._open.tap.hide_functions()
         assert before
         assert passes(nothing) == before
 

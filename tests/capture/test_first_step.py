@@ -17,7 +17,7 @@ from tests.exact import calls, each_option, numbers
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
+from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.cells import CellKey
 
@@ -84,15 +84,6 @@ def test_the_first_step_is_apart(options: dict[str, Any]) -> None:
     assert whole[FORWARD].calls == loop[FORWARD].calls + 1
 
 
-def test_parts_without_what_measuring_took_add_up_as_well() -> None:
-    model = Slow(4, 6)
-    with profile() as prof:
-        train(model, [sgd(model)], 4)
-    found = prof.profile.corrected()
-    check_parts(found)
-    assert found.loop.steps == 3
-
-
 def test_a_first_step_of_two_optimizers_is_one_step() -> None:
     model = nn.Sequential(Slow(4, 6), Work(1, 2))
     with profile() as prof:
@@ -148,7 +139,7 @@ def test_without_another_step_nothing_is_apart() -> None:
 def test_without_an_optimizer_of_torchs_it_is_not_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
+    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
     model = Slow(4, 6)
     with profile() as prof:
         train(model, [], 5)
@@ -158,13 +149,15 @@ def test_without_an_optimizer_of_torchs_it_is_not_known(
     assert found.start_up.is_empty
 
 
-def test_a_budget_leaves_it_out(limited: Limited) -> None:
+def test_a_budget_measures_it_and_scales_the_others(limited: Limited) -> None:
     model = Slow(4, 6)
     with limited(*THIRDS) as prof:
         train(model, [sgd(model)], 10)
     found = prof.profile
-    assert found.loop is found
-    assert found.cells[FORWARD].max_ns == 4 * MS
+    check_parts(found)
+    assert found.start_up.wall_ns == (104 + 6 + 1) * MS
+    assert numbers(found.loop.cells[FORWARD])[:2] == calls(*[4] * 9)[:2]
+    assert found.measured[:2] == (10, 4)
 
 
 def taken_in_parts(prof: Profiler, takes: bool, steps: int = 3) -> list[Profile]:
@@ -203,9 +196,7 @@ def test_parts_without_an_optimizer_of_torchs_count_each_step_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for is_made in (True, False):
-        monkeypatch.setattr(
-            steps_without_optimizer, "any_optimizer_made", lambda made=is_made: made
-        )
+        monkeypatch.setattr(step_rules, "any_optimizer_made", lambda made=is_made: made)
         prof, model = profile(), Slow(4, 6)
         for number in range(3):
             with prof:
@@ -230,19 +221,17 @@ def test_a_step_that_goes_on_in_the_next_part_is_whole() -> None:
 
 
 def test_a_budget_goes_on_with_the_next_part(limited: Limited) -> None:
-    """Its first steps are not looked into because they are the first."""
-    prof = limited(bare(4), measured(2))
-    parts = taken_in_parts(prof, takes=True)
-    # The warm-up, and another one that is looked into; four that are not, then two.
-    assert [part.steps for part in parts] == [1, 0, 2]
-    assert [part.unmeasured_steps for part in parts] == [2, 3, 1]
+    """Its first steps are not measured because they are the first."""
+    plans = (measured(1), bare(4), measured(2))
+    parts = taken_in_parts(limited(*plans), takes=True)
+    assert [part.steps for part in parts] == [3, 3, 3]
+    assert [part.measured.modules for part in parts] == [2, 0, 3]
     assert [part.step_times.first_steps for part in parts] == [1, 0, 0]
-    nothing = "No step was measured: there is nothing to report."
-    for text in (parts[1].report(), parts[1].report(full=True)):
-        assert nothing in text
-    [whole] = taken_in_parts(limited(bare(4), measured(2)), takes=False)
-    assert prof.profile.step_times == whole.step_times
-    assert prof.profile.cells.keys() >= whole.cells.keys()
+    [whole] = taken_in_parts(limited(*plans), takes=False)
+    merged = parts[0].merge(parts[1]).merge(parts[2])
+    assert merged.step_times == whole.step_times
+    assert merged.measured == whole.measured
+    assert merged.wall_ns == whole.wall_ns
 
 
 def test_each_thread_has_its_own(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import random
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
@@ -22,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import torchprof_hooks
 from tests.functions import Watching, count_flops, describe, x
 from torchprof_hooks import Profile
+from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.functions.call_description import describe_call
 from torchprof_hooks.capture.functions.flop_count import (
     FlopCount,
@@ -30,13 +32,23 @@ from torchprof_hooks.capture.functions.flop_count import (
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
 from torchprof_hooks.capture.functions.products import Flops
-from torchprof_hooks.capture.overhead.trial_runs import mode_of
 from torchprof_hooks.capture.torch_names import torch_utils
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 
 B, H, L, S, D = 2, 4, 6, 7, 8
+
+
+@contextmanager
+def mode_of(tracker: Tracker) -> Iterator[None]:
+    """Have the tracker see functions meanwhile."""
+    assert tracker.functions is not None
+    mode = tracker.functions.mode_on_stack
+    attachments.attach(mode, tracker)
+    yield
+    attachments.detach(mode, tracker)
 
 
 def counted(function: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:

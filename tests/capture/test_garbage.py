@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.capture.budgeted import sampled
+from tests.capture.budgeted import Fixed, bare, followed, measured
 from tests.capture.budgeted import train as train_for
 from tests.doing import Does, at_the_end
 from tests.fake_clock import MS, burn
@@ -30,13 +30,12 @@ from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.levels import Level
-from torchprof_hooks.capture.sampling.steps.step_detector import StepDetector
+from torchprof_hooks.capture.steps import StepDetector
 from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
-from torchprof_hooks.profiles.totals import Totals
 
 pytestmark = pytest.mark.usefixtures("no_monitor_of_tqdm", "clock")
 
@@ -347,20 +346,18 @@ def test_a_program_may_end_in_the_middle(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("level", [Level.STEPS, Level.PHASES, Level.MODULES])
-def test_of_programs_it_is_known_in_all_steps(level: Level) -> None:
+@pytest.mark.parametrize("plans", [[bare()], [bare(), measured()]], ids=len)
+def test_of_programs_it_is_known_in_all_steps(plans: list[Plan]) -> None:
+    """What is collected between two blocks is the profiler's."""
     between: list[Callable[[], object]] = [gc.collect]
-    with sampled(level, level) as sampler, long_collections():
-        sampler.at_step = lambda steps: bool(between and between.pop()() and False)
+    with followed(Fixed(*plans)) as steps, long_collections():
+        steps.at_step = lambda _: bool(between and between.pop()() and False)
         model = Collects(nn.Linear(4, 4))
         train_for(model, 6)
-        strata = sampler.strata()
-    estimate = strata.estimate(of_functions=False)
-    expected = Totals(calls=6, self_ns=6 * TAKES_MS * MS)
-    for found in (strata.whole, estimate):
-        totals = found.cells[(GARBAGE_NAME,), "garbage"]
-        assert (totals.calls, totals.self_ns) == (expected.calls, expected.self_ns)
-        assert found.wall_ns == sum(each.self_ns for each in found.cells.values())
+        found = steps.profile()
+    totals = found.cells[(GARBAGE_NAME,), "garbage"]
+    assert (totals.calls, totals.self_ns) == (6, 6 * TAKES_MS * MS)
+    assert found.wall_ns == sum(each.self_ns for each in found.cells.values())
     assert not between
 
 

@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import torchprof_hooks
-from tests.capture.budgeted import Taking
+from tests.capture.budgeted import Fixed, bare, measured
 from tests.fake_clock import FakeClock
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
@@ -33,16 +33,14 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
+from torchprof_hooks.capture.attach.blocks import heal
 from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.attach.module_hooks import CursorHooks
 from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.functions.function_sites import FunctionSites
-from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.levels import Level
-from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
+from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.uninterrupted import _StandIn
 from torchprof_hooks.profiler import Profiler
@@ -158,37 +156,12 @@ class Program:
             pass
 
 
-class CountedSteps:
-    """Of steps, the ends are seen, and phases are timed."""
-
-    def __init__(self) -> None:
-        scheduler = Taking(Level.STEPS)
-        scheduler.prices.times_phases = True
-
-        def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
-            return make_tracker(Settings(), names)
-
-        self._sampler = SampledSteps(make, scheduler)
-
-    def __enter__(self) -> None:
-        held = held_for(self)
-        heal()
-        self._block = Block(held, self._sampler.stop)
-        self._block.begin(self._sampler.start)
-
-    def _leave(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._block.end(kind is not None)
-
-    __exit__ = ExitMethod(_leave)
-
-
 CASES: dict[str, Callable[[], Any]] = {
     "profile()": profile,
     "profile(functions)": lambda: profile(functions=True),
     "profile(memory)": lambda: profile(memory=True),
     "profile(functions, memory)": lambda: profile(functions=True, memory=True),
     "profile(max_overhead)": lambda: profile(max_overhead=0.5),
-    "counted steps": CountedSteps,
     "link timer": link_hooks.TimerHook,
     "function timer": function_hooks.TimerHook,
     "ProfilerHook": lambda: ProfilerHook(1, trace_first=True),
@@ -234,7 +207,7 @@ def below_zero(found: Profile) -> list[str]:
     return [
         f"{key}: {name} {getattr(totals, name)}"
         for key, totals in found.cells.items()
-        for name in (*names, "overhead_ns", "flops")
+        for name in (*names, "flops")
         if getattr(totals, name) < 0
     ]
 
@@ -326,25 +299,25 @@ def test_a_function_that_an_interrupt_kept_from_its_place_is_placed_by_its_next_
     assert calls == [1]
 
 
-@pytest.mark.parametrize("level", [Level.STEPS, Level.MODULES])
+@pytest.mark.parametrize("plan", [bare(), measured()], ids=["off", "on"])
 def test_steps_that_an_interrupt_left_can_be_left_again(
-    level: Level, monkeypatch: pytest.MonkeyPatch
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
     before = registered()
-    sampled_steps = SampledSteps(
-        lambda level, names: make_tracker(Settings(), names), Taking(level)
+    steps = ThreadSteps(
+        lambda functions, names: make_tracker(Settings(), names), duty=Fixed(plan)
     )
     heal()
-    sampled_steps.start()
+    steps.start()
     Program().run(nullcontext(), catches_inside=False)
     with monkeypatch.context() as patched:
-        patched.setattr(CursorHooks, "follow", interrupt)
+        patched.setattr(Tap, "close", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            sampled_steps.stop(by_exception=True)
-    sampled_steps.stop(by_exception=True)
+            steps.stop(by_exception=True)
+    steps.stop(by_exception=True)
     assert registered() == before
 
 

@@ -74,33 +74,6 @@ def test_listeners_come_and_go_while_they_are_told() -> None:
     assert other.told == ["pre", "post"]
 
 
-def test_a_listener_that_can_do_without_the_beginnings() -> None:
-    hooks = OptimizerHooks()
-    curt, other = Called(), Called()
-    frames: list[str] = []
-
-    def closure() -> torch.Tensor:
-        frames[:] = [frame.name for frame in traceback.extract_stack()]
-        return torch.ones(())
-
-    attachments.attach(hooks, curt)
-    hooks.tell_of_beginnings(curt, wanted=False)
-    step(closure)
-    assert curt.told == ["post"]
-    assert "measured_closure" not in frames
-    attachments.attach(hooks, other)
-    step(closure)
-    assert curt.told == ["post", "post"]
-    assert other.told == ["pre", "closure", "end of closure", "post"]
-    hooks.tell_of_beginnings(curt, wanted=True)
-    step()
-    assert curt.told[2:] == ["pre", "post"]
-    attachments.detach(hooks, curt)
-    attachments.detach(hooks, other)
-    step()
-    assert len(curt.told) == 4
-
-
 def test_the_last_one_leaves_in_the_middle_of_a_step() -> None:
     hooks = OptimizerHooks()
 

@@ -6,8 +6,8 @@ from itertools import cycle, islice
 
 import pytest
 
-from torchprof_hooks.capture.sampling.steps.optimizer_rounds import (
-    LEAST_PATIENCE,
+from torchprof_hooks.capture.steps import (
+    PATIENCE,
     OptimizerRounds,
     RoundEnd,
 )
@@ -32,18 +32,6 @@ def end(rounds: OptimizerRounds, *optimizers: object) -> RoundEnd:
 def test_one_optimizer() -> None:
     rounds, only = OptimizerRounds(), Optimizer()
     assert ended(rounds, only, only, only) == [1, 1, 1]
-
-
-def test_whether_an_optimizer_is_alone() -> None:
-    rounds = OptimizerRounds()
-    first, second = Optimizer(), Optimizer()
-    assert rounds.only_optimizer == 0
-    end(rounds, first)
-    assert rounds.only_optimizer == id(first)
-    end(rounds, second)
-    assert rounds.only_optimizer == 0
-    del second
-    assert rounds.only_optimizer == id(first)
 
 
 def test_optimizers_that_take_turns_are_one_step() -> None:
@@ -103,30 +91,15 @@ def test_one_that_is_not_used_any_more_is_given_up() -> None:
     ended(rounds, *[old] * 100, new, old, new)
     found = ended(rounds, *[new] * 100)
     assert sum(found) == 100  # those that it was waited in vain for were steps
-    assert found[LEAST_PATIENCE + 1 :] == [1] * (100 - LEAST_PATIENCE - 1)
+    assert found[PATIENCE + 1 :] == [1] * (100 - PATIENCE - 1)
 
 
-def test_more_patience_with_one_that_comes_back() -> None:
-    rounds, critic, generator = OptimizerRounds(), Optimizer(), Optimizer()
-    for _ in range(10):
-        found = ended(rounds, *[critic] * 100, generator)
-    assert found == [0] * 100 + [1]
-
-
-@pytest.mark.parametrize("epoch", [LEAST_PATIENCE + 2, 100, 300])
+@pytest.mark.parametrize("epoch", [PATIENCE + 2, 100, 300])
 @pytest.mark.parametrize("count", [2, 3])
 def test_optimizers_that_take_turns_by_epochs(epoch: int, count: int) -> None:
     rounds, some = OptimizerRounds(), [Optimizer() for _ in range(count)]
     for one in islice(cycle(some), 12):
         assert sum(ended(rounds, *[one] * epoch)) == epoch
-
-
-def test_one_that_comes_back_to_two_that_share_a_step() -> None:
-    rounds, often = OptimizerRounds(), [Optimizer(), Optimizer()]
-    rare = Optimizer()
-    for _ in range(10):
-        found = ended(rounds, *often * 100, rare)
-    assert found == [0] * 200 + [1]
 
 
 def test_the_dead_are_not_waited_for() -> None:

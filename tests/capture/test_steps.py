@@ -16,17 +16,18 @@ from tests.capture.budgeted import (
     Limited,
     Net,
     X,
+    bare,
     calls,
     check_sums,
-    sampled,
+    measured,
     sgd,
+    with_functions,
 )
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from tests.thorough import THOROUGH
 from torchprof_hooks import profile, profile_function
-from torchprof_hooks.capture.sampling.levels import Level
-from torchprof_hooks.capture.sampling.steps import steps_without_optimizer
+from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.step_times import StepTimes
@@ -50,32 +51,24 @@ def _all_functions() -> Iterator[Read]:
         yield lambda: prof.profile
 
 
-@contextmanager
-def _program() -> Iterator[Read]:
-    levels = (Level.FUNCTIONS, Level.PHASES, Level.MODULES, Level.PHASES)
-    with sampled(*levels) as sampler:
-        yield lambda: sampler.strata().whole
-
-
-@contextmanager
-def _program_of_short_steps() -> Iterator[Read]:
-    with sampled(Level.MODULES, *[Level.STEPS] * 4) as sampler:
-        yield lambda: sampler.strata().whole
-
-
-@pytest.fixture(params=["all", "functions", "budget", "program", "short steps"])
+@pytest.fixture(params=["all", "functions", "budget", "program"])
 def follow(request: pytest.FixtureRequest, limited: Limited) -> Follow:
     @contextmanager
     def budget() -> Iterator[Read]:
         with limited(*THIRDS) as prof:
             yield lambda: prof.profile
 
+    @contextmanager
+    def program() -> Iterator[Read]:
+        plans = (bare(), with_functions(), bare(), measured())
+        with limited(*plans, functions=True) as prof:
+            yield lambda: prof.profile
+
     ways = {
         "all": _all_steps,
         "functions": _all_functions,
         "budget": budget,
-        "program": _program,
-        "short steps": _program_of_short_steps,
+        "program": program,
     }
     return ways[request.param]
 
@@ -83,11 +76,11 @@ def follow(request: pytest.FixtureRequest, limited: Limited) -> Follow:
 @pytest.fixture
 def without_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     """None was made yet in this process."""
-    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
+    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
 
 
 def all_steps(found: ProfileData) -> int:
-    assert found.steps + found.unmeasured_steps == found.step_times.steps
+    assert found.steps == found.step_times.steps
     return found.step_times.steps
 
 

@@ -11,15 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.budgeted import sampled, train
+from tests.capture.budgeted import Fixed, bare, followed, train
 from tests.cores import NATIVE_CORE
 from tests.doing import DoesInBackward
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import profile
-from torchprof_hooks.capture.sampling.levels import Level
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import BACKWARD_NAME, Phase
+from torchprof_hooks.profiles.names import Phase
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("clock")]
 
@@ -170,25 +169,18 @@ def test_nobody_hears_after_the_end() -> None:
     assert prof.profile == before
 
 
-def test_of_programs_they_are_heard_of_where_phases_are_timed() -> None:
+def test_of_programs_they_are_heard_of_where_nothing_else_is() -> None:
     """Once one was seen: listening costs something at each node."""
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    with sampled(Level.PHASES, Level.STEPS) as sampler:
-        sampler._scheduler.prices.times_phases = True
+    with followed(Fixed(bare(9))) as steps:
         for _ in range(7):
             run_backward(net(torch.ones(2)).sum())
             optimizer.step()
-        strata = sampler.strata()
-    assert own_ns(strata.phases.profile, "backward") == {BACKWARD_NAME: 3 * 7 * MS}
-    assert strata.counted.backward_ns == 0  # not known, and not taken for none
+    assert steps.profile().phase_times_ns()["backward"] == 7 * 7 * MS
 
 
 def test_nobody_listens_to_nodes_where_there_are_none_of_them() -> None:
-    told: list[str] = []
-    with sampled(Level.PHASES) as sampler:
+    with followed(Fixed(bare(9))) as steps:
         train(Net(), 3)
-        for book in sampler._books:
-            if book.level == Level.PHASES:
-                told += ["heard"] * book.tracker.hears_unseen_passes
-    assert not told
+        assert not steps.tracker.hears_unseen_passes

@@ -82,7 +82,7 @@ def test_long_outputs_are_not_walked_in_full() -> None:
     model = Returns([Counting(range(1000))] * 1000)
     with torchprof_hooks.profile() as prof:
         model(X)
-    assert prof.profile.rows()[0].kind in ("module", "outside")
+    assert prof.profile.rows()[0].kind in ("module", "outside", "profiler")
 
 
 class Pretends:

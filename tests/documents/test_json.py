@@ -9,6 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from math import inf, nan
 from typing import Any
@@ -43,6 +44,7 @@ from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
+from torchprof_hooks.profiles.program import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
@@ -57,8 +59,8 @@ NAMES: dict[Grouping, str] = {
 }
 
 
-def report(profile: Profile, by: Grouping | None = None, **options: bool) -> Any:
-    found = json.loads(to_json(profile, by, **options))
+def report(profile: Profile, by: Grouping | None = None) -> Any:
+    found = json.loads(to_json(profile, by))
     jsonschema.validate(found, SCHEMA)
     return found
 
@@ -148,8 +150,8 @@ def test_what_is_true_of_the_whole_run() -> None:
         aborted_calls=1,
         undivided_passes=2,
         overhead_ns=4,
-        unmeasured_steps=5,
-        unmeasured_ns=600,
+        overhead_error_ns=2,
+        measured=MeasuredSteps(10, 5),
         not_measured=("vmap",),
         devices=("cuda",),
         step_times=StepTimes(1, 90, (Bucket(2, 2, 40), Bucket(9, 3, 150)), 7, 14),
@@ -159,10 +161,9 @@ def test_what_is_true_of_the_whole_run() -> None:
         "start_up_ns": 0,
         "shown_ns": 60,
         "attributed_ns": 60,
-        "unmeasured_ns": 600,
         "overhead_ns": 4,
+        "overhead_error_ns": 2,
         "steps": 3,
-        "unmeasured_steps": 5,
         "first_step_ns": 90,
         "step_mean_ns": 38,
         "step_median_ns": 50,
@@ -173,7 +174,15 @@ def test_what_is_true_of_the_whole_run() -> None:
         "undivided_passes": 2,
         "not_measured": ["vmap"],
         "devices": ["cuda"],
+        "measured": {
+            "steps": 10,
+            "modules": 5,
+            "functions": 0,
+            "traced": 0,
+            "traced_ns": 0,
+        },
     }
+    assert "measured" not in report(replace(profile, measured=NO_STEPS))["numbers"]
 
 
 @given(profiles, st.sampled_from(GROUPINGS))
@@ -196,8 +205,7 @@ def test_rows_are_those_of_the_profile(by: Grouping) -> None:
     for row in table(FUNCTIONS, by):
         assert row["calls"] or row["cumulative_ns"]  # phases without anything are not
         times[row["name"]] += row["cumulative_ns"]
-    profile = FUNCTIONS.corrected()
-    assert times == {row.name: row.cumulative_ns for row in profile.rows(by)}
+    assert times == {row.name: row.cumulative_ns for row in FUNCTIONS.rows(by)}
 
 
 def test_rows_that_are_there_if_nothing_else_is_asked_for() -> None:
@@ -209,14 +217,6 @@ def test_rows_that_are_there_if_nothing_else_is_asked_for() -> None:
         assert {*NAMES.values()} & {*report(FUNCTIONS, by)["tables"]} == {name}
     with pytest.raises(ValueError, match="by must be"):
         to_json(STEP, "layer")  # type: ignore[arg-type]
-
-
-def test_times_as_they_were_measured() -> None:
-    cost = Totals(calls=1, self_ns=10, overhead_ns=4, duration_ns=10, max_ns=10)
-    profile = hand_built({("Net", "forward"): cost}, {"Net": "Net"})
-    for corrected, own_ns in ((True, 6), (False, 10)):
-        [row, *_] = report(profile, corrected=corrected)["tables"]["modules"]["rows"]
-        assert row["self_ns"] == own_ns
 
 
 MEASURED = hand_built(

@@ -22,8 +22,8 @@ from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 
-def tables(profile: ProfileData, **options: bool) -> Mapping[str, Table]:
-    blocks = page_document(profile, **options).blocks
+def tables(profile: ProfileData) -> Mapping[str, Table]:
+    blocks = page_document(profile).blocks
     return {block.name: block for block in blocks if isinstance(block, Table)}
 
 
@@ -55,7 +55,7 @@ def test_own_times_add_up_in_each_table(profile: Profile) -> None:
 def test_the_tree_is_that_of_the_profile(profile: Profile) -> None:
     shown = profile.loop if len(profile.parts) > 1 else profile
     tree = tables(profile)["tree.modules"]
-    nodes = list(shown.corrected().tree().walk())[1:]
+    nodes = list(shown.tree().walk())[1:]
     assert list(tree.names) == [node.name for _, node in nodes]
     assert list(tree.depths) == [depth - 1 for depth, _ in nodes]
     assert column(tree, "cumulative_ns") == [node.cumulative_ns for _, node in nodes]
@@ -158,13 +158,6 @@ def test_numbers_of_the_whole_run() -> None:
 def test_an_empty_profile_says_so() -> None:
     document = page_document(Profile())
     assert [block.name for block in document.blocks] == ["nothing", "measuring"]
-
-
-def test_what_measuring_took_is_a_row_unless_asked_otherwise() -> None:
-    profile = made({("N", "forward"): replace(ms(10), overhead_ns=4 * MS)}, {"N": "N"})
-    assert column(tables(profile)["tree.modules"], "self_ns") == [6 * MS, 4 * MS]
-    plain = tables(profile, corrected=False)["tree.modules"]
-    assert column(plain, "self_ns") == [10 * MS]
 
 
 @pytest.mark.slow

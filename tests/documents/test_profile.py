@@ -143,7 +143,7 @@ def test_the_screen_is_about_the_loop() -> None:
 
 
 def test_a_full_report_is_about_all_of_the_run() -> None:
-    tables = list(full_tables(RUN.corrected(), None))
+    tables = list(full_tables(RUN, None))
     assert values(table(tables, "modules"), "cumulative_ns")["LM"] == 136 * MS
     assert values(table(tables, "functions"), "calls")["linear"] == 4 + 16
 
@@ -199,19 +199,9 @@ def test_the_uncertainty_of_a_share_is_its_standard_error() -> None:
     assert answers(with_spread(1, 0))["hottest_module"].uncertainty is None
     assert answers(RUN)["hottest_module"].uncertainty is None
     # Where modules were measured in a quarter of the steps, it is twice as large.
-    program = Program("a.py", 1, MeasuredSteps(100, 100, 25, 25))
-    estimate = replace(with_spread(25, 2), program=program)
-    found = answers(estimate)["hottest_module"].uncertainty
+    scaled = replace(with_spread(25, 2), measured=MeasuredSteps(100, 25, 25))
+    found = answers(scaled)["hottest_module"].uncertainty
     assert found == pytest.approx(20 / 250)
-
-
-@pytest.mark.parametrize("corrected", [True, False])
-def test_what_measuring_took_is_taken_out_of_rows(corrected: bool) -> None:
-    cost = replace(ms(10), overhead_ns=4 * MS)
-    profile = made({("Net", "forward"): cost}, {"Net": "Net"})
-    found = phase_times_ns(view_of(profile, corrected=corrected).shown)
-    assert found["forward"] == (6 if corrected else 10) * MS
-    assert found["profiler"] == (4 if corrected else 0) * MS
 
 
 # Start-up
@@ -242,7 +232,7 @@ def test_a_program_may_begin_with_evaluation_calls() -> None:
     loop = LOOP.with_parts(
         lambda part: replace(part, steps=0, step_times=StepTimes(evaluations=2))
     )
-    program = Program("a.py", 10**9, MeasuredSteps(66, 66, 66, 66))
+    program = Program("a.py", 10**9)
     view = view_of(after(start, replace(loop, program=program)))
     assert view.start_up is not None
     assert view.end_of_start_up == "the first 64 evaluation calls"
@@ -278,20 +268,37 @@ def test_durations_of_steps() -> None:
     assert text(evaluations=1, **first).endswith(
         "1 evaluation call of 5.00ms with the start-up"
     )
-    budget = replace(LOOP, unmeasured_steps=90, unmeasured_ns=1800 * MS)
-    assert "4 of 94 steps of" in next(iter(facts.step_texts(budget)))
-    assert "100.00ms of 1.90sec measured (5.3 %)" in facts.times_text(view_of(budget))
 
 
-def test_a_program_says_in_which_steps_was_measured() -> None:
-    def texts(*counts: int) -> list[str]:
-        program = Program("a.py", 1, MeasuredSteps(*counts))
-        return list(facts.sample_texts(view_of(replace(RUN, program=program))))
+def test_in_which_steps_was_measured() -> None:
+    def text(run: Profile, *counts: int) -> str:
+        found = replace(run, measured=MeasuredSteps(*counts))
+        return "".join(facts.sample_texts(found))
 
-    assert texts(10, 10, 10, 10) == []
-    assert texts(10, 9, 8, 7)[0].startswith("phases were measured in 9 of 10 steps")
-    assert "modules in 8, functions in 7" in texts(10, 9, 8, 7)[0]
-    assert texts(10, 10, 10, 7)[0].startswith("functions were measured in 7 of 10")
+    scaled = "what is inside of a part is scaled to all of its time"
+    some = "modules were measured in 8 of 10 steps"
+    training = with_spread(10, 1)
+    assert text(RUN) == text(RUN, 10, 10, 10) == text(RUN, 10, 10) == ""
+    assert text(training, 10, 8) == f"{some}: {scaled}"
+    assert text(training, 10, 8, 7) == f"{some}, functions in 7: {scaled}"
+    assert text(RUN, 10, 8) == f"{some} and evaluation calls: {scaled}"
+    assert text(RUN, 10, 10, 7).startswith("functions were measured in 7 of 10 steps")
+
+
+def test_what_measuring_took() -> None:
+    def text(program: Program | None = None, **times: Any) -> str:
+        return facts.overhead_text(replace(LOOP, program=program, **times))
+
+    assert LOOP.wall_ns == 100 * MS
+    assert text(overhead_ns=3 * MS) == "about 3.0 %"
+    compared = "(by comparison with steps that were not measured)"
+    found = text(overhead_ns=2 * MS, overhead_error_ns=MS // 2)
+    assert found == f"2.0 +/- 0.5 % {compared}"
+    # A program takes longer than its rows do; before it has ended, that is not known.
+    assert text(Program("a.py", 200 * MS), overhead_ns=3 * MS) == "about 1.5 %"
+    assert text(Program("a.py"), overhead_ns=3 * MS) == "about 3.0 %"
+    assert text(overhead_ns=101 * MS) == "about 100.0 %"
+    assert facts.overhead_text(Profile(overhead_ns=1)) == "about 0.0 %"
 
 
 # Layers
@@ -842,7 +849,7 @@ def test_nothing_was_called() -> None:
         text = Profile(not_measured=("FLOPs",)).report(full=full_)
         assert "No module was called" in text
         assert "FLOPs" in text
-    left_out = Profile(unmeasured_steps=3, unmeasured_ns=5)
+    left_out = Profile(measured=MeasuredSteps(3))
     assert "No step was measured" in left_out.report()
 
 
@@ -882,7 +889,6 @@ def test_what_is_for_tables_is_refused_without_them(
         ({"max_rows": True}, TypeError),
         ({"sort_by": "name"}, ValueError),
         ({"full": 1}, TypeError),
-        ({"corrected": None}, TypeError),
     ],
 )
 def test_invalid_parameters_are_named(
@@ -894,7 +900,7 @@ def test_invalid_parameters_are_named(
 
 
 def test_a_screen_may_have_fewer_lines() -> None:
-    text = report(RUN, Layout(), full=False, corrected=True, lines=25, more="--full")
+    text = report(RUN, Layout(), full=False, lines=25, more="--full")
     check_size(text, lines=25)
     assert "--full" in text.splitlines()[-1]
     assert text_of(document_of(RUN), lines=25).splitlines()[:9] == text.splitlines()[:9]

@@ -99,12 +99,6 @@ def test_shares_are_of_the_loop_where_that_is_known() -> None:
     assert tips(after(start_up, took(99))) == []
 
 
-def test_shares_are_those_of_the_table_of_phases() -> None:
-    """Without what measuring took."""
-    cells: Cells = {("(data loading)", "data"): replace(ms(250), overhead_ns=10**8)}
-    assert "15.0 % of the run (0.150s)" in claim(a_run(cells))
-
-
 # The loop
 
 
@@ -161,21 +155,12 @@ def test_how_often_a_device_is_read(calls: int, is_told: bool) -> None:
     assert all("0.5 times per call of the model" in tip.claim for tip in without_steps)
 
 
-@pytest.mark.parametrize(
-    ("is_program", "unmeasured_ns", "per_turn"),
-    [(True, 0, "1.2 times per step or"), (False, 0, "3.0"), (False, 1, "6.0")],
-)
-def test_steps_whose_calls_a_profile_has(
-    is_program: bool, unmeasured_ns: int, per_turn: str
-) -> None:
-    """Programs have those of all steps; a budget leaves some out."""
-    times = StepTimes(first_steps=40, first_ns=40, evaluations=10, evaluation_ns=10)
+def test_evaluation_calls_are_turns_like_steps() -> None:
+    times = StepTimes(first_steps=10, first_ns=10, evaluations=10, evaluation_ns=10)
     cells: Cells = {("item(scalar)", "outside"): ms(100, 60)}
-    profile = a_run(cells, {"item(scalar)": ("float32@cuda",)}, step_times=times)
-    profile = replace(profile, unmeasured_ns=unmeasured_ns)
-    program = Program("x.py") if is_program else None
-    (tip,) = find_tips(view_of(replace(profile, program=program)))
-    assert f" {per_turn} " in f"{tip.claim} "
+    inputs = {"item(scalar)": ("float32@cuda",)}
+    found = claim(a_run(cells, inputs, step_times=times))
+    assert " 3.0 times per step or evaluation call " in f"{found} "
 
 
 def small(calls: int, each_us: float, device_ms: float = 0) -> dict[Any, Totals]:

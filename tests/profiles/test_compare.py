@@ -13,7 +13,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compare import Change, Comparison, compare
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
-from torchprof_hooks.profiles.program import MeasuredSteps, Program
+from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.totals import Totals
 
 
@@ -240,16 +240,16 @@ def test_what_was_planted_is_found() -> None:
 
 
 def test_noise_is_that_of_the_steps_that_were_measured() -> None:
-    """Of a program that was measured in some steps, and whose rows are estimates for
-    all of them."""
+    """Of a run that was measured in some steps, from which its rows are scaled to all
+    of them."""
     calls = timed(*(10**6 + n for n in range(100)))
     found = {}
     for modules in (100, 25):
-        measured = MeasuredSteps(steps=100, phases=100, modules=modules, functions=10)
+        measured = MeasuredSteps(steps=100, modules=modules, functions=10)
         run = hand_built(
             {("a", "forward"): calls, ("a > f()", "forward"): calls},
             {"a": "Linear"},
-            program=Program(measured=measured),
+            measured=measured,
         )
         found[modules] = compare(run, run, "call").changes
     for all_steps, some in zip(found[100], found[25], strict=True):

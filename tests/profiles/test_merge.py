@@ -16,6 +16,7 @@ from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
 from torchprof_hooks.profiles.parts import divided
+from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes, sorted_buckets
 from torchprof_hooks.profiles.totals import Totals
 
@@ -39,7 +40,6 @@ def totals(draw: st.DrawFn) -> Totals:
         device_self_ns=draw(differences),
         memory=draw(memory_totals),
         flops=draw(counts),
-        overhead_ns=draw(counts),
     )
 
 
@@ -107,8 +107,8 @@ runs = st.builds(
     overhead_ns=counts,
     devices=st.sampled_from([(), ("cuda",), ("cuda", "xpu")]),
     memory=st.none() | summaries,
-    unmeasured_steps=counts,
-    unmeasured_ns=counts,
+    overhead_error_ns=counts,
+    measured=st.builds(MeasuredSteps, counts, counts, counts, counts, counts),
     step_times=step_times,
 )
 
@@ -117,8 +117,9 @@ def with_first(run: Profile, count: int) -> Profile:
     """The run, of which so many cells were all in the first step."""
     if not run.steps:
         return run
-    first = dict(list(run.cells.items())[:count])
-    return replace(run, parts=divided(run.parts[0], first))
+    first, times = dict(list(run.cells.items())[:count]), run.step_times
+    of_first = StepTimes(times.first_steps, times.first_ns)
+    return replace(run, parts=divided(run.parts[0], first, of_first))
 
 
 profiles = st.builds(with_first, runs, st.integers(0, 6))
@@ -143,7 +144,7 @@ def test_merging_with_an_empty_profile_changes_nothing(profile: Profile) -> None
 def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
     both = left.merge(right)
 
-    fields = "calls self_ns duration_ns squares_ns2 device_self_ns flops overhead_ns"
+    fields = "calls self_ns duration_ns squares_ns2 device_self_ns flops"
     for field in fields.split():
         sums = [
             sum(getattr(totals, field) for totals in profile.cells.values())
@@ -162,10 +163,12 @@ def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
         "aborted_calls",
         "undivided_passes",
         "overhead_ns",
-        "unmeasured_steps",
-        "unmeasured_ns",
+        "overhead_error_ns",
     ):
         assert getattr(left, field) + getattr(right, field) == getattr(both, field)
+    for field in MeasuredSteps._fields:
+        sums = [getattr(profile.measured, field) for profile in (left, right, both)]
+        assert sums[0] + sums[1] == sums[2]
     assert set(both.cells) == {*left.cells, *right.cells}
 
 

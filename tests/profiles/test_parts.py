@@ -11,6 +11,7 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.compare import mean_duration
 from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.step_times import (
     Bucket,
     StepTimes,
@@ -57,6 +58,20 @@ def test_what_was_asked_of_a_device_is_divided_by_calls() -> None:
     whole = replace(training(50, 10, 10, 10), device_asked=81, device_waits=43)
     assert (whole.start_up.device_asked, whole.start_up.device_waits) == (20, 10)
     assert (whole.loop.device_asked, whole.loop.device_waits) == (60, 32)
+
+
+def test_what_measuring_took_is_divided_by_time() -> None:
+    measured = MeasuredSteps(4, 2)
+    whole = replace(
+        training(60, 10, 10, 20),
+        overhead_ns=10,
+        overhead_error_ns=5,
+        measured=measured,
+    )
+    start_up, loop = whole.start_up, whole.loop
+    assert (start_up.overhead_ns, loop.overhead_ns) == (6, 4)
+    assert (start_up.overhead_error_ns, loop.overhead_error_ns) == (3, 2)
+    assert start_up.measured == loop.measured == measured
 
 
 def test_merged_parts_are_the_whole() -> None:

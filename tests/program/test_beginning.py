@@ -16,12 +16,12 @@ WITH = "import json, sys, torch; print(json.dumps(sorted(sys.modules)))"
 LATE = (
     "tabulate",
     "argparse",
-    "torchprof_hooks.capture.overhead.calibration",
+    "torchprof_hooks.capture.overhead",
     "torchprof_hooks.capture.torch_names.compile_metrics",
     "torchprof_hooks.capture.functions.flop_count",
     "torchprof_hooks.capture.tracing.kineto_session",
     "torchprof_hooks.capture.snapshot",
-    "torchprof_hooks.capture.sampling.estimates.strata",
+    "torchprof_hooks.profiles.scaling",
     "torchprof_hooks.program.arguments",
     "torchprof_hooks.program.cli",
     "torchprof_hooks.program.file_tools",
@@ -106,6 +106,6 @@ def test_importing_the_package_counts_as_beginning() -> None:
         "begin_from_environment(told, earlier_ns)\n"
         "torch.nn.Linear(2, 2)(torch.ones(2))"
     )
-    said = re.search(r", (\d+\.\d+)s to begin", plain("-c", code).err)
+    said = re.search(r"easuring took about\s+(\d+)", plain("-c", code).err)
     assert said
-    assert 5 <= float(said[1]) < 60
+    assert 50 < float(said[1]) <= 100

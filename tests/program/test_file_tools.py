@@ -23,7 +23,7 @@ from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.report import page
 from torchprof_hooks.profiles.compare import Comparison, compare
 from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.program import MeasuredSteps, Program
+from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.program.file_tools import main
 
 FORMATS = ("text", "json", "csv", "speedscope", "collapsed")
@@ -115,7 +115,7 @@ def test_show_prints_tables_where_they_are_asked_for(
 #: A program of two steps.
 PROGRAM = replace(
     FUNCTIONS,
-    program=Program("train.py", FUNCTIONS.wall_ns, MeasuredSteps(2, 2, 2, 2)),
+    program=Program("train.py", FUNCTIONS.wall_ns),
 )
 
 
@@ -127,8 +127,6 @@ def test_show_prints_the_screen_of_a_program(saved: Save, output: Output) -> Non
     assert output("show", path) == screen + "\n"
     tables = program_text(PROGRAM)
     assert output("show", path, "--full") == f"{screen}\n\n{tables}\n"
-    raw = PROGRAM.report(corrected=False)
-    assert output("show", path, "--raw") == raw + "\n"
 
 
 def test_show_writes_a_page(saved: Save, output: Output, tmp_path: Path) -> None:
@@ -137,8 +135,6 @@ def test_show_writes_a_page(saved: Save, output: Output, tmp_path: Path) -> None
     assert output("show", path, "--format", "html", "-o", str(file)) == ""
     assert file.read_text() == page(FUNCTIONS) + "\n"
     assert output("show", path, "--format", "html") == page(FUNCTIONS) + "\n"
-    raw = output("show", path, "--format", "html", "--raw")
-    assert raw == page(FUNCTIONS, corrected=False) + "\n"
 
 
 def test_what_has_all_rows_takes_no_grouping(

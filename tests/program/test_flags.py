@@ -43,7 +43,7 @@ def test_flags_are_written_as_theanos(text: str, expected: Flags) -> None:
         ("ranks_report=maybe", "ranks_report must be on or off, not 'maybe'"),
         ("n_ops=0", "profiling.n_ops must be a whole number, 1 or more, not '0'"),
         ("n_ops=2.5", "profiling.n_ops must be a whole number"),
-        ("every=-1", "every must be a whole number, 1 or more"),
+        ("n_ops=-1", "n_ops must be a whole number, 1 or more"),
         ("n_ops=1,profiling.n_ops=2", "'profiling.n_ops' is given twice"),
     ],
 )
@@ -78,7 +78,7 @@ def test_flags_as_texts_are_the_same_flags() -> None:
 def test_who_says_how_tables_look_wants_to_see_them() -> None:
     for text in ("full=1", "n_ops=3", "profile_memory=1", "output_line_width=80"):
         assert parse_flags(text).wants_tables
-    for text in ("", "profile=1", "full=0", "save=x.json", "every=3"):
+    for text in ("", "profile=1", "full=0", "save=x.json", "max_overhead=1%"):
         assert not parse_flags(text).wants_tables
 
 

@@ -18,7 +18,7 @@ from torchprof_hooks.profiles.names import Grouping
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 OURS: Final = ("-m", "torchprof_hooks", "--full")
 #: Looks at everything in all steps, whatever that costs.
-CLOSELY: Final = ("--every", "1", "--max-overhead", "100%")
+CLOSELY: Final = ("--max-overhead", "100%")
 LAUNCHER: Final = ("-m", "torch.distributed.run", "--standalone")
 STEPS: Final = 12
 #: What lightning_fit.py plants in each step.

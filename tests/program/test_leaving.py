@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,19 +10,18 @@ import torch
 from torch import nn
 
 from tests.programs import TORCH, profiled, written
+from torchprof_hooks import Profile
 from torchprof_hooks.capture.functions import flop_count
 from torchprof_hooks.capture.functions.call_description import CallDescription
 from torchprof_hooks.capture.functions.flop_count import FlopCount
 from torchprof_hooks.capture.functions.products import Flops, flops_by_shapes
-from torchprof_hooks.capture.overhead import calibration
-from torchprof_hooks.capture.sampling.estimates.program import program_profile
-from torchprof_hooks.capture.sampling.estimates.strata import Strata
 from torchprof_hooks.documents.build.theano import program_text
 from torchprof_hooks.profiles import data, rows
 from torchprof_hooks.profiles.cells import Cells, Infos
-from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import BEFORE_NAME, GARBAGE_NAME, Grouping
 from torchprof_hooks.program.flags import Flags
-from torchprof_hooks.program.recorder import make_sampler
+from torchprof_hooks.program.recorder import _make_steps
 
 
 class LanguageModel(nn.Module):
@@ -64,16 +62,14 @@ def many_shapes() -> None:
         optimizer.step()
 
 
-def sampled(
-    program: Callable[[], None], flop_count: FlopCount, max_overhead: float = 100
-) -> Strata:
-    sampler = make_sampler(Flags(every=1, max_overhead=max_overhead))
-    sampler.start()
+def measured(program: Callable[[], None], flop_count: FlopCount) -> ProfileData:
+    steps = _make_steps(Flags(max_overhead=1.0))
+    steps.start()
     try:
         program()
     finally:
-        sampler.stop()
-    return sampler.strata(flop_count)
+        steps.stop()
+    return steps.profile(flop_count)
 
 
 @pytest.mark.parametrize(
@@ -84,19 +80,10 @@ def test_nothing_is_run_again_to_count_operations(
     program: Callable[[], None], functions: set[str]
 ) -> None:
     count = FlopCount(patience_s=0.2)
-    rows = sampled(program, count).whole.rows("function")
+    rows = measured(program, count).rows("function")
     assert {row.name for row in rows if row.phases["forward"].flops} == functions
     assert {row.name for row in rows if row.phases["backward"].flops} == functions
     assert (count.runs, count.left_out) == (0, set())
-
-
-def test_there_is_one_calibration_for_all_trackers() -> None:
-    """There are five, of three kinds: of functions, of modules and of phases."""
-    calibration._in_a_thread.cache_clear()
-    for max_overhead in (100, 0):  # with 0, most steps are timed in phases
-        sampled(language_model, FlopCount(), max_overhead)
-        sampled(many_shapes, FlopCount(), max_overhead)
-        assert calibration._in_a_thread.cache_info().misses == 1
 
 
 def test_each_grouping_of_the_report_is_made_once(
@@ -108,7 +95,7 @@ def test_each_grouping_of_the_report_is_made_once(
         made.append(by)
         return group(cells, infos, by)
 
-    program = program_profile(sampled(language_model, FlopCount()))
+    program = measured(language_model, FlopCount())
     group = rows.group_rows
     monkeypatch.setattr(data, "group_rows", make)
     assert "Apply" in program_text(program)
@@ -116,7 +103,7 @@ def test_each_grouping_of_the_report_is_made_once(
     assert sorted(made) == ["call", "call", "class", "function"]
 
 
-def test_each_call_is_looked_at_once_for_all_strata(
+def test_operations_of_each_call_are_looked_up_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
@@ -126,7 +113,7 @@ def test_each_call_is_looked_at_once_for_all_strata(
         return flops_by_shapes(call)
 
     monkeypatch.setattr(flop_count, "flops_by_shapes", look)
-    sampled(language_model, FlopCount())
+    measured(language_model, FlopCount())
     assert len(seen) == len(set(seen)) > 5
 
 
@@ -149,22 +136,18 @@ def test_what_is_left_out_for_it_is_said(tmp_path: Path) -> None:
     assert run.out == "False False\n"
 
 
-def test_what_beginning_and_leaving_took_is_said(tmp_path: Path) -> None:
-    run = profiled(
-        "--full", written(tmp_path, "import time; time.sleep(0.5)\n" + EINSUM)
-    )
-    said = (
-        r"\n\nIt took (\d+\.\d{3})s to measure, (\d+\.\d{3})s to begin, and "
-        r"(\d+\.\d{3})s to make this report"
-    )
-    found = re.search(said, run.err)
-    assert found is not None
-    assert all(float(seconds) > 0 for seconds in found.groups())
-    since = re.search(r"Time since torchprof_hooks was loaded: ([\d.]+)s", run.err)
-    measured = re.search(r"Time measured: ([\d.]+)s", run.err)
-    assert since is not None
-    assert measured is not None
-    assert float(since[1]) - float(measured[1]) >= 0.5  # and what importing torch took
+def test_the_wall_time_is_that_of_the_program_from_its_first_line(
+    tmp_path: Path,
+) -> None:
+    saved = tmp_path / "profile.json"
+    script = "import time; time.sleep(0.5)\n" + EINSUM
+    profiled("--save", str(saved), written(tmp_path, script))
+    found = Profile.load(saved)
+    before = next(row for row in found.start_up.rows() if row.name == BEFORE_NAME)
+    assert before.self_ns >= 0.5e9  # and what importing torch took
+    assert found.program is not None
+    assert 0 < found.overhead_ns < found.program.program_ns
+    assert found.wall_ns + found.overhead_ns >= found.program.program_ns
 
 
 SLOW_FILES = """
@@ -183,11 +166,12 @@ for _ in range(20):
 
 
 def test_what_writing_the_file_meanwhile_took_is_measuring(tmp_path: Path) -> None:
-    options = ("--full", "--save", str(tmp_path / "profile.json"), "--flush-secs=0.05")
-    run = profiled(*options, written(tmp_path, SLOW_FILES))
-    found = re.search(r"It took (\d+\.\d{3})s to measure", run.err)
-    assert found is not None
-    assert float(found[1]) >= 0.2
+    saved = tmp_path / "profile.json"
+    options = ("--save", str(saved), "--flush-secs=0.05", "--max-overhead=none")
+    profiled(*options, written(tmp_path, SLOW_FILES))
+    found = Profile.load(saved)
+    assert found.phase_times_ns()["profiler"] >= 0.2e9
+    assert found.overhead_ns >= 0.2e9
 
 
 GARBAGE = """
@@ -202,6 +186,36 @@ seen = []
 gc.set_threshold(100)
 gc.callbacks.append(lambda phase, info: seen.append(phase))
 """
+
+
+LOOPS = """
+import gc
+import torch
+seen = []
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(40):
+    if step == 1:
+        gc.callbacks.append(lambda phase, info: seen.append(phase))
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    if step % 10 == 5:
+        gc.collect()
+kept = [[] for _ in range(100)]
+kept.append(kept)
+gc.callbacks.pop()
+print(seen.count("stop"))
+"""
+
+
+def test_garbage_that_is_collected_after_the_last_line_is_not_of_the_loop(
+    tmp_path: Path,
+) -> None:
+    saved = tmp_path / "profile.json"
+    run = profiled("--save", str(saved), written(tmp_path, LOOPS))
+    found = Profile.load(saved).loop
+    rows = {row.name: row for row in found.rows()}
+    assert 4 <= rows[GARBAGE_NAME].calls <= int(run.out)
 
 
 def test_no_garbage_is_looked_for_while_the_report_is_made(tmp_path: Path) -> None:

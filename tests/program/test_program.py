@@ -96,7 +96,7 @@ def test_an_evaluation_before_training_is_a_part_of_the_start(tmp_path: Path) ->
     times = found.start_up.step_times
     assert (times.first_steps, times.evaluations) == (1, 2)
     assert found.program is not None
-    assert found.program.measured.steps == 2 + 5
+    assert found.measured.steps == 2 + 5
 
 
 def test_all_tables(script: Path) -> None:

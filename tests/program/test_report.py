@@ -145,10 +145,11 @@ flop_count.FlopCount.__init__ = begin_slowly
 
 
 def test_making_the_report_takes_no_time_of_the_program(tmp_path: Path) -> None:
-    run = with_tables(*EACH_STEP, written(tmp_path, GAN + SLOW_ENDING))
+    saved = tmp_path / "profile.json"
+    options = (*EACH_STEP, "--save", str(saved))
+    run = with_tables(*options, written(tmp_path, GAN + SLOW_ENDING))
     assert seconds(line(run.err, "Time measured")) == 0.043
-    made = line(run.err, "It took").rpartition(", and ")[2]
-    assert seconds(made) >= 1
+    assert Profile.load(saved).overhead_ns >= 1e9
 
 
 def test_rows_add_up(tmp_path: Path) -> None:
@@ -302,8 +303,7 @@ def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
 
 def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
     run = with_tables("--max-overhead", "0.0001%", written(tmp_path, ticking(TRAIN_30)))
-    timed = "Phases were measured in 4 of 30 steps, modules in 4, functions in 4"
-    assert timed in run.err
+    assert "Functions were measured in 2 of 30 steps" in run.err
     assert re.search(r"\nLinear .* Py +30\b", run.err)  # calls, in all steps
 
 
@@ -344,9 +344,12 @@ def test_the_report_can_be_shown_again(tmp_path: Path) -> None:
     saved = str(tmp_path / "profile.json")
     run = with_tables("--profile-memory", "--save", saved, written(tmp_path, TRAIN_30))
     again = profiled("show", saved, "--format", "report", "--max-rows", "20")
-    *shown, empty, closing = run.err.partition(TITLE)[2].splitlines()
-    assert again.out.removeprefix(TITLE.lstrip()).splitlines() == shown
-    assert (empty, closing.partition(" ")[0]) == ("", "It")  # not of the profile
+    shown = run.err.partition(TITLE)[2].splitlines()
+    lines = again.out.removeprefix(TITLE.lstrip()).splitlines()
+    # Printed above the tables at exit, and in them here.
+    told = [line for line in lines if re.match("Measuring took|.* were measured", line)]
+    assert len(told) == 2
+    assert [line for line in lines if line not in told] == shown
     found = Profile.load(saved)
     found.merge(found).save(saved)
     other = profiled("show", saved, "--format", "report")

@@ -34,10 +34,10 @@ with Working(), torch.autograd.set_detect_anomaly(%s):
 
 def tips(directory: Path, program: str) -> list[str]:
     """Tips on steps after the first, each as one line."""
-    options = ("--full", "--ignore-first-call", "--every", "2")
+    options = ("--full", "--ignore-first-call", "--max-overhead", "none")
     run = profiled(*options, written(directory, program))
     assert run.code == 0, run.err
-    section = run.err.rpartition("\n\n")[0].rpartition("\n\n")[2]
+    section = run.err.rpartition("\n\n")[2]
     assert run.err.count("Tip: ") == section.count("Tip: ")  # each once
     found = [tip for tip in ("\n" + section).split("\nTip: ") if tip.strip()]
     return [" ".join(tip.split()) for tip in found]

@@ -11,7 +11,6 @@ from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
@@ -73,19 +72,6 @@ def own_memory(
     own = [*map(MemoryTotals, used, acquired, retained, padded(sums.peak, len(sites)))]
     own[tracker.outside.code] = NO_MEMORY  # not read there
     return own
-
-
-def counting_ns(
-    sums: MemorySums | None, tracker: Tracker, sites: list[Site]
-) -> list[int]:
-    """How long it took to count allocated and freed blocks of memory, by site: a part
-    of the own time of the site that allocated or freed them."""
-    if sums is None:
-        return [0] * len(sites)
-    [meter] = meters_of(tracker, MemoryMeter)
-    each_ns = meter.counting_ns()
-    blocks = _without_inner(sites, padded(sums.blocks, len(sites)), entries_too=True)
-    return [round(each_ns * max(count, 0)) for count in blocks]
 
 
 def padded(sums: Int64s, size: int) -> list[int]:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
-from operator import add
 from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.functions.flop_count import FlopCount
-from torchprof_hooks.capture.overhead.overhead_model import (
-    device_overhead,
-    overhead_of_sites,
-)
+from torchprof_hooks.capture.overhead import counted_ns, taken_out
 from torchprof_hooks.capture.own_sums import (
-    counting_ns,
     left_out,
     own_device_ns,
     own_host_ns,
@@ -32,7 +27,7 @@ from torchprof_hooks.capture.tracking.meters.device import DeviceMeter, Waits
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.cells import CellKey, add_cell, overhead_ns, sum_of_own_ns
+from torchprof_hooks.profiles.cells import CellKey, add_cell, sum_of_own_ns
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -40,19 +35,19 @@ from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,
     GARBAGE_NAME,
     OUTSIDE_NAME,
+    PROFILER_NAME,
     kind_of_other,
 )
 from torchprof_hooks.profiles.parts import Part, divided
+from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: Paths of time outside of all calls, also of the time in an optimizer's closure.
 _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
 
 #: Fields of `Totals` that are never larger in a part of a run than in all of it.
-_SUMS: Final = (
-    *("calls", "self_ns", "duration_ns", "squares_ns2", "flops"),
-    *("overhead_ns", "device_overhead_ns"),
-)
+_SUMS: Final = ("calls", "self_ns", "duration_ns", "squares_ns2", "flops")
+_PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
 
 def take_snapshot(
@@ -63,7 +58,6 @@ def take_snapshot(
     counted: StepCounter | None = None,
     *,
     first: FirstReading | None = None,
-    costs_like: Tracker | None = None,
     end_ns: int | None = None,
 ) -> ProfileData:
     """The profile of a tracker's thread.
@@ -76,7 +70,6 @@ def take_snapshot(
     flop_count: counts floating-point operations, for as long as its patience lasts.
     counted: the steps that have ended.
     first: all sums at the moment when the first step had ended.
-    costs_like: the tracker for whose kind costs are calibrated; by default, `tracker`.
     end_ns: when the time of the thread ended, if that is not now.
     """
     counted = counted or StepCounter()
@@ -85,19 +78,19 @@ def take_snapshot(
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
     work = (flop_count or FlopCount()).flops_of_sites(sites, calls)
-    hooks_ns = overhead_of_sites(tracker, costs_like or tracker, sites, calls, own_ns)
-    costs = [*map(add, hooks_ns, counting_ns(memory, tracker, sites))]
+    taken_ns = taken_out(tracker, sites, calls)
     device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
     waits = next((m.waits for m in meters_of(tracker, DeviceMeter)), Waits(0, 0))
-    all_costs = costs, device_overhead(device, waits.share, sites, calls, costs)
-    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work, all_costs)
-    cells = _cells(sites, totals, garbage, measured_ns, counted.after_backward_ns)
+    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work)
+    cells = _cells(sites, totals, taken_ns, garbage, measured_ns, counted)
     times = counted.times()
     whole = Part("loop", measured_ns, times.steps, times, cells)
+    of_first = first.counted.times() if first else NO_STEP_TIMES
+    first_cells = _first_cells(tracker, sites, totals, taken_ns, first, cells)
     return ProfileData(
-        divided(whole, _first_cells(tracker, sites, totals, first, cells)),
+        divided(whole, first_cells, of_first),
         _infos(tracker, cells),
-        overhead_ns=sum(map(overhead_ns, cells.items())),
+        overhead_ns=counted_ns(tracker, sites, calls, own_ns, memory),
         memory=_memory_summary(tracker, unmeasured),
         collectives=tracker.exchanges.read(cells),
         device_asked=waits.asked,
@@ -118,16 +111,17 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
     }
 
 
-def _first_cells(
+def _first_cells(  # noqa: PLR0917
     tracker: Tracker,
     sites: list[Site],
     every: list[Totals],
+    taken_ns: list[int],
     first: FirstReading | None,
     cells: Mapping[CellKey, Totals],
 ) -> dict[CellKey, Totals]:
     """The part of these totals, and of their cells, that came before the end of the
-    first step; {} if that is not known. Operations and costs of measuring were not read
-    then: they are divided in proportion to calls."""
+    first step; {} if that is not known. Operations, and what is taken out, were not
+    read then: they are divided in proportion to calls."""
     if first is None:
         return {}
     calls = padded(first.times.calls, len(sites))
@@ -137,66 +131,63 @@ def _first_cells(
         (some, totals.calls) if totals.calls else of_all
         for some, totals in zip(calls, every, strict=True)
     ]
-    pairs = list(zip(every, shares, strict=True))
     totals = _totals_of_sites(
         sites,
         first.times,
         own_host_ns(sites, first.times, first.garbage),
         own_device_ns(tracker, sites, until_mark=True),
         own_memory(first.memory, tracker, sites),
-        [whole.flops * some // most for whole, (some, most) in pairs],
-        (
-            [whole.overhead_ns * some // most for whole, (some, most) in pairs],
-            [whole.device_overhead_ns * some // most for whole, (some, most) in pairs],
-        ),
+        [t.flops * some // most for t, (some, most) in zip(every, shares, strict=True)],
     )
-    found = _cells(sites, totals, first.garbage, first.wall_ns, first.after_backward_ns)
+    pairs = zip(taken_ns, shares, strict=True)
+    taken = [ns * some // most for ns, (some, most) in pairs]
+    found = _cells(sites, totals, taken, first.garbage, first.wall_ns, first.counted)
     # Time outside of calls may since have turned out to be that after a backward pass.
     kept = {k: _part(cells[k], part) for k, part in found.items() if k in cells}
     return {key: part for key, part in kept.items() if part != NOTHING}
 
 
 def _part(whole: Totals, first: Totals) -> Totals:
-    """What came first of the totals of a cell, with no more costs of measuring than
-    there was time for, then and later."""
+    """What came first of the totals of a cell: no more than all of it."""
     least = {n: min(getattr(first, n), getattr(whole, n)) for n in _SUMS}
-    part = replace(first, **least)
-    host = part.self_ns, whole.overhead_ns, whole.self_ns
-    device = part.device_self_ns, whole.device_overhead_ns, whole.device_self_ns
-    return replace(
-        part,
-        overhead_ns=_cost_within(part.overhead_ns, *host),
-        device_overhead_ns=_cost_within(part.device_overhead_ns, *device),
-    )
+    return replace(first, **least)
 
 
-def _cost_within(cost_ns: int, own_ns: int, all_costs_ns: int, all_ns: int) -> int:
-    """The cost of a part in its own time, if the rest has all other costs."""
-    least_ns = all_costs_ns - max(all_ns - own_ns, 0)
-    return min(max(cost_ns, least_ns), max(own_ns, 0))
-
-
-def _cells(
+def _cells(  # noqa: PLR0917
     sites: list[Site],
     every: list[Totals],
+    taken_ns: list[int],
     garbage: GarbageLog,
     wall_ns: int,
-    after_backward_ns: int,
+    counted: StepCounter,
 ) -> dict[CellKey, Totals]:
-    """The totals of each cell; together, they take all of `wall_ns`."""
+    """The totals of each cell; together, they take all of `wall_ns`.
+
+    taken_ns: what is the profiler's of the own time of each site, as far as there is
+        so much.
+    """
     cells: dict[CellKey, Totals] = {}
-    outside_overhead_ns = 0
-    for site, found in zip(sites, every, strict=True):
-        totals = found if site.is_counted else found.without_calls()
+    taken_outside_ns = 0
+    for site, found, most_ns in zip(sites, every, taken_ns, strict=True):
         if site.path in _ALL_OUTSIDE:
-            outside_overhead_ns += totals.overhead_ns
-        elif totals != NOTHING:
+            taken_outside_ns += most_ns
+            continue
+        totals = found if site.is_counted else found.without_calls()
+        if own_ns := min(most_ns, max(totals.self_ns, 0)):
+            totals = replace(totals, self_ns=totals.self_ns - own_ns)
+            add_cell(cells, _PROFILER, Totals(self_ns=own_ns))
+        if totals != NOTHING:
             add_cell(cells, (site.path, site.phase), totals)
     if garbage.collections.number:
         cells[(GARBAGE_NAME,), "garbage"] = _totals_of(garbage.collections)
-    booked_ns = sum_of_own_ns(cells)
-    whole = Totals(self_ns=wall_ns - booked_ns, overhead_ns=outside_overhead_ns)
-    cells.update(_outside_cells(whole, after_backward_ns))
+    outside_ns = wall_ns - sum_of_own_ns(cells)
+    if own_ns := min(taken_outside_ns, max(outside_ns, 0)):
+        add_cell(cells, _PROFILER, Totals(self_ns=own_ns))
+        outside_ns -= own_ns
+    after_ns = min(counted.after_backward_ns, max(outside_ns, 0))
+    if after_ns:
+        cells[(AFTER_BACKWARD_NAME,), "outside"] = Totals(self_ns=after_ns)
+    cells[(OUTSIDE_NAME,), "outside"] = Totals(self_ns=outside_ns - after_ns)
     return _without_debts(cells)
 
 
@@ -234,25 +225,6 @@ def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:
     return tracker.times(), memory_sums(tracker)
 
 
-def _outside_cells(whole: Totals, after_backward_ns: int) -> dict[CellKey, Totals]:
-    """The time outside of all calls, with the part after backward passes in a cell of
-    its own. The costs of measuring are divided among both in proportion."""
-    cells: dict[CellKey, Totals] = {}
-    after_ns = min(after_backward_ns, max(whole.self_ns, 0))
-    after_overhead_ns = 0
-    if after_ns:
-        after_overhead_ns = whole.overhead_ns * after_ns // whole.self_ns
-        cells[(AFTER_BACKWARD_NAME,), "outside"] = Totals(
-            self_ns=after_ns, overhead_ns=after_overhead_ns
-        )
-    cells[(OUTSIDE_NAME,), "outside"] = replace(
-        whole,
-        self_ns=whole.self_ns - after_ns,
-        overhead_ns=whole.overhead_ns - after_overhead_ns,
-    )
-    return cells
-
-
 def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
     for meter in meters_of(tracker, MemoryMeter):
         highest, whose = meter.high_water()
@@ -274,7 +246,6 @@ def _totals_of_sites(  # noqa: PLR0917
     device: list[int],
     memory: list[MemoryTotals],
     flops: list[int],
-    overhead: tuple[list[int], list[int]],
 ) -> list[Totals]:
     # Each is padded by itself: an interrupt may have left them of different lengths.
     calls, total, shortest, longest = (padded(sums, len(sites)) for sums in times[:4])
@@ -290,8 +261,6 @@ def _totals_of_sites(  # noqa: PLR0917
             device_self_ns=device[code],
             memory=memory[code],
             flops=flops[code],
-            overhead_ns=overhead[0][code],
-            device_overhead_ns=overhead[1][code],
         )
         for code in range(len(sites))
     ]

@@ -64,7 +64,6 @@ def report(
     layout: Layout,
     *,
     full: bool = False,
-    corrected: bool = True,
     stream: TextIO | None = None,
     lines: int = LINES,
     more: str = _MORE,
@@ -78,9 +77,8 @@ def report(
     tips: whether there are any: not where they are in what follows the screen.
     """
     check_flag("full", full)
-    check_flag("corrected", corrected)
     layout = layout.checked(full=full)
-    view, colour = view_of(profile, corrected=corrected), takes_colour(stream)
+    view, colour = view_of(profile), takes_colour(stream)
     full = full and not view.shown.is_empty
     document = screen_document(view, "" if full else more)
     if not tips:
@@ -89,8 +87,7 @@ def report(
     if not full:
         return text_of(document, width=layout.width, lines=lines, colour=colour)
     of = " of the whole run" * bool(view.start_up)
-    all_of_it = profile.corrected() if corrected else profile
-    tables = full_tables(all_of_it, layout.sort_by, of)
+    tables = full_tables(profile, layout.sort_by, of)
     first = [block for block in document.blocks if block.name != "hot_functions"]
     return text_of(
         replace(document, blocks=[*first, *tables]),
@@ -122,17 +119,14 @@ def rows_report(
     return "\n".join(table_lines(table, width=width, max_rows=max_rows))
 
 
-def page(profile: ProfileData, *, corrected: bool = True) -> str:
+def page(profile: ProfileData) -> str:
     """See `Reportable.to_html`."""
     from torchprof_hooks.documents.render.html import page_of
 
-    check_flag("corrected", corrected)
-    return page_of(page_document(profile, corrected=corrected))
+    return page_of(page_document(profile))
 
 
-def to_json(
-    profile: ProfileData, by: Grouping | None = None, *, corrected: bool = True
-) -> str:
+def to_json(profile: ProfileData, by: Grouping | None = None) -> str:
     """See `Reportable.to_json`.
 
     by: what its rows are, as for `Profile.rows`; by default there are a few tables.
@@ -143,5 +137,4 @@ def to_json(
     from torchprof_hooks.documents.export.rows import data_document
     from torchprof_hooks.documents.render.json import json_of
 
-    check_flag("corrected", corrected)
-    return json_of(data_document(profile, by, corrected=corrected))
+    return json_of(data_document(profile, by))

@@ -11,7 +11,6 @@ from collections import Counter
 from itertools import product
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import overhead_ns
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.peak import Peak
@@ -35,13 +34,14 @@ class Utilisation(NamedTuple):
 
 def of_profile(profile: ProfileData) -> Utilisation | None:
     """See `Profile.utilisation`."""
-    again = every = 0
+    again = every = measuring_ns = 0
     for (_, phase), totals in profile.cells.items():
         every += totals.flops
         again += totals.flops if phase == "recompute" else 0
+        measuring_ns += totals.self_ns if phase == "profiler" else 0
     if profile.peak is None or not every:
         return None
-    time_ns = profile.wall_ns - sum(map(overhead_ns, profile.cells.items()))
+    time_ns = profile.wall_ns - measuring_ns
     return _shares(every, again, time_ns, profile.peak)
 
 

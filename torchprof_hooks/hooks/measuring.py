@@ -9,8 +9,9 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import held_weakly
 from torchprof_hooks.capture.attach.blocks import Block, Held
+from torchprof_hooks.capture.duty import Duty
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.sampling.every_step import EveryStep
+from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.memory import memory_counter, memory_meter
@@ -20,12 +21,12 @@ from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
     from torchprof_hooks.profiles.data import ProfileData
 
 
 class Settings(NamedTuple):
-    """The options of `profile`, checked."""
+    """The options of `profile`, checked. max_overhead: None: there is no budget; from 1
+    on, one without a limit."""
 
     functions: bool = False
     memory: bool | str | torch.device = False
@@ -43,7 +44,7 @@ class ThreadRounds:
 
     def __init__(self, settings: Settings) -> None:
         self._blocks: list[Block] = []
-        self._steps = _make_steps(settings)
+        self._steps = make_steps(settings)
         self._life: weakref.ref[_Life] | None = None
 
     @property
@@ -87,17 +88,16 @@ class ThreadRounds:
         return self._steps.profile()
 
 
-def _make_steps(settings: Settings) -> EveryStep | SampledSteps:
-    """Measures this thread: all of its steps, or some of them."""
-    if settings.max_overhead is None:
-        return EveryStep(lambda: make_tracker(settings))
-    from torchprof_hooks.capture.sampling.levels import Level
-    from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
-    from torchprof_hooks.capture.sampling.scheduler import Scheduler
+def make_steps(settings: Settings) -> ThreadSteps:
+    """What measures this thread: all of its steps, or as a budget says."""
 
-    top = Level.FUNCTIONS if settings.functions else Level.MODULES
-    scheduler = Scheduler(settings.max_overhead, (Level.STEPS, top))
-    return SampledSteps(lambda _, names: make_tracker(settings, names), scheduler)
+    def make(functions: bool, names: ModuleNames) -> tuple[Tracker, str]:
+        return make_tracker(settings._replace(functions=functions), names)
+
+    duty = None
+    if settings.max_overhead is not None:
+        duty = Duty(settings.max_overhead, settings.functions)
+    return ThreadSteps(make, duty=duty, functions=settings.functions)
 
 
 def make_tracker(

@@ -20,7 +20,7 @@ class Training:
     """Base class of what is given to a trainer; measures the thread that trains.
 
     Args:
-        profiler: for training, made by `profile`, by default ``max_overhead="2%"``.
+        profiler: for training, made by `profile`, by default ``max_overhead="5%"``.
         evaluator: another one, for evaluation within training; by default alike.
         every_secs: seconds between two logs of numbers (`Profile.scalars` of the steps
             since the last ones), at least: to make them takes milliseconds.
@@ -56,8 +56,8 @@ class Training:
         check_positive("every_secs", every_secs)
         check_flag("report", report)
         check_flag("save", save)
-        self.training = profiler or profile(max_overhead="2%")
-        self.evaluation = evaluator or profile(max_overhead="2%")
+        self.training = profiler or profile(max_overhead="5%")
+        self.evaluation = evaluator or profile(max_overhead="5%")
         self._every_ns, self._due_ns = every_secs * 1e9, 0.0
         self._top = check_whole("top", top, 0)
         self._reports, self._saves = report, save

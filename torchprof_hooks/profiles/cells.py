@@ -1,5 +1,5 @@
-"""Cells, the finest record of a run, and what remains of them without functions,
-without modules, or without the time that measuring took."""
+"""Cells, the finest record of a run, and what remains of them without functions, or
+without modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     MODULES_NAME,
     OUTSIDE_NAME,
-    PROFILER_NAME,
     Kind,
     OtherPhase,
     Phase,
@@ -33,8 +32,6 @@ _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
     "backward": "backward",
     **{phase: phase for phase in get_args(OtherPhase)},
 }
-
-_PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
 _NOT_MODULES: Final[Infos] = {
     OUTSIDE_NAME: ModuleInfo(kind="outside"),
@@ -142,42 +139,3 @@ def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:
     for key, totals in other.items():
         add_cell(cells, key, totals)
     return cells
-
-
-def overhead_ns(item: tuple[CellKey, Totals]) -> int:
-    """How much of a cell's own time measuring took: all of it in the profiler's
-    cell."""
-    (_, phase), totals = item
-    return totals.self_ns if phase == "profiler" else totals.overhead_ns
-
-
-def own_times(cells: Cells) -> dict[CellKey, int]:
-    """Own times without the time that measuring took in them. What is taken off becomes
-    time of the profiler, so that all still adds up to the wall time.
-
-    Costs are estimates: one may be larger than its cell's own time, and is cut to it.
-    """
-    times: dict[CellKey, int] = {}
-    taken_ns = 0
-    for key, totals in cells.items():
-        own_ns = totals.self_ns
-        if totals.overhead_ns:
-            cost_ns = min(totals.overhead_ns, max(own_ns, 0))
-            own_ns -= cost_ns
-            taken_ns += cost_ns
-        times[key] = own_ns
-    if taken_ns:
-        times[_PROFILER] = times.get(_PROFILER, 0) + taken_ns
-    return times
-
-
-def without_overhead(cells: Cells) -> Cells:
-    """The same cells with the own times of `own_times`, and no overhead."""
-    kept: dict[CellKey, Totals] = {}
-    for key, own_ns in own_times(cells).items():
-        totals = cells.get(key, NOTHING)
-        is_same = totals.self_ns == own_ns and not (
-            totals.overhead_ns or totals.device_overhead_ns
-        )
-        kept[key] = totals if is_same else totals.without_overhead(own_ns)
-    return kept

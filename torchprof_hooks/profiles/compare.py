@@ -9,7 +9,6 @@ from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping, Phase
-from torchprof_hooks.profiles.program import NO_STEPS
 from torchprof_hooks.profiles.totals import Totals
 
 #: The probability that chance alone makes any row of a comparison slower. (In a
@@ -117,8 +116,8 @@ def compare(
     t-test, one-sided; the risk for the whole table is divided equally among its rows).
     Time outside of calls, and that of the profiler itself, is not compared.
 
-    Where only some steps of a program were measured, and rows are estimates for all of
-    them, the spread is that of the calls in these steps.
+    Where only some steps were measured, and what is inside of a part is scaled from
+    these to all, the spread is that of the calls in these steps.
 
     What changes from one run to the next, such as the load of the machine, does not
     show in the spread within one run. It does in that of a few runs merged.
@@ -148,7 +147,7 @@ def compare(
 
 def _means(profile: ProfileData, by: Grouping) -> dict[RowPhase, MeanDuration]:
     """The mean duration of each row and phase that was called."""
-    measured = profile.program.measured if profile.program else NO_STEPS
+    measured = profile.measured
     return {
         (row.name, phase): mean_duration(
             totals, measured.share(of_functions=row.kind == "function")

@@ -13,16 +13,13 @@ from typing import Any, Final, TypeVar
 from torchprof_hooks.profiles.cells import (
     Cells,
     has_functions,
-    overhead_ns,
     without_functions,
-    without_overhead,
 )
 from torchprof_hooks.profiles.collectives import Collectives, sum_of
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo, all_modules
 from torchprof_hooks.profiles.names import (
     GROUPINGS,
-    PROFILER_NAME,
     Grouping,
     Phase,
     check_grouping,
@@ -37,7 +34,12 @@ from torchprof_hooks.profiles.parts import (
     whole_of,
 )
 from torchprof_hooks.profiles.peak import Peak, higher
-from torchprof_hooks.profiles.program import Program, only_program
+from torchprof_hooks.profiles.program import (
+    NO_STEPS,
+    MeasuredSteps,
+    Program,
+    only_program,
+)
 from torchprof_hooks.profiles.provenance import Processes, all_of
 from torchprof_hooks.profiles.rows import Row, group_rows
 from torchprof_hooks.profiles.step_times import StepTimes
@@ -58,23 +60,23 @@ class ProfileData:
         the whole run (`cells`, `wall_ns`, `steps`, `step_times`) is their sum.
     modules: a description of each name in the chains of cells.
     aborted_calls: calls that an exception went through.
-    overhead_ns: estimate of the time that measuring added to `wall_ns`: the sum over
-        the cells (see `Totals`), and the part that is measured exactly (planning of
-        backward passes), which is a cell of its own. With a budget, what measuring has
-        spent in all steps, if that is more.
+    overhead_ns: what measuring took of the run, in all of its steps, as far as that is
+        known; of a whole program, its beginning and end included. What is known exactly
+        is a cell of its own, of the phase "profiler", and in no other.
+    overhead_error_ns: standard error of `overhead_ns`, if that comes from comparing
+        steps that were measured with others that were not; 0 if it was counted: calls
+        times what each takes.
+    measured: in how many steps what was measured, `NO_STEPS` if in each.
     devices: names of the devices whose clock was read, sorted.
     memory: which memory was measured, and its peak; None if none was.
     undivided_passes: backward passes over nodes of several threads that have the same
         numbers, which are booked as a whole, outside modules.
-    unmeasured_steps, unmeasured_ns: training steps that were not measured because of
-        `max_overhead`, and the time in them and while hooks were put on and taken off.
-        No other field contains that time but `step_times`.
     not_measured: what cannot be measured with this torch, one line each, sorted.
     core: the core that has measured, "native" or "python"; both if both were merged.
     core_reason: why the native core was not used.
     collectives: what was exchanged with other processes, by function and group.
     peak: the most operations per second that the device can do, None if unknown.
-    items: tokens, samples or the like in the measured steps, 0 if nobody said.
+    items: tokens, samples or the like in the steps, 0 if nobody said.
     device_asked, device_waits: at how many begins and ends of calls the device was
         asked whether it had done all its work; and how often it had, and so idled.
     program: what is known of a whole program; None of other runs.
@@ -86,11 +88,11 @@ class ProfileData:
     modules: Mapping[str, ModuleInfo] = field(default_factory=dict)
     aborted_calls: int = 0
     overhead_ns: int = 0
+    overhead_error_ns: int = 0
+    measured: MeasuredSteps = NO_STEPS
     devices: tuple[str, ...] = ()
     memory: MemorySummary | None = None
     undivided_passes: int = 0
-    unmeasured_steps: int = 0
-    unmeasured_ns: int = 0
     not_measured: tuple[str, ...] = ()
     core: str = ""
     core_reason: str = ""
@@ -129,13 +131,13 @@ class ProfileData:
 
     @property
     def steps(self) -> int:
-        """Training steps that were measured (see `StepTimes` for where a step ends)."""
+        """Training steps (see `StepTimes` for where a step ends)."""
         return self._whole.steps
 
     @property
     def step_times(self) -> StepTimes:
-        """Durations of training steps, measured or not, and of evaluation calls, as far
-        as they are known."""
+        """Durations of training steps and of evaluation calls, as far as they are
+        known."""
         return self._whole.step_times
 
     @property
@@ -210,8 +212,7 @@ class ProfileData:
     @property
     def start_up(self: P) -> P:
         """What was measured until the first training step of each run had ended. Empty
-        if that end is not known: without torch optimizers, and where `max_overhead`
-        leaves the first step out."""
+        if that end is not known: without torch optimizers."""
         return self._only("start-up")
 
     @property
@@ -223,27 +224,20 @@ class ProfileData:
 
     def _only(self: P, name: PartName) -> P:
         """One part of the run. What is known of the whole run alone, as the number of
-        items, is divided in proportion to steps, or to calls."""
+        items, is divided in proportion to steps, to calls, or to time."""
         if [part.name for part in self.parts] == [name]:
             return self
         found = replace(self, parts=tuple(p for p in self.parts if p.name == name))
         calls = _calls(found.cells), max(_calls(self.cells), 1)
+        whole_ns = max(self.wall_ns, 1)
         return replace(
             found,
             items=self.items * found.steps // max(self.steps, 1),
             device_asked=self.device_asked * calls[0] // calls[1],
             device_waits=self.device_waits * calls[0] // calls[1],
-            overhead_ns=sum(map(overhead_ns, found.cells.items())),
+            overhead_ns=self.overhead_ns * found.wall_ns // whole_ns,
+            overhead_error_ns=self.overhead_error_ns * found.wall_ns // whole_ns,
         )
-
-    def corrected(self: P) -> P:
-        """The same profile without the time that measuring took in each row, as far as
-        that is known (see `Totals.overhead_ns`): own and cumulative times are lower,
-        those of a device as far as it waited for the host, the row "(profiler)" is
-        higher. Durations of single calls stay as they were measured.
-        """
-        infos = {PROFILER_NAME: ModuleInfo(kind="profiler"), **self.modules}
-        return replace(self.with_parts(_without_overhead), modules=infos)
 
     def with_parts(self: P, change: Callable[[Part], Part]) -> P:
         """The same profile with each part changed by `change`."""
@@ -259,7 +253,8 @@ class ProfileData:
         return replace(self, parts=(part,), modules=infos)
 
     def merge(self: P, other: ProfileData) -> P:
-        """Both runs as one profile: whole numbers add up. The order does not matter.
+        """Both runs as one profile: whole numbers add up, and so do errors, as if both
+        were off in the same direction. The order does not matter.
 
         Raises:
             TypeError: `other` is not a profile.
@@ -273,6 +268,7 @@ class ProfileData:
             parts=merged_parts(self.parts, other.parts),
             modules=all_modules(self.modules, other.modules),
             devices=tuple(sorted({*self.devices, *other.devices})),
+            measured=self.measured.merge(other.measured),
             memory=merge_summaries(self.memory, other.memory),
             not_measured=tuple(sorted({*self.not_measured, *other.not_measured})),
             core=united(self.core, other.core, ", "),
@@ -287,7 +283,3 @@ class ProfileData:
 
 def _calls(cells: Cells) -> int:
     return sum(totals.calls for totals in cells.values())
-
-
-def _without_overhead(part: Part) -> Part:
-    return replace(part, cells=without_overhead(part.cells))

@@ -35,6 +35,8 @@ OUTSIDE_NAME: Final = "(outside modules)"
 #: Time outside modules between a backward pass and the next forward, if no torch
 #: optimizer steps: most likely that of another optimizer.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
+#: Time of a program before measuring began: until torch was imported.
+BEFORE_NAME: Final = "(before torch was imported)"
 BACKWARD_NAME: Final = "(backward outside modules)"
 #: Time of a backward pass before its first node runs and after the last one has: the
 #: engine looks at the graph, and does what it was asked to do at the end.
@@ -71,6 +73,7 @@ def communication_name(collective: str) -> str:
 _KINDS: Final[Mapping[str, Kind]] = {
     OUTSIDE_NAME: "outside",
     AFTER_BACKWARD_NAME: "outside",
+    BEFORE_NAME: "outside",
     BACKWARD_NAME: "backward",
     ENGINE_NAME: "backward",
     DATA_NAME: "data",

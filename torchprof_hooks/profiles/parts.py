@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from math import isqrt
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from torchprof_hooks.profiles.cells import CellKey, Cells, all_cells, sum_of_own_ns
+from torchprof_hooks.profiles.names import BEFORE_NAME
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 PartName = Literal["start-up", "loop"]
+
+_BEFORE: Final[CellKey] = ((BEFORE_NAME,), "outside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,8 @@ class Part:
         (in a whole program, evaluation calls before it, too); "loop": all after it, or
         the whole run where the end of the first step is not known.
     wall_ns: how long it took; the cells' `self_ns` add up to it.
-    steps: training steps that were measured in it.
-    step_times: durations of its training steps, measured or not, and evaluation calls.
+    steps: training steps in it.
+    step_times: durations of its training steps and evaluation calls.
     cells: for each (chain of calls, phase) the `Totals` of the calls at its end.
     """
 
@@ -75,15 +78,15 @@ def whole_of(parts: Iterable[Part]) -> Part:
     return reduce(Part.merge, parts, Part())
 
 
-def divided(whole: Part, first: Cells) -> Parts:
-    """The parts of a run of which `first` are the cells until the end of its first
-    step; only the loop, if there are none. Merged, they are `whole`, to the byte."""
+def divided(whole: Part, first: Cells, of_first: StepTimes) -> Parts:
+    """The parts of a run of which `first` are the cells until the end of its start, and
+    `of_first` the steps in it; only the loop, if there are no such cells. Merged, they
+    are `whole`, to the byte."""
     if not first:
         return (whole,)
     times = whole.step_times
-    of_first = StepTimes(times.first_steps, times.first_ns)
     left = {key: _after(t, first.get(key)) for key, t in whole.cells.items()}
-    start_up = Part("start-up", 0, times.first_steps, of_first).with_cells(first)
+    start_up = Part("start-up", 0, of_first.steps, of_first).with_cells(first)
     loop = Part(
         "loop",
         whole.wall_ns - start_up.wall_ns,
@@ -92,6 +95,15 @@ def divided(whole: Part, first: Cells) -> Parts:
         {key: totals for key, totals in left.items() if totals != NOTHING},
     )
     return start_up, loop
+
+
+def with_time_before(parts: Parts, before_ns: int) -> Parts:
+    """The parts of a program, whose start-up has begun so long before it was
+    measured."""
+    if not before_ns:
+        return parts
+    before = Part("start-up").with_cells({_BEFORE: Totals(self_ns=before_ns)})
+    return merged_parts(parts, (before,))
 
 
 def _after(whole: Totals, first: Totals | None) -> Totals:
@@ -116,6 +128,4 @@ def _after(whole: Totals, first: Totals | None) -> Totals:
         device_self_ns=whole.device_self_ns - first.device_self_ns,
         memory=memory if calls else memory.with_peak(0),
         flops=whole.flops - first.flops,
-        overhead_ns=whole.overhead_ns - first.overhead_ns,
-        device_overhead_ns=whole.device_overhead_ns - first.device_overhead_ns,
     )

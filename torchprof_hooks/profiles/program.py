@@ -4,6 +4,7 @@ import it while they run."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import add
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.compilation import CompilationSummary
@@ -41,17 +42,17 @@ class ProgramFacts:
 
 
 class MeasuredSteps(NamedTuple):
-    """In how many steps of a program what was measured; evaluation calls count as steps
-    here. Rows are estimates for all steps where these were measured in some alone.
+    """In how many steps of a run what was measured; evaluation calls count as steps
+    here. What is inside of a part (a model, its backward) is scaled from these steps to
+    all of the part's time. All zeros: in each.
 
     steps: how many there were.
-    phases, modules, functions: in how many these were measured.
+    modules, functions: in how many these were measured.
     traced, traced_ns: how many steps were traced, and what they took: these are in no
         row.
     """
 
     steps: int = 0
-    phases: int = 0
     modules: int = 0
     functions: int = 0
     traced: int = 0
@@ -69,7 +70,13 @@ class MeasuredSteps(NamedTuple):
         measured = self.functions if of_functions else self.modules
         return measured / self.steps if self.steps else 1.0
 
+    def merge(self, other: MeasuredSteps) -> MeasuredSteps:
+        """The steps of both. Those of a run in which all were measured are not known
+        here, and are left out."""
+        return MeasuredSteps(*map(add, self, other))
 
+
+#: All were measured.
 NO_STEPS: Final = MeasuredSteps()
 
 
@@ -79,7 +86,6 @@ class Program:
 
     message: what was run.
     program_ns: time since the program first imported this package.
-    measured: in how many steps what was measured.
     compilation: what torch.compile did.
     facts: what tips need to know besides times.
     device_idle: how much devices idled in one step, None if that was not asked for.
@@ -87,7 +93,6 @@ class Program:
 
     message: str = ""
     program_ns: int = 0
-    measured: MeasuredSteps = NO_STEPS
     compilation: CompilationSummary = field(default_factory=CompilationSummary)
     facts: ProgramFacts = field(default_factory=ProgramFacts)
     device_idle: DeviceIdle | None = None

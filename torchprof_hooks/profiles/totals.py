@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, Final
+from typing import Final
 
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
-
-#: The fields of own time and operations, all of them zero (see `without_time`).
-_NO_WORK: Final[dict[str, Any]] = {
-    **dict.fromkeys(("self_ns", "overhead_ns", "flops"), 0),
-    **dict.fromkeys(("device_self_ns", "device_overhead_ns"), 0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +22,6 @@ class Totals:
         squares of these; `mean_ns` and `std_ns` come from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
-    overhead_ns: an estimate of how much of `self_ns` measuring itself took: how often
-        hooks were called in that time, times their cost on this machine.
-    device_overhead_ns: the same of `device_self_ns`, as far as the device waited for
-        the host.
     flops: floating-point operations of the calls themselves, without the calls that
         they made, as far as torch has formulas for them (matrix products, convolutions,
         attention); 0 where it has none, or functions were not measured. A multiply-add
@@ -57,11 +47,9 @@ class Totals:
     memory: MemoryTotals = NO_MEMORY
     memory_cumulative: MemoryTotals = NO_MEMORY
     flops: int = 0
-    overhead_ns: int = 0
     flops_cumulative: int = 0
     counted_ns: int = 0
     counted_cumulative_ns: int = 0
-    device_overhead_ns: int = 0
 
     @property
     def mean_ns(self) -> float:
@@ -100,11 +88,9 @@ class Totals:
             self.memory + other.memory,
             self.memory_cumulative + other.memory_cumulative,
             self.flops + other.flops,
-            self.overhead_ns + other.overhead_ns,
             self.flops_cumulative + other.flops_cumulative,
             self.counted_ns + other.counted_ns,
             self.counted_cumulative_ns + other.counted_cumulative_ns,
-            self.device_overhead_ns + other.device_overhead_ns,
         )
 
     def with_cumulative(
@@ -129,29 +115,9 @@ class Totals:
             self.memory,
             memory,
             self.flops,
-            self.overhead_ns,
             flops,
             self.counted_ns,
             counted_ns,
-            self.device_overhead_ns,
-        )
-
-    def without_overhead(self, own_ns: int) -> Totals:
-        """These numbers without what measuring took; `own_ns`: the own time left."""
-        device_cost_ns = min(self.device_overhead_ns, max(self.device_self_ns, 0))
-        return Totals(  # see `with_cumulative`
-            self.calls,
-            own_ns,
-            self.cumulative_ns,
-            self.min_ns,
-            self.max_ns,
-            self.duration_ns,
-            self.squares_ns2,
-            self.device_self_ns - device_cost_ns,
-            self.device_cumulative_ns,
-            self.memory,
-            self.memory_cumulative,
-            self.flops,
         )
 
     def counted(self) -> Totals:
@@ -165,14 +131,12 @@ class Totals:
             device_self_ns=self.device_self_ns,
             memory=self.memory.with_peak(0),
             flops=self.flops,
-            overhead_ns=self.overhead_ns,
             counted_ns=self.counted_ns,
-            device_overhead_ns=self.device_overhead_ns,
         )
 
     def without_time(self) -> Totals:
         """The same calls; own time and operations are counted elsewhere."""
-        return replace(self, **_NO_WORK)
+        return replace(self, self_ns=0, device_self_ns=0, flops=0)
 
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0

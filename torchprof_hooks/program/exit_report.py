@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -18,25 +18,29 @@ from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.program.flags import STREAMS, Flags
 
 
-def exit_report(program: ProfileData, flags: Flags, closing: Callable[[], str]) -> str:
+def exit_report(
+    program: ProfileData,
+    flags: Flags,
+    with_end: Callable[[ProfileData], ProfileData],
+    notes: Sequence[str] = (),
+) -> str:
     """The first screen, and below it the tables, if the flags ask for them.
 
-    closing: makes the last line, when all others are made.
+    with_end: adds to the profile what this has taken so far: the screen, which says
+        that, is made last.
+    notes: what is said below the tables.
     """
-    stream = _stream_of(flags.destination)
-    shown = program.loop if flags.ignore_first_call else program
+    tables = [program_text(program, _layout(flags)), *notes] * flags.wants_tables
+    stream, shown = _stream_of(flags.destination), with_end(program)
     screen = report(
-        shown,
+        shown.loop if flags.ignore_first_call else shown,
         Layout(width=width_of(stream)),
         stream=stream,
-        lines=LINES - 1,  # one is for the closing
+        lines=LINES,
         more="--html FILE" if flags.wants_tables else "--full, --html FILE",
         tips=not flags.wants_tables,
     )
-    if not flags.wants_tables:
-        return f"{screen}\n{closing()}"
-    tables = program_text(program, _layout(flags))
-    return f"{screen}\n\n{tables}\n\n{closing()}"
+    return "\n\n".join([screen, *tables])
 
 
 def _layout(flags: Flags) -> ReportLayout:
@@ -47,6 +51,7 @@ def _layout(flags: Flags) -> ReportLayout:
         every_pass=flags.profile_optimizer,
         with_memory=flags.profile_memory,
         ignore_first_call=flags.ignore_first_call,
+        says_cost=False,
     )
 
 

@@ -56,11 +56,6 @@ def _add_show(subparsers: Subparsers) -> None:
         "--full", action="store_true", help="print the tables below the screen"
     )
     _add_output(parser)
-    parser.add_argument(
-        "--raw",
-        action="store_true",
-        help="times as they were measured, with what measuring took of them",
-    )
     _add_max_rows(parser, _ROWS_OF_TABLES)
     parser.add_argument(
         "--sort-by",
@@ -77,8 +72,6 @@ def trouble_with_show(args: argparse.Namespace) -> str:
         and args.format in STACK_FORMATS,
         f"--by is for rows, but {kind} has all of them": args.by
         and args.format in (REPORT, HTML),
-        f"--raw is not for {kind}, which has estimates": args.raw
-        and args.format == REPORT,
         f"--max-rows is for tables, but {kind} has all there is": args.max_rows
         and args.format not in (TEXT, REPORT),
         f"--sort-by is for --format {TEXT}, not for {kind}": args.sort_by

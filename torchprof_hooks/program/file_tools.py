@@ -88,25 +88,23 @@ def _shown(profile: Profile, args: argparse.Namespace) -> str:
     if args.format == REPORT:
         return _report(profile, args)
     if args.format == HTML:
-        return page(profile, corrected=not args.raw)
+        return page(profile)
     if args.format == TEXT:
         return _text(profile, args)
     if args.format == JSON:
-        return to_json(profile, args.by, corrected=not args.raw)
-    shown = profile if args.raw else profile.corrected()
+        return to_json(profile, args.by)
     if args.format in STACK_FORMATS:
-        return STACK_FORMATS[args.format](shown)
-    return csv_of(rows_table(shown, args.by or "module"))
+        return STACK_FORMATS[args.format](profile)
+    return csv_of(rows_table(profile, args.by or "module"))
 
 
 def _text(profile: Profile, args: argparse.Namespace) -> str:
     """The screen, with tables below if all are asked for; or one table."""
     if args.by:
-        shown = profile if args.raw else profile.corrected()
         rows, by = args.max_rows, args.sort_by
-        return rows_report(shown, args.by, width=_width(), max_rows=rows, sort_by=by)
+        return rows_report(profile, args.by, width=_width(), max_rows=rows, sort_by=by)
     stream = sys.stdout if args.output is None else None
-    if args.full and profile.program and not args.raw:
+    if args.full and profile.program:
         screen_layout = Layout(width=min(_width(), WIDTH))
         screen = report(profile, screen_layout, stream=stream, tips=False)
         return f"{screen}\n\n{_report(profile, args)}"
@@ -115,9 +113,7 @@ def _text(profile: Profile, args: argparse.Namespace) -> str:
         max_rows=args.max_rows,
         sort_by=args.sort_by,
     )
-    return report(
-        profile, layout, full=args.full, corrected=not args.raw, stream=stream
-    )
+    return report(profile, layout, full=args.full, stream=stream)
 
 
 def _report(profile: Profile, args: argparse.Namespace) -> str:

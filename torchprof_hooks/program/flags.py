@@ -64,7 +64,7 @@ _operations = _parser(
 def _limit(text: str) -> float:
     share = parse_share(text)
     if share <= 0:
-        raise ValueError('a share above 0, "2%" or 0.02, or "none"')
+        raise ValueError('a share above 0, "5%" or 0.05, or "none"')
     return min(share, 1.0)  # no limit
 
 
@@ -104,11 +104,10 @@ class Flags:
         "print the tables by class, function and call, and the tree of modules, as "
         "well (so do the options that say how these look)",
     )
-    every: int = _flag(10, _whole(1), "measure functions in one step of so many", "N")
     max_overhead: float = _flag(
-        0.02,
+        0.05,
         _limit,
-        "the share of time that measuring may take, 2% or 0.02; 100%: no limit",
+        "the share of time that measuring may take, 5% or 0.05; 100%: no limit",
         "SHARE",
     )
     save: str = _flag("", str, "write the profile to this file, too", "FILE")

@@ -11,34 +11,42 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.capture.sampling.levels import Level
-from torchprof_hooks.capture.sampling.sampled_steps import SampledSteps
-from torchprof_hooks.capture.sampling.scheduler import Scheduler
+from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.capture.tracking.tap import AtEnd, FirstCall
 from torchprof_hooks.files.collector import without_collections
-from torchprof_hooks.hooks.measuring import Settings, make_tracker
+from torchprof_hooks.hooks.measuring import Settings, make_steps
 from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.measure.sigterm import Sigterm
+from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
     from torchprof_hooks.capture.functions.flop_count import FlopCount
-    from torchprof_hooks.capture.record.module_names import ModuleNames
-    from torchprof_hooks.capture.tracking.tracker import Tracker
     from torchprof_hooks.profiles.data import ProfileData
     from torchprof_hooks.program.idle_step import IdleStep
 
 #: Seconds that counting floating-point operations may take at the end.
 _PATIENCE_S: Final = 0.2
+
+
+class Before(NamedTuple):
+    """What was before measuring began, in nanoseconds.
+
+    launching_ns: from the command to the begin of the program's interpreter.
+    ours_ns: what we have taken since.
+    """
+
+    launching_ns: int = 0
+    ours_ns: int = 0
 
 
 class Recorder:
@@ -58,7 +66,7 @@ class Recorder:
         self._pid = os.getpid()
         self._is_bound = is_bound
         self._thread = ""  # name of the measured thread, if it is another one
-        self._sampler = self._make_sampler()
+        self._steps = self._new_steps()
         self._idle = _make_idle_step(flags)
         self._compiled_before = ending.compilation_so_far()
         flush_secs = flags.flush_secs if flags.save else 0
@@ -66,41 +74,54 @@ class Recorder:
         self._outputs = ending.Outputs(flags, self._origin)
         self._is_reported = False
         self._sigterm = Sigterm(self._is_due, self.report)
-        self._ended_ns = self._overhead_ns = 0
-        self._flushing_ns = 0  # what writing the file took between steps
-        self.beginning_ns = 0  # what it took until `start` was done
+        self._began_ns = self._ended_ns = 0  # measuring, and the program
+        self._report_ns = 0
+        self._before = Before()
 
-    def start(self) -> None:
-        """Begin to measure; print the report when the program ends."""
+    def start(self, before: Before) -> None:
+        """Begin to measure; print the report when the program ends. before: what was
+        before; what passes here is ours, too."""
+        called_ns = time.perf_counter_ns()
+        self._start()
+        self._began_ns = time.perf_counter_ns()
+        ours_ns = before.ours_ns + self._began_ns - called_ns
+        self._before = before._replace(ours_ns=ours_ns)
+
+    def _start(self) -> None:
+        os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.report)
         interrupted_exit.registered()
         self._sigterm.heed()
         if self._is_bound:
-            self._sampler.start()
+            self._steps.start()
             return
         # A thread that only imports torch may never call a module.
         is_main = threading.current_thread() is threading.main_thread()
         if is_main:
-            self._sampler.start()
+            self._steps.start()
         FirstCall(self._go_on_here, is_main).open()
+
+    def _forked(self) -> None:
+        """A fork has our hooks: it is left alone after its step (see `_at_step`)."""
+        self._steps.hurry()
 
     def _go_on_here(self, module: torch.nn.Module, args: Any) -> AtEnd | None:
         """Follow the running thread instead, which is calling `module`."""
         try:
             self._sigterm.heed()
             self._thread = threading.current_thread().name
-            self._sampler = self._make_sampler()
-            self._sampler.start()
-            self._sampler.join(module, args)
-            return self._sampler.leave
+            self._steps = self._new_steps()
+            self._steps.start()
+            self._steps.join(module, args)
+            return self._steps.leave
         except Exception as error:  # the program goes on, whatever it is
             complain(f"torchprof_hooks: cannot measure: {error!r}")
             return None
 
-    def _make_sampler(self) -> SampledSteps:
-        sampler = make_sampler(self._flags)
-        sampler.at_step = _until_it_fails(self._at_step, sampler)
-        return sampler
+    def _new_steps(self) -> ThreadSteps:
+        steps = _make_steps(self._flags)
+        steps.at_step = _until_it_fails(self._at_step, steps)
+        return steps
 
     @cached_property
     def _flop_count(self) -> FlopCount:
@@ -129,7 +150,8 @@ class Recorder:
     def _make_report(self, is_hurried: Callable[[], bool]) -> None:
         try:
             with without_collections():
-                self._outputs.write(self._finish(), self._closing, is_hurried)
+                program, notes = self._finish(), self._notes()
+                self._outputs.write(program, self._with_end, notes, is_hurried)
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
 
@@ -137,16 +159,15 @@ class Recorder:
         """Between two steps: write the file if that is due, and begin or end a trace.
         In a fork, measure nothing any more. Returns whether the next step is traced."""
         if os.getpid() != self._pid:  # a fork: it has our hooks, and all numbers so far
-            self._sampler.stop()
+            self._steps.stop()
             return False
         if self._idle is not None:
             self._idle.end(steps)
         if not self._is_left_out():
-            began_ns = time.perf_counter_ns()
+            now_ns = time.perf_counter_ns()
             self._outputs.flush_if_due(
-                lambda: self._until(began_ns, self._flop_count.without_patience())
+                lambda: self._until(now_ns, self._flop_count.without_patience())
             )
-            self._flushing_ns += time.perf_counter_ns() - began_ns
         return self._idle is not None and self._idle.begin(steps)
 
     def _is_left_out(self) -> bool:
@@ -156,50 +177,58 @@ class Recorder:
     def _until(self, end_ns: int, flop_count: FlopCount) -> ProfileData:
         """The profile of the program until `end_ns`, and not until now: to make it,
         modules are imported and operations counted, which is not the program's time."""
-        found = self._sampler.whole_program(flop_count, end_ns)
-        assert found.program is not None
+        from torchprof_hooks.profiles.modules import ModuleInfo
+        from torchprof_hooks.profiles.names import BEFORE_NAME
+        from torchprof_hooks.profiles.parts import with_time_before
+
+        found = self._steps.profile(flop_count, end_ns)
         thread = f", in thread {self._thread}" if self._thread else ""
-        program = replace(
-            found.program,
+        before = self._before
+        program = Program(
             message=(" ".join(sys.argv) or "an interactive session") + thread,
-            program_ns=end_ns - BEGAN_NS,
+            program_ns=end_ns - BEGAN_NS + before.launching_ns,
             compilation=ending.compilation_since(self._compiled_before),
+            facts=self._steps.facts(),
         )
+        before_ns = self._began_ns - BEGAN_NS - before.ours_ns
         signed = replace(
             found,
+            parts=with_time_before(found.parts, max(before_ns, 0)),
+            modules={BEFORE_NAME: ModuleInfo(kind="outside"), **found.modules},
             program=program,
-            # What is counted for the budget leaves out what meters cost.
-            overhead_ns=found.overhead_ns + self._flushing_ns,
+            overhead_ns=found.overhead_ns + before.launching_ns + before.ours_ns,
             provenance=(self._origin.provenance(False),),
         )
         return ending.rates_of(self._flags).added(signed)
 
     def _finish(self) -> ProfileData:
-        self._sampler.close_left_calls()
+        self._steps.close_left_calls()
         program = self._until(self._ended_ns, self._flop_count)
-        self._overhead_ns = program.overhead_ns
         return self._idle.added_to(program) if self._idle else program
 
-    def _closing(self) -> str:
-        """The last lines of the report. They are known only when all others are made,
-        and are not in the saved file."""
-        report_ns = time.perf_counter_ns() - self._ended_ns
-        lines = [
-            f"It took {self._overhead_ns / 1e9:.3f}s to measure, "
-            f"{self.beginning_ns / 1e9:.3f}s to begin, and "
-            f"{report_ns / 1e9:.3f}s to make this report"
-        ]
+    def _with_end(self, program: ProfileData) -> ProfileData:
+        """The program's profile with what its report had taken when this was asked
+        first: the report and the file say the same."""
+        assert program.program is not None
+        if not self._report_ns:
+            self._report_ns = time.perf_counter_ns() - self._ended_ns
+        report_ns = self._report_ns
+        facts = program.program
+        facts = replace(facts, program_ns=facts.program_ns + report_ns)
+        overhead_ns = program.overhead_ns + report_ns
+        return replace(program, program=facts, overhead_ns=overhead_ns)
+
+    def _notes(self) -> list[str]:
+        """What is said below the tables."""
         left_out = ", ".join(sorted(self._flop_count.left_out))
-        if left_out and self._flags.wants_tables:
-            lines.append(
-                f"GFLOP/s without {left_out}: to count their operations, torch would "
-                "take too long (profile(functions=True) does)"
-            )
-        return "\n".join(lines)
+        return [
+            f"GFLOP/s without {left_out}: to count their operations, torch would take "
+            "too long (profile(functions=True) does)"
+        ] * bool(left_out)
 
 
 def _until_it_fails(
-    at_step: Callable[[int], bool], sampler: SampledSteps
+    at_step: Callable[[int], bool], thread_steps: ThreadSteps
 ) -> Callable[[int], bool]:
     """`at_step`, which is called between steps of the program: if it raises, the
     program goes on, and it is not called again."""
@@ -208,7 +237,7 @@ def _until_it_fails(
         try:
             return at_step(steps)
         except Exception as error:
-            sampler.at_step = None
+            thread_steps.at_step = None
             complain(f"torchprof_hooks: {error!r}")
             return False
 
@@ -223,19 +252,13 @@ def _make_idle_step(flags: Flags) -> IdleStep | None:
     return IdleStep()
 
 
-def make_sampler(flags: Flags) -> SampledSteps:
+def _make_steps(flags: Flags) -> ThreadSteps:
     """Make what measures the running thread as the flags say."""
-
-    def make(level: Level, names: ModuleNames) -> tuple[Tracker, str]:
-        settings = Settings(
-            functions=level == Level.FUNCTIONS,
+    return make_steps(
+        Settings(
+            functions=flags.time_thunks,
             memory=flags.profile_memory,
             device_clock=default_device_clock(),
+            max_overhead=flags.max_overhead,
         )
-        return make_tracker(settings, names)
-
-    levels = [Level.STEPS, Level.PHASES, Level.MODULES]
-    if flags.time_thunks:
-        levels.append(Level.FUNCTIONS)
-    scheduler = Scheduler(flags.max_overhead, levels, flags.every)
-    return SampledSteps(make, scheduler)
+    )

@@ -77,8 +77,8 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
     if not flags.profile:
         return
     _tell_children(flags)
-    beginning_ns = perf_counter_ns() - began_ns
-    call_after_import("torch", lambda: begin(flags, beginning_ns))
+    ours_ns = perf_counter_ns() - began_ns
+    call_after_import("torch", lambda: begin(flags, ours_ns=ours_ns))
 
 
 def begin_as_told(text: str, began_ns: int) -> None:
@@ -96,8 +96,8 @@ def begin_as_told(text: str, began_ns: int) -> None:
     if not 0 <= launching_ns <= _LONGEST_LAUNCH_NS:
         launching_ns = 0
     if flags.profile:
-        beginning_ns = launching_ns + perf_counter_ns() - here_ns
-        begin(flags, beginning_ns, is_child=is_child)
+        ours_ns = perf_counter_ns() - here_ns
+        begin(flags, launching_ns, ours_ns, is_child=is_child)
 
 
 def _tell_children(flags: Flags) -> None:
@@ -115,14 +115,15 @@ def _is_a_child() -> bool:
 
 def begin(
     flags: Flags,
-    beginning_ns: int = 0,
+    launching_ns: int = 0,
+    ours_ns: int = 0,
     *,
     is_bound: bool = False,
     is_child: bool = False,
 ) -> None:
     """Begin now, unless the program is being measured already.
 
-    beginning_ns: what beginning has taken so far, which is no time of the program's.
+    launching_ns, ours_ns: see `Before`.
     is_bound: whether to measure this thread, even if another one calls a model first.
     is_child: whether a program that is measured has started this one.
     """
@@ -130,13 +131,13 @@ def begin(
 
     began_ns = perf_counter_ns()
     try:
-        from torchprof_hooks.program.recorder import Recorder
+        from torchprof_hooks.program.recorder import Before, Recorder
 
         if not _running:
             recorder = Recorder(flags, is_bound=is_bound, is_child=is_child)
             _running.append(recorder)
-            recorder.start()
-            recorder.beginning_ns = beginning_ns + perf_counter_ns() - began_ns
+            ours_ns += perf_counter_ns() - began_ns
+            recorder.start(Before(launching_ns, ours_ns))
     except Exception as error:  # the program goes on, whatever it is
         complain(f"torchprof_hooks: cannot measure: {error!r}")
 

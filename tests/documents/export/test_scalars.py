@@ -72,18 +72,18 @@ def test_functions_count_for_the_modules_around_them() -> None:
 
 @given(profiles)
 def test_phases_are_those_of_the_profile(found: Profile) -> None:
-    corrected = found.corrected().phase_times_ns()
+    times = found.phase_times_ns()
     scalars = found.scalars(top=0)
     steps = max(found.steps, 1)
     for phase in get_args(Phase):
-        expected = corrected[phase] / 1e6 / steps
+        expected = times[phase] / 1e6 / steps
         assert scalars[f"time/{phase}_ms"] == pytest.approx(expected, rel=1e-9)
     assert not any(name.startswith("module/") for name in scalars)
 
 
 def test_modules_are_those_that_rows_have() -> None:
     for found in (STEP, FUNCTIONS):
-        rows = {row.name: row for row in found.corrected().rows()}
+        rows = {row.name: row for row in found.rows()}
         for name, own_ns in in_ns(found.scalars(), "module/").items():
             _, module, phase = name.split("/")
             totals = rows[module].phases[phase.removesuffix("_ms")]  # type: ignore[index]

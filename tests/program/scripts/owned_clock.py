@@ -6,11 +6,15 @@ reading_ns: what reading it takes.
 
 from __future__ import annotations
 
+import sys
 import time
+
+#: Then it began with the program's first line, before which nothing is measured.
+_began = sys.modules.get("torchprof_hooks.program.handover")
 
 
 class _Clock:
-    now_ns = time.perf_counter_ns()
+    now_ns = _began.BEGAN_NS if _began else time.perf_counter_ns()
 
 
 def busy(milliseconds: float) -> None:

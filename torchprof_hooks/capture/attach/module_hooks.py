@@ -185,7 +185,7 @@ def modules_show_by_seam() -> bool:
 def hooks_on_all(cursor: Cursor) -> AnyHooks:
     """What shows a cursor all calls: with the core in Python, hooks. A seam would take
     less time, but adds a Python frame to each call, and Python limits their depth."""
-    if CORE.module is None:
+    if CORE.module is None and not cursor.sees_outer_alone:
         return ModuleHooks(*hooks_of(cursor))
     return CursorHooks(cursor)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, Final, Protocol
@@ -45,9 +44,7 @@ class OptimizerHooks(Attachment):
 
     They may come and go at any time, also while they are told of a step: torch's own
     table of hooks must not change while torch goes through it, so that the pair is only
-    removed outside of steps. Code that runs once in a step is not in the processor's
-    caches by then, and takes ten times as long as it would otherwise: a listener that
-    can do without the beginnings of steps should say so.
+    removed outside of steps.
 
     What an optimizer calls to have the loss computed again, its closure, is code of the
     program's, not of the optimizer's; listeners are told of that too.
@@ -55,9 +52,6 @@ class OptimizerHooks(Attachment):
 
     def __init__(self) -> None:
         super().__init__()
-        # Those of the users who are told of the beginnings of steps, and of closures.
-        self._told_of_beginnings: tuple[weakref.ref[Any], ...] = ()
-        self._told_of_ends_only: weakref.WeakSet[Any] = weakref.WeakSet()
         self._hooks = self._pre, self._post  # these: each access binds new ones
         self._handles: list[RemovableHandle] = []
 
@@ -81,26 +75,10 @@ class OptimizerHooks(Attachment):
         remove_optimizer_hooks(self._hooks)  # whose handles an interrupt has lost
         return True
 
-    def tell_of_beginnings(self, listener: OptimizerListener, wanted: bool) -> None:
-        """Set whether `listener` is told of them, and of closures; at first it is."""
-        if wanted:
-            self._told_of_ends_only.discard(listener)
-        else:
-            self._told_of_ends_only.add(listener)
-        self.users_changed()
-
-    def users_changed(self) -> None:
-        """Choose who is told of beginnings."""
-        self._told_of_beginnings = tuple(
-            reference
-            for reference in self._users
-            if reference() not in self._told_of_ends_only
-        )
-
     def _pre(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if is_dynamo_compiling() or not self._told_of_beginnings:
+        if is_dynamo_compiling():
             return None
-        for reference in self._told_of_beginnings:
+        for reference in self._users:
             listener = reference()
             if listener is not None:
                 listener.optimizer_pre(optimizer, args, kwargs)
@@ -127,7 +105,7 @@ class OptimizerHooks(Attachment):
     def _measured(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(closure)
         def measured_closure(*args: Any, **kwargs: Any) -> Any:
-            told = (reference() for reference in self._told_of_beginnings)
+            told = (reference() for reference in self._users)
             ends = [each.begin_closure() for each in told if each is not None]
             try:
                 return closure(*args, **kwargs)

@@ -39,12 +39,6 @@ PyMemberDef cursor_members[] = {
     {"tells_functions", T_BOOL, offsetof(Cursor, tells_functions), 0, nullptr},
     {"sees_outer_alone", T_BOOL, offsetof(Cursor, sees_outer_alone), 0, nullptr},
     {"divides", T_BOOL, offsetof(Cursor, divides), 0, nullptr},
-    {"is_idle", T_BOOL, offsetof(Cursor, is_idle), 0, nullptr},
-    {"graphs_left", T_PYSSIZET, offsetof(Cursor, graphs_left), 0, nullptr},
-    {"evaluations_left", T_PYSSIZET, offsetof(Cursor, evaluations_left), 0, nullptr},
-    {"last_evaluation_ns", T_LONGLONG, offsetof(Cursor, last_evaluation_ns), 0, nullptr},
-    {"hooks_ns", T_LONGLONG, offsetof(Cursor, hooks_ns), 0, nullptr},
-    {"hooks_timed", T_PYSSIZET, offsetof(Cursor, hooks_timed), 0, nullptr},
     {"owner_steps", T_LONGLONG, offsetof(Cursor, owner_steps), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 

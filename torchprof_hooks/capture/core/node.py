@@ -34,7 +34,6 @@ class Node:
     low: number of the first autograd node that the open call can own.
     arrivals: how often backward passes came here from the nodes of other calls.
     heard: of how many autograd nodes the native core was told while a pass was here.
-    passed_over: calls from here that a function mode saw, and that are not followed.
     reading_ns: how much of the node's time measuring took: reading meters, finding
         nodes for new calls, beginning and ending passes, booking entries and telling
         of their ends.
@@ -57,7 +56,6 @@ class Node:
         "is_part",
         "key",
         "low",
-        "passed_over",
         "reading_ns",
         "start_ns",
     )
@@ -68,7 +66,7 @@ class Node:
         self.functions: dict[Any, Site | None] = {}
         self.by_shapes: dict[object, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
-        self.arrivals = self.heard = self.passed_over = self.reading_ns = 0
+        self.arrivals = self.heard = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
         self.is_frame = self.is_part = self.is_outer = False
 

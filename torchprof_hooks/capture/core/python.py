@@ -67,13 +67,6 @@ class Cursor:
     by_shapes: whether calls of functions are told apart by the shapes of inputs.
     tells_functions: whether the functions that a mode shows are called by
         `functions.call`, which tells callbacks of them.
-    graphs_left, evaluations_left: how many outermost calls, with and without a graph,
-        may end without `on_pause` being told: they are only counted down. While
-        `graphs_left` is 0, `on_pause` is told of all.
-    is_idle: whether no training step runs: a call without a graph is an evaluation. The
-        last one that was counted ended at `last_evaluation_ns`.
-    hooks_ns, hooks_timed: how long a sample of the hooks of inner calls took, and how
-        many hooks are in it; only the native core takes one.
     """
 
     site: Site
@@ -89,14 +82,12 @@ class Cursor:
         #: Told when a backward pass ends, or an entry that was called from outside of
         #: all others, unless it failed.
         self.on_pause: Callable[[Site, int], object] | None = None
-        self.graphs_left = self.evaluations_left = self.last_evaluation_ns = 0
-        self.hooks_ns = self.hooks_timed = 0
         #: Of calls that have ended, and are in no record yet.
         self.intervals: list[int] = []
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
         self.owns_nodes = self.divides = self.reads_meters = False
-        self.watches = self.is_idle = False
+        self.watches = False
         self.meters: Meters | None = None
         self.memory: Any = None
         self.device: Any = None

@@ -160,7 +160,6 @@ def call_function(
     except (KeyError, TypeError):
         site = self.functions.find(self, function)
     if site is None:
-        caller.passed_over += 1
         return function(*args, **(kwargs or {}))
     if self.tells_functions:
         return self.functions.call(self, site, function, args, kwargs or {})

@@ -20,19 +20,20 @@ from torchprof_hooks.profiles.step_times import (
 
 
 class FirstReading(NamedTuple):
-    """All sums of a tracker when the first training step had ended. Those of a device
-    are its meter's `marked_ns`: what the device has yet to do is not waited for.
+    """All sums of a tracker when the start of a run was over: when the first training
+    step had ended, or the first evaluation call of a program that does not train. Sums
+    of a device are its meter's `marked_ns`: what it has yet to do is not waited for.
 
     garbage: what collections took by then.
     wall_ns: for how long it had been measured.
-    after_backward_ns: see `StepCounter`.
+    counted: the step, and evaluation calls before it.
     """
 
     times: Times
     memory: MemorySums | None
     garbage: GarbageLog
     wall_ns: int
-    after_backward_ns: int
+    counted: StepCounter
 
 
 class _Buckets:
@@ -66,10 +67,12 @@ class StepCounter:
     after_backward_ns: time outside of everything between a backward pass and the next
         forward, in steps without an optimizer of torch's: most likely the time of
         another optimizer.
+    steps, steps_ns: of all training steps.
     """
 
     def __init__(self) -> None:
         self.after_backward_ns = 0
+        self.steps = self.steps_ns = 0
         self.first_steps = self.first_ns = 0
         self.evaluations = self.evaluation_ns = 0
         self.first_evaluations = self.first_evaluation_ns = 0
@@ -78,11 +81,18 @@ class StepCounter:
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
         """Count training steps that took `duration_ns` together, as if each was equally
         long. The first step is kept apart only if it is counted alone."""
+        self.steps += steps
+        self.steps_ns += duration_ns
         if is_first and steps == 1:
             self.first_steps += steps
             self.first_ns += duration_ns
             return
         self._later.add(duration_ns, steps)
+
+    def first_goes_on(self, duration_ns: int) -> None:
+        """The first step was longer than it was counted."""
+        self.first_ns += duration_ns
+        self.steps_ns += duration_ns
 
     def waited(self, duration_ns: int, steps: int = 1) -> None:
         """Count steps that communicated, or waited for others, for `duration_ns`."""
@@ -99,9 +109,17 @@ class StepCounter:
             self.first_evaluations += calls
             self.first_evaluation_ns += duration_ns
 
+    def copy(self) -> StepCounter:
+        """What was counted until now."""
+        found = StepCounter()
+        found.add(self)
+        return found
+
     def add(self, other: StepCounter) -> None:
         """Count what `other` has counted."""
         self.after_backward_ns += other.after_backward_ns
+        self.steps += other.steps
+        self.steps_ns += other.steps_ns
         self.first_steps += other.first_steps
         self.first_ns += other.first_ns
         for bucket in other._later:

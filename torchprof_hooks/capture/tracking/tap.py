@@ -54,14 +54,11 @@ class Tap:
     """Lets a tracker see every module call of the process, from `open` to `close`. Both
     can be called again if an interrupt has cut them short.
 
-    modules, optimizers: whether their calls are shown.
+    optimizers: whether their steps are shown.
     """
 
-    def __init__(
-        self, tracker: Tracker, *, modules: bool = True, optimizers: bool = True
-    ) -> None:
+    def __init__(self, tracker: Tracker, *, optimizers: bool = True) -> None:
         self._tracker = tracker
-        self._shows_modules = modules
         self._shows_optimizers = optimizers
         self._hooks = hooks_on_all(tracker)
         self._function_taps: FunctionTaps | None = None  # imported if it is needed
@@ -80,7 +77,7 @@ class Tap:
         """Connect the tracker."""
         self._is_open = True
         tracker = self._tracker
-        if tracker.follows_modules and self._shows_modules:
+        if tracker.follows_modules:
             show_modules(self._hooks, self)
         if tracker.backward is not None:
             self._show_backward()

@@ -17,7 +17,6 @@ from torchprof_hooks.capture.record.exchanges import Exchanges
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
-from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
@@ -251,30 +250,12 @@ class ThreadCalls(Cursor):
         """The entry at `site` has ended, and returned `outputs`."""
         if self.on_pause is None:
             return
-        is_call = site.phase == "forward" and site.module is not None
-        if self.graphs_left and is_call and self._goes_untold(site, outputs, end_ns):
-            return
         if self.site is not self.outside and site.phase != "backward":
             return
         if site.phase == "compiling":
             return  # what is compiled is still to be called
         if outputs is not None or error_of_call() is None:
             self.on_pause(site, end_ns)
-
-    def _goes_untold(self, site: Site, outputs: object, end_ns: int) -> bool:
-        """Whether the end of the call at `site` is only counted, and not told. The
-        native core decides the same itself, before it comes here."""
-        if outputs is None or self.site is not self.outside:
-            return False
-        if torch.is_grad_enabled() and next_sequence_number() != site.low:
-            self.graphs_left -= 1
-            self.is_idle = False
-        elif self.is_idle:
-            if not self.evaluations_left:
-                return False
-            self.evaluations_left -= 1
-            self.last_evaluation_ns = end_ns
-        return True
 
     # Reading
 

@@ -252,7 +252,7 @@ def _of(
 
 def _measured(when: str, profile: ProfileData) -> Facts:
     """What was measured in one of the profiles, and how."""
-    view = view_of(profile, corrected=False)
+    view = view_of(profile)
     return Facts(
         f"measured_{when}",
         f"What was measured, {when}",

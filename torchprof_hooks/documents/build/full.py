@@ -29,7 +29,6 @@ def full_tables(
 ) -> Iterator[Block]:
     """All that a full report has below the screen.
 
-    profile: corrected, if it is to be (see `Profile.corrected`).
     sort_by: see `Reportable.report`.
     of: what the tables are about: `` of the whole run``, if others are about less.
     """
@@ -50,7 +49,7 @@ def flop_tree(
     sort_by: SortBy | None,
     of: str = "",
 ) -> Iterator[Table]:
-    """The floating-point operations of calls, in a measured step; nothing if none were
+    """The floating-point operations of calls, in a step; nothing if none were
     counted."""
     counted = [(depth, node) for depth, node in nodes if node.flops_cumulative]
     if not (counted and profile.has_functions):

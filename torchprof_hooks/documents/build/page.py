@@ -68,12 +68,9 @@ _DETAILS: Final[Sequence[tuple[str, Unit, str, Callable[[Totals], float]]]] = (
 )
 
 
-def page_document(profile: ProfileData, *, corrected: bool = True) -> Document:
-    """All that is known of a run: of its loop, with the start-up apart.
-
-    corrected: see `Profile.corrected`.
-    """
-    view = view_of(profile, corrected=corrected)
+def page_document(profile: ProfileData) -> Document:
+    """All that is known of a run: of its loop, with the start-up apart."""
+    view = view_of(profile)
     return whole_document(view, chain(_trees(view), _row_tables(view)))
 
 
@@ -115,10 +112,9 @@ def _numbers(view: View) -> dict[str, object]:
         "start_up_ns": start_up_ns,
         "shown_ns": view.shown.wall_ns,
         "attributed_ns": view.shown.attributed_ns,
-        "unmeasured_ns": profile.unmeasured_ns,
         "overhead_ns": profile.overhead_ns,
+        "overhead_error_ns": profile.overhead_error_ns,
         "steps": profile.steps,
-        "unmeasured_steps": profile.unmeasured_steps,
         "first_step_ns": round(times.first_mean_ns),
         "step_mean_ns": round(times.mean_ns),
         "step_median_ns": round(times.quantile_ns(0.5)),
@@ -129,7 +125,7 @@ def _numbers(view: View) -> dict[str, object]:
         "undivided_passes": profile.undivided_passes,
         "not_measured": list(profile.not_measured),
         "devices": list(profile.devices),
-        **({"measured_steps": view.measured._asdict()} if view.measured.steps else {}),
+        **({"measured": profile.measured._asdict()} if profile.measured.steps else {}),
     }
 
 

@@ -140,8 +140,8 @@ def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
                 squares += totals.calls * (totals.std_ns * min(own, 1.0)) ** 2
     if not squares:
         return None
-    # Where modules were measured in some steps alone, calls are an estimate for all.
-    measured_share = view.measured.share(of_functions=False)
+    # Where modules were measured in some steps alone, calls are scaled to all.
+    measured_share = view.profile.measured.share(of_functions=False)
     return sqrt(squares / max(measured_share, 1e-9)) / whole_ns
 
 
@@ -192,7 +192,7 @@ def phases(view: View, most: int = _MOST_PHASES) -> Table:
     if view.start_up:
         early = [before[phase] for phase in shown]
         columns.append(Column("start-up", "ns", early, "start_up_ns", 0, True))
-    if steps and not view.measured.steps:
+    if steps:
         each = [ns / steps for ns in own]
         columns.append(Column("per step", "ns", each, "step_ns", is_detail=True))
     labels = [titles[phase] for phase in shown]

@@ -75,6 +75,7 @@ class ReportLayout(NamedTuple):
     every_pass: whether all that is known of compilations is listed.
     with_memory: whether there is a section for memory.
     ignore_first_call: whether the first step, with the start-up, is left out.
+    says_cost: whether it says what measuring took; not below a screen that does.
     """
 
     n_ops: int = 20
@@ -83,6 +84,7 @@ class ReportLayout(NamedTuple):
     every_pass: bool = False
     with_memory: bool = False
     ignore_first_call: bool = False
+    says_cost: bool = True
 
 
 def program_text(profile: ProfileData, layout: ReportLayout | None = None) -> str:
@@ -98,7 +100,7 @@ def program_report(profile: ProfileData, layout: ReportLayout) -> Document:
     loop = view_of(profile)
     view, of = loop, loop.of_shown
     if not layout.ignore_first_call:
-        view = View(profile, profile.corrected() if loop.start_up else loop.shown)
+        view = View(profile, profile)
         of = " of the whole run" * bool(loop.start_up)  # the screen is about the loop
     blocks = [
         block
@@ -130,7 +132,7 @@ def _sections(
     loop: what tips are about.
     """
     shown, program = view.shown, view.profile.program or Program()
-    yield "Program profiling", lambda: _totals(view, of)
+    yield "Program profiling", lambda: _totals(view, of, layout.says_cost)
     parts = _part_times_ns(shown)
     large = [n for n, ns in parts.items() if ns >= LEAST_SHARE * sum(parts.values())]
     for name in large:
@@ -158,7 +160,7 @@ def _sections(
 # What was run
 
 
-def _totals(view: View, of: str) -> Iterator[Block]:
+def _totals(view: View, of: str, says_cost: bool) -> Iterator[Block]:
     profile, program = view.profile, view.profile.program or Program()
     lines = [
         f"Message: {program.message}",
@@ -171,11 +173,12 @@ def _totals(view: View, of: str) -> Iterator[Block]:
         lines.append(f"All that is below is{of}, unless it says otherwise")
     lines += _phase_lines(view.shown)
     lines += facts.step_texts(profile)
-    if program.measured.traced:
-        traced = plural(program.measured.traced, "traced step")
-        taken = seconds(program.measured.traced_ns)
+    if profile.measured.traced:
+        traced = plural(profile.measured.traced, "traced step")
+        taken = seconds(profile.measured.traced_ns)
         lines.append(f"Not in the tables: {traced}, {taken}")
-    lines += (text[0].upper() + text[1:] for text in facts.measuring(view))
+    if says_cost:
+        lines += (text[0].upper() + text[1:] for text in facts.measuring(view))
     yield Facts("program", "Program profiling", lines)
 
 

@@ -14,7 +14,6 @@ from torchprof_hooks.documents.build.layers import (
 )
 from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.program import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.tree import Node
 
@@ -26,7 +25,7 @@ _NAMES: Final = 3
 class View:
     """Parts of a profile, and what is looked up in them more than once.
 
-    profile: all of it, as it was measured.
+    profile: all of it.
     shown: the loop; the whole run, where the loop is not known apart.
     start_up: what came before the loop; None if `shown` is all.
     """
@@ -52,11 +51,6 @@ class View:
         modules.sort(key=lambda name: (infos[name].order, name))
         more = ", ..." if len(modules) > _NAMES else ""
         return ", ".join(modules[:_NAMES]) + more
-
-    @property
-    def measured(self) -> MeasuredSteps:
-        """In how many steps of a program what was measured; zeros of other runs."""
-        return self.profile.program.measured if self.profile.program else NO_STEPS
 
     @property
     def end_of_start_up(self) -> str:
@@ -94,17 +88,11 @@ class View:
         return hottest(rows, self.device)
 
 
-def view_of(profile: ProfileData, *, corrected: bool = True) -> View:
-    """The view of a profile.
-
-    corrected: see `Profile.corrected`.
-    """
+def view_of(profile: ProfileData) -> View:
+    """The view of a profile."""
     shown, start_up, loop = profile, None, profile.loop
     if len(profile.parts) > 1 and _has_steps(loop) and not loop.is_empty:
         shown, start_up = loop, profile.start_up
-    if corrected:
-        shown = shown.corrected()
-        start_up = start_up and start_up.corrected()
     return View(profile, shown, start_up)
 
 

@@ -58,9 +58,7 @@ _TABLES: Final[Mapping[Grouping, str]] = {
 }
 
 
-def data_document(
-    profile: ProfileData, by: Grouping | None = None, *, corrected: bool = True
-) -> Document:
+def data_document(profile: ProfileData, by: Grouping | None = None) -> Document:
     """The report of a profile for programs: of its loop, with the start-up apart. Rows
     are those of `rows_table`: modules, classes and functions, if nothing else is asked
     for.
@@ -70,7 +68,7 @@ def data_document(
     """
     if by is not None:
         check_grouping(by, GROUPINGS)
-    view = view_of(profile, corrected=corrected)
+    view = view_of(profile)
     return whole_document(view, _tables(view, by))
 
 

@@ -36,10 +36,9 @@ def scalars(
     found = dict(_of_steps(profile, before))
     for phase in get_args(Phase):
         found[f"time/{phase}_ms"] = times["", phase] / _MS / steps
-    measured_ns = profile.wall_ns + profile.unmeasured_ns
-    measured_ns -= before.wall_ns + before.unmeasured_ns
+    wall_ns = profile.wall_ns - before.wall_ns
     cost_ns = profile.overhead_ns - before.overhead_ns
-    found["overhead"] = max(cost_ns, 0) / measured_ns if measured_ns > 0 else 0.0
+    found["overhead"] = max(cost_ns, 0) / wall_ns if wall_ns > 0 else 0.0
     found.update(_rates(profile))
     if profile.memory and profile.memory.source:
         found["memory/peak_mb"] = profile.memory.peak_bytes / _MB
@@ -73,22 +72,18 @@ def _of_steps(profile: ProfileData, before: ProfileData) -> Iterator[tuple[str, 
 
 
 def _own_times(profile: ProfileData) -> _Times:
-    """Own times of phases (by the name "") and of layers of a kind, without what
-    measuring took, which is a phase of its own."""
+    """Own times of phases (by the name "") and of layers of a kind."""
     infos = profile.modules
     kinds: dict[str, str] = {}
     times: _Times = Counter()
     for (path, phase), totals in profile.cells.items():
         around, own_phase = place_without_functions(path, phase, infos)
-        cost_ns = min(totals.overhead_ns, max(totals.self_ns, 0))
-        own_ns = totals.self_ns - cost_ns
-        times["", own_phase] += own_ns
-        times["", "profiler"] += cost_ns
+        times["", own_phase] += totals.self_ns
         module = enclosing_module(path, infos)
         if module and module == around[-1]:
             if module not in kinds:
                 kinds[module] = _kind(module, infos[module].class_name)
-            times[kinds[module], own_phase] += own_ns
+            times[kinds[module], own_phase] += totals.self_ns
     return times
 
 

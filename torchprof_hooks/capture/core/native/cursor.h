@@ -81,11 +81,7 @@ struct CursorState {
   PyObject* ties = Py_NewRef(Py_None);  // see `Ownership.ties`; None: records are made in Python
   Nanoseconds entered_ns;
   char gives_time_back = 1, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
-  char divides, is_idle;  // these and the next three: see `Cursor` in Python
-  Py_ssize_t graphs_left, evaluations_left;
-  Nanoseconds last_evaluation_ns;
-  Nanoseconds hooks_ns;           // how long the timed hooks took (see `HookTimer`)
-  Py_ssize_t hooks, hooks_timed;  // how many there were, and how many of these were timed
+  char divides;
   int64_t owner_steps;  // how many intervals and records it took to find owners; for tests
   std::vector<int64_t> intervals;  // code, low, high of ended calls that are in no record yet
   std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes

@@ -56,7 +56,7 @@ struct NodeState : OpenCall {
   PyObject* caller;  // a Node; null for the outermost, which Python sees as its own caller
   int64_t code;
   uint64_t key;
-  int64_t arrivals, heard, passed_over;
+  int64_t arrivals, heard;
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
   PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
@@ -174,7 +174,6 @@ PyMemberDef node_members[] = {
     {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
     {"arrivals", T_LONGLONG, offsetof(Node, arrivals), 0, nullptr},
     {"heard", T_LONGLONG, offsetof(Node, heard), 0, nullptr},
-    {"passed_over", T_LONGLONG, offsetof(Node, passed_over), 0, nullptr},
     {"reading_ns", T_LONGLONG, offsetof(Node, reading_ns), 0, nullptr},
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},

@@ -55,14 +55,9 @@ class Evidence:
 
     @cached_property
     def turns(self) -> Turns:
-        """How many steps and evaluation calls, or calls of the model, there were of
-        which the profile has the calls."""
+        """How many steps and evaluation calls, or calls of the model, there were."""
         profile, times = self.profile, self.profile.step_times
         steps, evaluations = profile.steps, times.evaluations
-        if profile.program:  # its calls are estimates for all steps
-            steps = max(steps, times.steps)
-        elif profile.unmeasured_ns:
-            evaluations = 0  # how many of these were measured is not known
         if steps + evaluations > 1:
             noun = "step or evaluation call" if evaluations else "step"
             return Turns(steps + evaluations, noun)

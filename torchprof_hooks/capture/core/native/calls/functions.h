@@ -113,10 +113,7 @@ PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count)
   Owned site(known ? Py_NewRef(known)
                    : call_method(cursor->functions, names.find, self, function));
   if (!site) return nullptr;
-  if (site.get() == Py_None) {
-    caller->passed_over += 1;
-    return PyObject_Call(function, inputs.args.get(), inputs.kwargs.get());
-  }
+  if (site.get() == Py_None) return PyObject_Call(function, inputs.args.get(), inputs.kwargs.get());
   if (!is_node(site.get())) return nullptr;
   Node* node = Node::of(site.get());
   if (!cursor->tells_functions)

@@ -9,64 +9,23 @@
 
 namespace {
 
-// Times every third hook, unless it does something rare. Timed where they run, as what hooks
-// cost depends on how cold the processor's caches are.
-class HookTimer {
- public:
-  explicit HookTimer(Cursor* cursor) : cursor_(cursor), begun_ns_(++cursor->hooks % 3 ? 0 : machine_ns()) {}
-
-  void drop() { begun_ns_ = 0; }
-
-  void ended(Node* node) {
-    if (begun_ns_ == 0 || node->is_entry || cursor_->reads_meters || device_of(cursor_)) return;
-    Nanoseconds took_ns = machine_ns() - begun_ns_;
-    if (took_ns > kInterrupted) return;
-    cursor_->hooks_ns += took_ns;
-    cursor_->hooks_timed++;
-  }
-
- private:
-  // What took longer was interrupted, by the machine, say: no hook takes so long by itself,
-  // and one such would outweigh hundreds.
-  static constexpr Nanoseconds kInterrupted = 4'000;
-  Cursor* cursor_;
-  Nanoseconds begun_ns_;
-};
-
 PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2)) return nullptr;
   Cursor* cursor = Cursor::of(self);
   int is_here = works_here(self);
   if (is_here < 0) return nullptr;
   if (!is_here) Py_RETURN_NONE;
-  HookTimer timer(cursor);
   Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
   if (node == nullptr) {
     Owned found(call_method(self, names.called_site, args[0]));
     if (!found) return nullptr;
     if (found.get() == Py_None) Py_RETURN_NONE;
     node = Node::of(found.get());
-    timer.drop();
   }
   if (node->is_entry && !look_for_devices(self)) return nullptr;
   if (!open_node(self, node, next_number())) return nullptr;
-  timer.ended(node);
   if (!call_back(self, names.called, node, args[1])) return nullptr;
   Py_RETURN_NONE;
-}
-
-// Whether the end of a call is only counted, and nobody is told of it.
-bool goes_untold(Cursor* cursor, Node* node, PyObject* outputs, Nanoseconds end_ns) {
-  if (cursor->graphs_left == 0 || outputs == Py_None || cursor->site != cursor->outside) return false;
-  if (c10::GradMode::is_enabled() && next_number() != node->low) {
-    cursor->graphs_left--;
-    cursor->is_idle = 0;
-  } else if (cursor->is_idle) {
-    if (cursor->evaluations_left == 0) return false;
-    cursor->evaluations_left--;
-    cursor->last_evaluation_ns = end_ns;
-  }
-  return true;
 }
 
 PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
@@ -75,7 +34,6 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   int is_here = works_here(self);
   if (is_here < 0) return nullptr;
   if (!is_here) Py_RETURN_NONE;
-  HookTimer timer(cursor);
   Nanoseconds end_ns = clock_ns();
   Node* node = cursor->site;
   if (node->key != reinterpret_cast<uint64_t>(args[0])) {
@@ -89,12 +47,13 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   if (cursor->divides) own_nodes(cursor, node);
   if (args[2] == Py_None && !is_done(call_method(self, names.count_if_aborted))) return nullptr;
   if ((node->is_entry || node->is_part) && cursor->owns_nodes) {
-    Told told = goes_untold(cursor, node, args[2], end_ns) ? Told::kNever : Told::kIfPause;
+    // As `tell_of_pause` would say, without a call of Python.
+    bool is_outermost = cursor->site == cursor->outside;
+    Told told = !is_outermost ? Told::kNever : args[2] == Py_None ? Told::kIfPause : Told::kAlways;
     if (finish_entry(self, node, end_ns, args[2], told) < 0) return nullptr;
   } else {
     cursor->log->book(node->code, node->start_ns, end_ns);
-    timer.ended(node);
-  }
+    }
   if (fold_if_due(cursor) < 0 || !call_back(self, names.returned, node, args[2])) return nullptr;
   Py_RETURN_NONE;
 }

@@ -1,37 +1,208 @@
-"""Tells when a training step is over, or a call that belongs to none."""
+"""Where a training step ends, and which calls belong to none.
+
+1. A step ends when torch's optimizer has stepped; with several optimizers, when each of
+   those of the step before has (`OptimizerRounds`). So batches whose gradients are
+   accumulated are one step.
+2. Optimizers that step inside of a backward pass do so together, at its end; one that
+   another optimizer calls does not count.
+3. In a program without torch's optimizers, a step ends when the next forward begins
+   after a backward pass; where no module was called before the pass, with the pass
+   (`StepsWithoutOptimizer`).
+4. A call from outside that makes no graph, while no step runs, is an evaluation.
+5. Nothing is waited for forever: graphs that no backward pass uses are taken for those
+   of evaluations that forgot ``torch.no_grad()``; and passes after which no optimizer
+   ever steps, for steps of an optimizer that is not torch's.
+"""
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.capture.sampling.steps.optimizer_rounds import OptimizerRounds
-from torchprof_hooks.capture.sampling.steps.steps_without_optimizer import (
-    StepsWithoutOptimizer,
-)
-from torchprof_hooks.capture.sampling.steps.untold_ends import (
-    LEAST_LONG,
-    NOTHING_ENDED,
-    Ends,
-)
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import any_optimizer_made
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: Evaluations after which the first training step is not waited for any more, although
-#: an optimizer was made: until then, they are looked at closely. Reinforcement learning
-#: plays thousands before it learns, which would cost a short program several per cent.
-MOST_EVALUATIONS: Final = 64
+#: Steps of one optimizer after which the rest of a round is not waited for any more.
+#: Critics of GANs step some five times as often as generators.
+PATIENCE: Final = 16
+#: Steps without any optimizer after which none is expected, although one was made.
+NO_OPTIMIZER_STEPS: Final = 256
+#: Calls that made a graph without a backward pass, or passes without a step of an
+#: optimizer, of which four times as many are no training step; or of the longest step
+#: so far, if that had more.
+_LONG: Final = 256
+
+
+class RoundEnd(NamedTuple):
+    """How many training steps have ended, and whether with an optimizer that was not
+    waited for."""
+
+    steps: int
+    is_new: bool
+
+
+_ONE: Final = RoundEnd(1, is_new=False)
+
+
+class OptimizerRounds:
+    """A training step is a round: it ends when all optimizers of the round before have
+    stepped again, so that it ends with the one that steps least often; those of a GAN
+    make one step together.
+
+    An optimizer that steps for the first time ends a round, too, and is waited for from
+    then on; until it dies, or another one has stepped `PATIENCE` times meanwhile: then
+    these were steps of their own.
+
+    Optimizers that step before `ended` is asked again step together, as they do in a
+    backward pass if each parameter has its own: they end one round at most.
+
+    living: those that have stepped and are not forgotten, by their ids.
+    latest: the ids of those that have stepped since `ended` was asked.
+    """
+
+    def __init__(self) -> None:
+        self.living: dict[int, weakref.ref[Any]] = {}
+        self._inner: dict[int, weakref.ref[Any]] = {}  # called by others
+        self._awaited: set[int] = set()
+        self._stepped: Counter[int] = Counter()  # in this round
+        self.latest: set[int] = set()
+
+    def knows(self, optimizer: Any) -> bool:
+        """Whether `optimizer` has stepped, in another one's steps or not, and is not
+        forgotten."""
+        return id(optimizer) in self.living or id(optimizer) in self._inner
+
+    def stepped(self, optimizer: Any) -> None:
+        """`optimizer` has made a step."""
+        key = id(optimizer)
+        self._inner.pop(key, None)
+        if key not in self.living:
+            self.living[key] = weakref.ref(optimizer, lambda _: self._remove(key))
+        self._stepped[key] += 1
+        self.latest.add(key)
+
+    def ended(self) -> RoundEnd:
+        """What has ended with the optimizers that have stepped since this was asked."""
+        latest, self.latest = self.latest, set()
+        if latest == self._awaited and len(latest) == len(self._stepped):  # as mostly
+            self._stepped.clear()
+            return _ONE
+        steps, is_new = 1, not latest <= self._awaited
+        if is_new:
+            self._awaited |= self._stepped.keys()
+        elif self._awaited <= self._stepped.keys():
+            self._awaited = set(self._stepped)
+        elif max(self._stepped.values(), default=0) > PATIENCE:
+            self._awaited = set(self._stepped)
+            steps = min(self._stepped.values())
+        else:
+            return RoundEnd(0, is_new)
+        self._stepped.clear()
+        return RoundEnd(steps, is_new)
+
+    def inner_stepped(self, optimizer: Any) -> None:
+        """`optimizer` has made a step in the step of another one."""
+        key = id(optimizer)
+        if key not in self._inner:
+            self._remove(key)
+            forget = self._inner.pop
+            self._inner[key] = weakref.ref(optimizer, lambda _: forget(key, None))
+
+    def clear(self) -> None:
+        """Wait for none of the optimizers that are known now."""
+        for key in list(self.living):
+            self._remove(key)
+
+    def _remove(self, key: int) -> None:
+        """Forget the optimizer of this id: ids are used again."""
+        self.living.pop(key, None)
+        self._stepped.pop(key, None)
+        self._awaited.discard(key)
+        self.latest.discard(key)
+
+
+class StepsWithoutOptimizer:
+    """Steps of programs in which none of torch's optimizers steps.
+
+    While an optimizer might still step (one was made, and there were few steps so far)
+    these steps are held back: they may turn out to be parts of one step, in which
+    gradients are accumulated.
+
+    held_ns: durations of the steps that are held back.
+    after_backward_ns: see `StepCounter`; of these steps.
+    usual_passes: backward passes of the last step.
+    """
+
+    def __init__(self) -> None:
+        self.held_ns: list[int] = []
+        self.after_backward_ns = 0
+        self.usual_passes = 1
+        self._expects_none = self._was_one_made = False
+        # The backward pass that ended last: when, and what interruptions had taken.
+        self._pass_ended_ns = self._interruptions_ns = 0
+
+    def no_optimizer_is_expected(self) -> bool:
+        """Whether each of these is a step by itself, not a part of a longer one."""
+        if not self._expects_none:
+            self._was_one_made = self._was_one_made or any_optimizer_made()
+            self._expects_none = not self._was_one_made
+        return self._expects_none
+
+    def hold(self, duration_ns: int) -> None:
+        """Hold back a step that has ended: it may be a part of a longer one."""
+        self.held_ns.append(duration_ns)
+        self._expects_none = len(self.held_ns) >= NO_OPTIMIZER_STEPS
+
+    def forget(self) -> None:
+        """Hold nothing back any more."""
+        self.held_ns.clear()
+        self.after_backward_ns = 0
+
+    def pass_ended(self, end_ns: int, interruptions_ns: int) -> None:
+        """A backward pass has ended.
+
+        interruptions_ns: what interruptions have taken so far, as the tracker says.
+        """
+        self._pass_ended_ns, self._interruptions_ns = end_ns, interruptions_ns
+
+    def leave_out(self, duration_ns: int) -> None:
+        """Do not count this much time since the last pass: measuring took it."""
+        self._pass_ended_ns += duration_ns
+
+    def tracker_changed(self, difference_ns: int) -> None:
+        """Interruptions are counted by another tracker, whose sum is so much larger."""
+        self._interruptions_ns += difference_ns
+
+    def came_after_backward(
+        self, site: Site, end_ns: int, interruptions_ns: int
+    ) -> None:
+        """The call that ended at `site` is the first one after a backward pass: count
+        the time between them."""
+        call_ns = end_ns - site.start_ns
+        others_ns = interruptions_ns - self._interruptions_ns - call_ns
+        after_ns = site.start_ns - self._pass_ended_ns - others_ns
+        self.after_backward_ns += max(after_ns, 0)
+
+
+class Ended(NamedTuple):
+    """Training steps and evaluation calls that have ended, and what they took."""
+
+    steps: int = 0
+    steps_ns: int = 0
+    evaluations: int = 0
+    evaluation_ns: int = 0
 
 
 def _nothing(*about: object) -> None:
-    """Called where nobody else is told."""
+    """The default callback."""
 
 
 def made_graph(site: Site) -> bool:
@@ -41,23 +212,12 @@ def made_graph(site: Site) -> bool:
 
 
 class StepDetector:
-    """Follows the steps of one thread and counts them in `counter` (see `StepTimes` for
-    what a step is, and `OptimizerRounds` for several optimizers).
-
+    """Follows the steps of one thread and counts them in `counter`, by the rules above.
     It is told of optimizers' steps, and of the end of whatever was called from outside
-    of all. A call in which a graph was made begins a training step, or is a part of the
-    one that runs; a call without, while no training step runs, is an evaluation.
-    Optimizers that step inside of a backward pass do so together, at its end.
+    of all.
 
-    Without an optimizer of torch's: see `StepsWithoutOptimizer`.
-
-    Nothing is waited for forever. Graphs that no backward pass uses are taken for those
-    of evaluations that forgot ``torch.no_grad()``; and passes after which no optimizer
-    ever steps, for steps of an optimizer that is not torch's.
-
-    on_boundary: called at good moments to change the level: between two steps, when
-        nothing is being called; with whether a training step has ended (else an
-        evaluation).
+    on_boundary: called between two steps, when nothing is being called: others may be
+        told of calls now. Not before `quiet_until_ns`.
     on_first: called when an optimizer has ended the first training step, and again if
         it turns out that the step goes on with another optimizer.
     counter: where steps are counted; may be replaced at a boundary (see `follow`).
@@ -66,11 +226,12 @@ class StepDetector:
 
     def __init__(
         self,
-        on_boundary: Callable[[bool], object] = _nothing,
+        on_boundary: Callable[[], object] = _nothing,
         on_first: Callable[[], object] = _nothing,
     ) -> None:
         self._on_boundary = on_boundary
         self._on_first = on_first
+        self.quiet_until_ns = 0
         self.counter = StepCounter()
         self.rounds = OptimizerRounds()
         self._began_ns = 0  # when the running step began
@@ -79,29 +240,22 @@ class StepDetector:
         self._steps = 0
         self._has_evaluated = False
         self._calls = self._passes = 0  # of the step, so far
-        self._longest = LEAST_LONG // 4
+        self._longest = _LONG
         self._has_inner_passes = self._has_steps_in_calls = False
         self._boundary_is_due = False
         self._without_optimizer = StepsWithoutOptimizer()
         self._is_in_fresh_thread = next_sequence_number() == 0  # made no graph so far
         self._tracker: Tracker | None = None
-        self._sees_waiting = True
         self._waited_ns = 0  # before the step that is running
 
     # What is followed
 
-    def follow(
-        self, tracker: Tracker, counter: StepCounter, sees_waiting: bool = True
-    ) -> None:
-        """From now on, calls are those that `tracker` sees; count in `counter`.
-
-        sees_waiting: whether it is told of communication.
-        """
+    def follow(self, tracker: Tracker, counter: StepCounter) -> None:
+        """From now on, calls are those that `tracker` sees; count in `counter`."""
         before = 0 if self._tracker is None else self._tracker.entered_ns
         self._without_optimizer.tracker_changed(tracker.entered_ns - before)
         self._tracker = tracker
         self.counter = counter
-        self._sees_waiting = sees_waiting
         self._waited_ns = tracker.exchanges.waited_ns
 
     def start(self) -> None:
@@ -133,34 +287,32 @@ class StepDetector:
         self._began_ns += duration_ns
         self._without_optimizer.leave_out(duration_ns)
 
-    def counted(
-        self, untold: Ends = NOTHING_ENDED, end_ns: int | None = None
-    ) -> StepCounter:
+    def counted(self, end_ns: int | None = None) -> StepCounter:
         """The steps in `counter`, and those that are not in it yet: steps that may
         still turn out to be parts of one step, and the last step, if only the begin of
         the next one would show its end.
 
-        untold: what `tell` will be called with.
         end_ns: when the last step ended, if time counts still, and that is not now.
         """
-        found, without = StepCounter(), self._without_optimizer
-        found.add(self.counter)
+        found, without = self.counter.copy(), self._without_optimizer
         found.after_backward_ns += without.after_backward_ns
-        ends = [self._began_ns, *untold.stamps]
+        durations_ns = [*without.held_ns]
         if self._is_last_counted():
             if not self._is_running:
                 end_ns = self._began_ns + self._running_ns
-            ends.append(perf_counter_ns() if end_ns is None else end_ns)
-        durations_ns = [end_ns - began_ns for began_ns, end_ns in pairwise(ends)]
-        steps = self._steps
-        for duration_ns in (*without.held_ns, *durations_ns):
+            ended_ns = perf_counter_ns() if end_ns is None else end_ns
+            durations_ns.append(ended_ns - self._began_ns)
+        for steps, duration_ns in enumerate(durations_ns, self._steps):
             found.count(duration_ns, is_first=not steps)
-            steps += 1
-        if untold.evaluations:
-            duration_ns = untold.last_ns - ends[-1]
-            is_first = not (steps or self._has_evaluated)
-            found.evaluation(duration_ns, untold.evaluations, is_first=is_first)
         return found
+
+    def ended(self) -> Ended:
+        """What has ended in `counter`, with the last step, as `counted` has it."""
+        of = self.counter
+        steps, steps_ns = of.steps, of.steps_ns
+        if self._is_last_counted():
+            steps, steps_ns = steps + 1, steps_ns + perf_counter_ns() - self._began_ns
+        return Ended(steps, steps_ns, of.evaluations, of.evaluation_ns)
 
     def _is_last_counted(self) -> bool:
         """Whether only the begin of the next step would show the end of this one."""
@@ -187,25 +339,14 @@ class StepDetector:
         self._begin(now_ns)
         # Does the first round go on, with one more optimizer?
         if ended.is_new and self._steps == 1 < len(self.rounds.living):
-            self.counter.first_ns += duration_ns
+            self.counter.first_goes_on(duration_ns)
         else:
             self._count(duration_ns, ended.steps)
         if self._steps == 1:
             self._on_first()
         self._boundary_is_due = inside_call
         if not inside_call:
-            self._on_boundary(True)
-
-    def tell(self, ends: Ends) -> None:
-        """All this has ended since the last boundary; there is nothing else to know of
-        it."""
-        for stamp_ns in ends.stamps:
-            duration_ns = stamp_ns - self._began_ns
-            self._begin(stamp_ns)
-            self._count(duration_ns)
-        if ends.evaluations:
-            self._evaluations_ended(ends.evaluations, ends.last_ns)
-        self._calls += ends.graphs
+            self._boundary(now_ns)
 
     # Calls
 
@@ -214,19 +355,12 @@ class StepDetector:
         an optimizer was made, and nothing was trained, not even before this was
         started."""
         is_first = self._is_in_fresh_thread and not self._has_trained
-        is_early = self.counter.evaluations < MOST_EVALUATIONS
-        return is_first and is_early and any_optimizer_made()
+        return is_first and any_optimizer_made()
 
     @property
     def _has_trained(self) -> bool:
         """Whether a training step has ended, maybe one that is held back."""
         return self._steps > 0 or bool(self._without_optimizer.held_ns)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no training step has begun, so that a call without a graph would be
-        an evaluation."""
-        return not (self._calls or self._passes or self._boundary_is_due)
 
     def call_ended(self, site: Site, end_ns: int) -> None:
         """A call from outside of all, or a pass, has ended at `site`."""
@@ -239,14 +373,14 @@ class StepDetector:
         if self._boundary_is_due:
             self._boundary_is_due = self._has_inner_passes = False
             self._passes = 0
-            self._on_boundary(True)
+            self._boundary(end_ns)
             return
         if self._passes and not self.rounds.living:
             if self._has_inner_passes:
                 self._has_steps_in_calls = True
                 self._step_without_optimizer(end_ns)
                 if self._without_optimizer.no_optimizer_is_expected():
-                    self._on_boundary(True)
+                    self._boundary(end_ns)
                 return
             assert self._tracker is not None
             self._without_optimizer.came_after_backward(
@@ -256,16 +390,15 @@ class StepDetector:
         if made_graph(site):
             self._graph_made()
         elif not self._calls:
-            self._evaluations_ended(1, end_ns)
-            self._on_boundary(False)
+            self._evaluation_ended(end_ns)
 
-    def _evaluations_ended(self, calls: int, last_ns: int) -> None:
-        """So many evaluations have ended since the last boundary, all by `last_ns`."""
+    def _evaluation_ended(self, end_ns: int) -> None:
         is_first = not (self._has_trained or self._has_evaluated)
-        self.counter.evaluation(last_ns - self._began_ns, calls, is_first=is_first)
+        self.counter.evaluation(end_ns - self._began_ns, is_first=is_first)
         self._has_evaluated = True
-        self._began_ns = last_ns
+        self._began_ns = end_ns
         self._new_waiting_ns()
+        self._boundary(end_ns)
 
     def _graph_made(self) -> None:
         self._calls += 1
@@ -284,7 +417,7 @@ class StepDetector:
         if self._boundary_is_due:
             self._boundary_is_due = False
             self._passes = 0
-            self._on_boundary(True)
+            self._boundary(end_ns)
         elif self.rounds.living:
             if self._passes > 4 * self._longest:
                 self._give_up()
@@ -297,7 +430,7 @@ class StepDetector:
                 self._step_without_optimizer(end_ns)
                 is_usual = True
             if is_usual and without.no_optimizer_is_expected():
-                self._on_boundary(True)
+                self._boundary(end_ns)
 
     def _give_up(self) -> None:
         """What is running is not one training step: count it as what it may be."""
@@ -311,7 +444,7 @@ class StepDetector:
         else:
             self.counter.evaluation(duration_ns, calls)
             self._has_evaluated = True
-        self._on_boundary(bool(passes))
+        self._boundary(now_ns)
 
     def _step_without_optimizer(self, now_ns: int) -> None:
         duration_ns, without = now_ns - self._began_ns, self._without_optimizer
@@ -329,6 +462,10 @@ class StepDetector:
         without.forget()
         self._count(duration_ns)
 
+    def _boundary(self, now_ns: int) -> None:
+        if now_ns >= self.quiet_until_ns:
+            self._on_boundary()
+
     # Counting
 
     def _begin(self, now_ns: int) -> None:
@@ -341,9 +478,7 @@ class StepDetector:
     def _count(self, duration_ns: int, steps: int = 1) -> None:
         self.counter.count(duration_ns, steps, is_first=not self._steps)
         self._steps += steps
-        waited_ns = self._new_waiting_ns()
-        if self._sees_waiting:
-            self.counter.waited(waited_ns, steps)
+        self.counter.waited(self._new_waiting_ns(), steps)
 
     def _new_waiting_ns(self) -> int:
         """How long the thread has waited since this was asked last."""

@@ -1,0 +1,387 @@
+"""Which steps are measured: programs that are played, whose true costs are known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from math import inf
+from random import Random
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from torchprof_hooks.capture.duty import (
+    LEAST_NS,
+    LEAST_STEPS,
+    MOST_OFF,
+    PRIOR_BLOCKS,
+    REMEMBERED,
+    Block,
+    Cost,
+    Duty,
+    Kind,
+    Plan,
+)
+
+MS = 1_000_000
+OFF, MODULES, FUNCTIONS = Kind.OFF, Kind.MODULES, Kind.FUNCTIONS
+
+
+class Program(NamedTuple):
+    """A program to be played.
+
+    on, off, functions: what measuring adds to a step, as a share of what it takes
+        otherwise; functions: None if these are not wanted.
+    step_ms, evaluation_ms: what training steps and evaluation calls take.
+    evaluations: after 100 training steps, so many evaluation calls follow.
+    noise: about how much steps differ: each by itself, and together for a while.
+    outliers: the share of steps that take 2 to 10 times as long.
+    """
+
+    on: float = 0.03
+    off: float = 0.002
+    functions: float | None = None
+    step_ms: float = 13
+    evaluation_ms: float = 40
+    evaluations: int = 0
+    noise: float = 0.05
+    outliers: float = 0.002
+
+
+class Played(NamedTuple):
+    """What came of it.
+
+    blocks: with the plans that they had.
+    bare_ns, cost_ns: what the program took by itself, and what measuring added.
+    """
+
+    duty: Duty
+    blocks: list[tuple[Plan, Block]]
+    bare_ns: float
+    cost_ns: float
+
+    @property
+    def cost(self) -> float:
+        """What measuring cost, as a share of the rest."""
+        return self.cost_ns / self.bare_ns
+
+    def of(self, kind: Kind) -> list[Block]:
+        return [block for _, block in self.blocks if block.kind is kind]
+
+    def off_share(self) -> float:
+        """How long off blocks are, in relation to on blocks."""
+        off_ns, on_ns = (sum(b.took_ns for b in self.of(k)) for k in (OFF, MODULES))
+        return off_ns / on_ns
+
+
+@cache
+def play(
+    program: Program,
+    budget: float,
+    prior: float = 1.0,
+    seconds: float = 120,
+    seed: int = 0,
+) -> Played:
+    """The program, measured for so long.
+
+    prior: how many times the true cost is what is counted beforehand.
+    """
+    duty = Duty(budget, program.functions is not None)
+    shares = {OFF: program.off, MODULES: program.on, FUNCTIONS: program.functions or 0}
+    steps = _steps(program, Random(seed))
+    bare_ns = cost_ns = 0.0
+    plan = duty.begin(Block(MODULES, 1, 50 * MS))
+    blocks = []
+    while bare_ns < seconds * 1e9:
+        block, share = Block(plan.kind), shares[plan.kind]
+        while not plan.is_over(block):
+            is_training, usual_ns, ns = next(steps)
+            bare_ns, cost_ns = bare_ns + ns, cost_ns + usual_ns * share
+            block = _with_step(block, is_training, ns + usual_ns * share)
+        usual_ns = program.step_ms * block.trained
+        usual_ns += program.evaluation_ms * block.evaluated
+        block = block._replace(counted_ns=prior * share * usual_ns * MS)
+        blocks.append((plan, block))
+        plan = duty.next(block)
+    return Played(duty, blocks, bare_ns, cost_ns)
+
+
+def _steps(program: Program, generator: Random) -> Iterator[tuple[bool, float, float]]:
+    """Whether it is a training step, what these take usually, and what it takes."""
+    drift, number, noise = 0.0, 0, program.noise / 2
+    while True:
+        is_training = number % (100 + program.evaluations) < 100
+        number += 1
+        usual_ns = (program.step_ms if is_training else program.evaluation_ms) * MS
+        drift = 0.9 * drift + generator.gauss(0, noise)
+        ns = usual_ns * max(1 + drift / 2, 0.3) * (1 + abs(generator.gauss(0, noise)))
+        if generator.random() < program.outliers:
+            ns *= generator.uniform(2, 10)
+        yield is_training, usual_ns, ns
+
+
+def _with_step(block: Block, is_training: bool, ns: float) -> Block:
+    if is_training:
+        return block._replace(
+            trained=block.trained + 1, trained_ns=block.trained_ns + round(ns)
+        )
+    return block._replace(
+        evaluated=block.evaluated + 1, evaluated_ns=block.evaluated_ns + round(ns)
+    )
+
+
+# The budget
+
+PROGRAMS = {
+    "cheap": Program(),
+    "short steps": Program(0.08, 0.005, step_ms=3.5),
+    "dear": Program(0.3, 0.005, step_ms=3.5),
+    "long steps": Program(0.2, step_ms=150),
+    "noisy": Program(0.3, 0.005, noise=0.3, outliers=0.01),
+    "with evaluations": Program(0.1, evaluations=50),
+    "with functions": Program(functions=0.4),
+    "with dear functions": Program(0.08, step_ms=3.5, functions=1.2),
+}
+every_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+
+#: So much may be spent, by budget, if what is counted beforehand is so many times the
+#: truth.
+LIMITS = {
+    (0.05, 0.5): 0.06,
+    (0.05, 1.0): 0.05,
+    (0.05, 2.0): 0.05,
+    (0.01, 0.5): 0.016,
+    (0.01, 1.0): 0.011,
+    (0.01, 2.0): 0.011,
+}
+every_limit = pytest.mark.parametrize(("budget", "prior"), LIMITS)
+
+
+@every_program
+@every_limit
+def test_measuring_keeps_to_the_budget(
+    program: Program, budget: float, prior: float
+) -> None:
+    assert play(program, budget, prior).cost <= LIMITS[budget, prior]
+
+
+@every_program
+@every_limit
+def test_what_is_told_of_the_cost_is_true(
+    program: Program, budget: float, prior: float
+) -> None:
+    played = play(program, budget, prior)
+    told_ns, error_ns = played.duty.spent()
+    assert abs(told_ns - played.cost_ns) <= max(3 * error_ns, 0.01 * played.bare_ns)
+
+
+@every_program
+def test_the_budget_is_used_if_there_is_need_of_it(program: Program) -> None:
+    played = play(program, 0.05)
+    assert played.cost > 0.04 or played.off_share() < 1 / 4
+
+
+def test_a_cost_that_was_overestimated_by_far_is_found_out() -> None:
+    played = play(Program(), 0.05, prior=100.0, seconds=900)
+    assert played.of(OFF)[0].took_ns > 10e9
+    assert played.duty.cost(MODULES).share == pytest.approx(0.03, abs=0.01)
+
+
+@pytest.mark.parametrize("budget", [0.001, 0.002])
+def test_a_budget_below_the_cost_of_off_blocks_measures_one_in_200(
+    budget: float,
+) -> None:
+    played = play(Program(), budget, seconds=900)
+    assert played.off_share() == pytest.approx(MOST_OFF, rel=0.1)
+
+
+@pytest.mark.parametrize("budget", [1.0, 2.0, inf])
+@pytest.mark.parametrize(("functions", "kind"), [(False, MODULES), (True, FUNCTIONS)])
+def test_a_budget_without_a_limit_measures_all_and_never_switches(
+    budget: float, functions: bool, kind: Kind
+) -> None:
+    duty = Duty(budget, functions)
+    plans = [duty.begin(Block(kind, 1, 9, 0, 0, 5))]
+    plans += [duty.next(Block(kind, 1, 100, 0, 0, 99)) for _ in range(9)]
+    assert duty.measures_all
+    assert {plan.kind for plan in plans} == {kind}
+
+
+# Blocks
+
+
+@every_program
+@pytest.mark.parametrize("budget", [0.05, 0.01])
+def test_on_and_off_blocks_have_some_steps_and_some_time(
+    program: Program, budget: float
+) -> None:
+    blocks = [*play(program, budget).of(OFF), *play(program, budget).of(MODULES)]
+    assert min(block.steps for block in blocks) >= LEAST_STEPS == 4
+    assert min(block.took_ns for block in blocks) >= LEAST_NS == 100 * MS
+
+
+@every_program
+def test_on_and_off_take_turns_with_functions_before_on(program: Program) -> None:
+    kinds = [plan.kind for plan, _ in play(program, 0.05).blocks]
+    turns = {(MODULES, OFF), (OFF, MODULES), (OFF, FUNCTIONS), (FUNCTIONS, MODULES)}
+    assert set(pairwise(kinds)) <= turns
+    assert (FUNCTIONS in kinds) == (program.functions is not None)
+
+
+@pytest.mark.parametrize("step_ms", [13.0, 150.0])
+@pytest.mark.parametrize(
+    ("on", "budget", "least", "most"),
+    [
+        (0.0, 0.05, 1 / 7, 1 / 5),  # never less
+        (0.05, 0.05, 1 / 7, 1 / 5),
+        (0.1, 0.05, 0.9, 1.3),
+        (0.5, 0.05, 8, 10.5),
+        (9.0, 0.01, 133, 267),  # never more, but by chance
+    ],
+)
+def test_off_blocks_are_as_long_as_the_cost_wants(
+    on: float, budget: float, least: float, most: float, step_ms: float
+) -> None:
+    program = Program(on, 0.0, step_ms=step_ms)
+    assert least <= play(program, budget, seconds=900).off_share() <= most
+
+
+def test_lengths_are_random_and_the_same_in_each_run() -> None:
+    before = random.getstate(), torch.get_rng_state().tolist()
+    first, again = (
+        [plan for plan, _ in play(Program(), 0.05, seconds=seconds).blocks]
+        for seconds in (60, 60.0 + 1e-9)  # played again
+    )
+    assert (random.getstate(), torch.get_rng_state().tolist()) == before
+    assert first == again
+    of_kinds = [
+        {plan.lasts_ns for plan in first if plan.kind is k} for k in (OFF, MODULES)
+    ]
+    assert sum(map(len, of_kinds)) >= len(first) - 1
+    assert {max(lasts) / min(lasts) > 1.5 for lasts in of_kinds} == {True}
+
+
+def test_evaluations_are_measured_as_often_as_training_by_their_time() -> None:
+    played = play(PROGRAMS["with evaluations"], 0.05, seconds=900)
+    on, blocks = played.of(MODULES), [block for _, block in played.blocks]
+    trained, evaluated = (
+        sum(getattr(block, name) for block in on)
+        / sum(getattr(block, name) for block in blocks)
+        for name in ("trained_ns", "evaluated_ns")
+    )
+    assert 0.3 < trained < 0.7
+    assert evaluated == pytest.approx(trained, rel=0.1)
+
+
+# Functions
+
+
+@pytest.mark.parametrize("functions", [0.1, 0.4, 3.0])
+@pytest.mark.parametrize("budget", [0.05, 0.01])
+def test_functions_have_about_a_quarter_of_the_budget(
+    functions: float, budget: float
+) -> None:
+    played = play(Program(0.2, functions=functions), budget, seconds=300)
+    steps = played.of(FUNCTIONS)
+    cost_ns = functions * len(steps) * 13 * MS
+    assert len(steps) >= 2
+    assert cost_ns / played.bare_ns < budget / 4 + 0.003
+
+
+def test_functions_are_measured_in_single_training_steps() -> None:
+    steps = play(PROGRAMS["with functions"], 0.05).of(FUNCTIONS)
+    assert {(block.trained, block.evaluated) for block in steps} == {(1, 0)}
+
+
+def test_functions_are_measured_in_some_evaluations() -> None:
+    plan = Plan(FUNCTIONS)
+    assert not plan.is_over(Block(FUNCTIONS, evaluated=9, evaluated_ns=99 * MS))
+    assert not plan.is_over(Block(FUNCTIONS, evaluated=3, evaluated_ns=900 * MS))
+    assert plan.is_over(Block(FUNCTIONS, evaluated=4, evaluated_ns=100 * MS))
+    assert plan.is_over(Block(FUNCTIONS, 1, 1, 1, 1))  # the step ends it
+
+
+# What is learned
+
+OFF_BLOCK = Block(OFF, 10, 100 * MS)
+
+
+def learned(*blocks: Block, times: int = 9, off: Block = OFF_BLOCK) -> Duty:
+    """What comes of on blocks, each after an off block."""
+    duty = Duty(0.05)
+    duty.begin(Block(MODULES, 1, 50 * MS))
+    for block in blocks * times:
+        duty.next(off)
+        duty.next(block)
+    return duty
+
+
+def on(share: float, counted: float = 0.0) -> Block:
+    """An on block that takes longer by a share, and seems to by what was counted."""
+    ns = 200 * (1 + share) * MS
+    return Block(MODULES, 20, round(ns), counted_ns=ns * counted / (1 + counted))
+
+
+def test_the_cost_is_by_how_much_steps_take_longer() -> None:
+    shares = (0.26, 0.28, 0.3, 0.32, 9.0)
+    cost = learned(*map(on, shares), times=4).cost(MODULES)
+    assert cost.share == pytest.approx(0.29)  # the middle of these and of four zeros
+    assert cost.error == pytest.approx(1.483 * 1.253 * 0.02 / 20**0.5)
+
+
+def test_few_comparisons_count_as_much_as_what_was_counted() -> None:
+    shares = [learned(on(0.2, 0.4), times=n).cost(MODULES).share for n in (1, 3, 4, 5)]
+    assert shares == pytest.approx([0.4, 0.4, 0.3, 0.2])
+    assert PRIOR_BLOCKS == 4
+    # What was counted in the last block is meant.
+    latest = learned(on(0.2, 0.9), on(0.2, 0.4), times=1)
+    assert latest.cost(MODULES).share == pytest.approx(0.4)
+
+
+def test_there_is_no_error_before_there_are_comparisons() -> None:
+    blocks = on(0.2, 0.4), on(0.3, 0.4)
+    assert learned(*blocks, times=2).cost(MODULES).error == 0
+    assert learned(*blocks, times=3).cost(MODULES).error > 0
+
+
+def test_a_cost_is_never_less_than_nothing() -> None:
+    duty = learned(on(-0.2))
+    assert duty.cost(MODULES).share == 0
+    assert duty.spent()[0] == 0
+
+
+def test_training_is_compared_with_training_and_evaluations_with_evaluations() -> None:
+    mixed = Block(OFF, 10, 100 * MS, 10, 400 * MS)
+    alike = Block(MODULES, 30, 330 * MS, 1, 44 * MS)
+    assert learned(alike, off=mixed).cost(MODULES).share == pytest.approx(0.1)
+    # GIVEN evaluations alone on the one side, and more of them on the other
+    evaluated = Block(MODULES, 0, 0, 10, 480 * MS)
+    assert learned(evaluated, off=mixed).cost(MODULES).share == pytest.approx(0.2)
+    assert learned(on(0.3), off=mixed).cost(MODULES).share == pytest.approx(0.3)
+    assert learned(evaluated).cost(MODULES).share == 0  # nothing to compare
+
+
+def test_what_happened_long_ago_is_forgotten() -> None:
+    duty = learned(*[on(0.5, 0.1)] * 200, *[on(0.1, 0.1)] * REMEMBERED, times=1)
+    cost = duty.cost(MODULES)
+    assert [cost.share, cost.error] == pytest.approx([0.1, 0.0])
+    assert max(map(len, duty._compared.values())) == REMEMBERED == 64
+
+
+def test_traced_blocks_tell_nothing() -> None:
+    one, other = learned(on(0.2)), learned(on(0.2))
+    plan = one.next(Block(Kind.TRACED, 1, 900 * MS, counted_ns=300 * MS))
+    assert plan.kind is MODULES
+    assert one.spent() == other.spent()
+    assert one.cost(Kind.TRACED) == Cost(0.0)
+    assert one.next(on(0.4)).kind is other.next(on(0.4)).kind is OFF
+    assert one.spent() == other.spent()
+
+
+def test_the_first_step_costs_what_was_counted() -> None:
+    duty = Duty(0.05)
+    assert duty.begin(Block(MODULES, 1, 900 * MS, counted_ns=3)).kind is MODULES
+    assert duty.spent() == (3, 0)

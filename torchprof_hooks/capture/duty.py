@@ -1,0 +1,221 @@
+"""Which steps of a run are measured, so that measuring costs no more than a budget.
+
+Steps are measured in blocks: one *on*, the next *off*, and so on. In an on block,
+modules are measured; in an off block, only what forward, backward, optimizers and data
+take, each as a whole, which costs little. Off blocks are the control group: what
+measuring costs is by how much a step of an on block takes longer than one of the off
+block before it.
+
+From that cost follows how long off blocks are, in relation to on blocks: so long that
+both together keep to the budget, and never less than a seventh. The shorter one of the
+two is about 0.15 s long, and six steps at least. Lengths are random, so as not to fall
+into a rhythm of the program.
+
+Functions, if they are wanted, are measured in the first two steps, and in single steps
+between off and on blocks, which may use a quarter of the budget; modules have the rest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from enum import Enum
+from math import inf, sqrt
+from random import Random
+from typing import Final, NamedTuple
+
+from numpy import median
+
+#: A block has at least so many steps, and is so long: the first step after a change is
+#: slower, as our code or the program's is not in the processor's caches.
+LEAST_STEPS: Final = 4
+LEAST_NS: Final = 100_000_000
+#: A block is up to so many times as long as it has to be, at random.
+LONGEST: Final = 2.0
+#: Off blocks are between so many times as long as on blocks: without any, nobody could
+#: tell the cost; and one that was overestimated has to be found out some time.
+LEAST_OFF: Final = 1 / 7
+MOST_OFF: Final = 200.0
+#: What was counted beforehand (calls times what a call costs in a trial) is as good as
+#: the comparison of so many blocks.
+PRIOR_BLOCKS: Final = 4
+#: So many comparisons are remembered: programs and machines change.
+REMEMBERED: Final = 64
+#: The share of the budget that functions may use.
+OF_FUNCTIONS: Final = 1 / 4
+#: Standard deviations of a normal distribution in median absolute deviations, and the
+#: standard error of its median in those of its mean.
+_DEVIATIONS, _OF_MEDIAN = 1.483, 1.253
+
+
+class Kind(Enum):
+    """What is measured in a block."""
+
+    OFF = "phases, each as a whole"
+    MODULES = "modules"
+    FUNCTIONS = "modules and functions"
+    TRACED = "nothing: the steps are disturbed"
+
+
+class Block(NamedTuple):
+    """A block that is running, or has ended.
+
+    trained, trained_ns: training steps in it, and what they took.
+    evaluated, evaluated_ns: the same of evaluation calls.
+    counted_ns: how much of that measuring took, by what was counted.
+    """
+
+    kind: Kind
+    trained: int = 0
+    trained_ns: int = 0
+    evaluated: int = 0
+    evaluated_ns: int = 0
+    counted_ns: float = 0.0
+
+    @property
+    def steps(self) -> int:
+        """How many steps and calls have ended."""
+        return self.trained + self.evaluated
+
+    @property
+    def took_ns(self) -> int:
+        """What its steps and calls took."""
+        return self.trained_ns + self.evaluated_ns
+
+    @property
+    def counted(self) -> float:
+        """The counted cost, as a share of the time that was not measuring."""
+        return self.counted_ns / max(self.took_ns - self.counted_ns, 1)
+
+
+class Plan(NamedTuple):
+    """The next block: of so many steps at least, and so long at least."""
+
+    kind: Kind
+    steps: int = LEAST_STEPS
+    lasts_ns: float = LEAST_NS
+
+    def is_over(self, block: Block) -> bool:
+        """Whether the block ends with the step, or the call, that has ended."""
+        if self.kind is Kind.FUNCTIONS and block.trained:
+            return True
+        return block.steps >= self.steps and block.took_ns >= self.lasts_ns
+
+
+class Cost(NamedTuple):
+    """What measuring takes, as a share of the time that is not measuring, and the
+    standard error of that: 0.0 if it was not compared, but counted."""
+
+    share: float
+    error: float = 0.0
+
+    def of(self, ns: int) -> float:
+        """How much of this time it is."""
+        return ns * self.share / (1 + self.share)
+
+
+class Duty:
+    """Chooses block after block.
+
+    max_overhead: the budget: the share of the time that measuring may take; from 1 on,
+        all steps are measured.
+    functions: whether functions are wanted.
+    """
+
+    def __init__(self, max_overhead: float, functions: bool = False) -> None:
+        self._budget = max_overhead
+        self._of_functions = OF_FUNCTIONS * functions * max_overhead
+        self._random = Random(0)  # not the program's
+        self._off: Block | None = None  # the last one
+        self._on_ns = 0  # of the last on block
+        self._compared: defaultdict[Kind, deque[float]] = defaultdict(
+            lambda: deque(maxlen=REMEMBERED)
+        )
+        self._counted: dict[Kind, float] = {}  # in the last block of the kind
+        self._took_ns: defaultdict[Kind, int] = defaultdict(int)
+        self._start_ns = 0.0  # what the first step has cost
+        self._top = Kind.FUNCTIONS if functions else Kind.MODULES
+
+    @property
+    def measures_all(self) -> bool:
+        """Whether the budget has no limit."""
+        return self._budget >= 1
+
+    def begin(self, first: Block) -> Plan:
+        """How to go on after the first step, whose duration tells nothing of others."""
+        self._start_ns = first.counted_ns
+        return Plan(self._top)
+
+    def next(self, ended: Block) -> Plan:
+        """How to go on after a block."""
+        if self.measures_all:
+            return Plan(self._top)
+        self._learn(ended)
+        off = self._off_share()
+        if ended.kind is Kind.MODULES:
+            times = off * self._on_ns / LEAST_NS / ((1 + LONGEST) / 2)
+            return self._draw(Kind.OFF, max(times, 1.0))
+        if ended.kind is Kind.OFF and self._may_measure_functions():
+            return Plan(Kind.FUNCTIONS)
+        return self._draw(Kind.MODULES, max(1 / off, 1.0))
+
+    def cost(self, kind: Kind) -> Cost:
+        """What blocks of this kind cost: the median of what was compared and, among
+        these, what was counted."""
+        # Copies: another thread may ask.
+        compared, counted = [*self._compared[kind]], self._counted.get(kind, 0.0)
+        found = max(float(median([*compared, *[counted] * PRIOR_BLOCKS])), 0.0)
+        if len(compared) <= PRIOR_BLOCKS:
+            return Cost(found)
+        middle = float(median(compared))
+        spread = _DEVIATIONS * float(median([abs(each - middle) for each in compared]))
+        return Cost(found, _OF_MEDIAN * spread / sqrt(len(compared)))
+
+    def spent(self) -> tuple[float, float]:
+        """The nanoseconds that all blocks so far have cost, and their standard
+        error."""
+        costs = [(ns, self.cost(kind)) for kind, ns in list(self._took_ns.items())]
+        spent_ns = self._start_ns + sum(cost.of(ns) for ns, cost in costs)
+        return spent_ns, sum(ns * cost.error for ns, cost in costs)
+
+    def _learn(self, ended: Block) -> None:
+        kind = ended.kind
+        if kind is Kind.TRACED or not ended.took_ns:
+            return
+        self._took_ns[kind] += ended.took_ns
+        self._counted[kind] = ended.counted
+        if kind is Kind.OFF:
+            self._off = ended
+        elif self._off is not None:
+            self._compared[kind].extend(_compared(ended, self._off))
+        if kind is Kind.MODULES:
+            self._on_ns = ended.took_ns
+
+    def _off_share(self) -> float:
+        """How long off blocks are, in relation to on blocks."""
+        budget = self._budget - self._of_functions
+        on, off = self.cost(Kind.MODULES).share, self.cost(Kind.OFF).share
+        wanted = (on - budget) / (budget - off) if budget > off else inf
+        return min(max(wanted, LEAST_OFF), MOST_OFF)
+
+    def _may_measure_functions(self) -> bool:
+        spent_ns = self.cost(Kind.FUNCTIONS).of(self._took_ns[Kind.FUNCTIONS])
+        return spent_ns < self._of_functions * sum(self._took_ns.values())
+
+    def _draw(self, kind: Kind, times: float) -> Plan:
+        """A block that is so many times as long as it is at least, on average."""
+        times *= self._random.uniform(1.0, LONGEST)
+        steps = LEAST_STEPS * (times if kind is Kind.MODULES else 1.0)
+        return Plan(kind, round(steps), LEAST_NS * times)
+
+
+def _compared(block: Block, off: Block) -> list[float]:
+    """By which share the steps of a block took longer than those of the off block:
+    training steps and evaluation calls, as far as both have some."""
+    usual_ns, took_ns = 0.0, 0
+    if block.trained and off.trained:
+        usual_ns += block.trained * off.trained_ns / off.trained
+        took_ns += block.trained_ns
+    if block.evaluated and off.evaluated:
+        usual_ns += block.evaluated * off.evaluated_ns / off.evaluated
+        took_ns += block.evaluated_ns
+    return [took_ns / usual_ns - 1] if usual_ns else []

@@ -1,1 +1,0 @@
-"""What measuring costs, and in whose time that is."""

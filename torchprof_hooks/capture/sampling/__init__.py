@@ -1,1 +1,0 @@
-"""Where a step ends; which steps are looked into, and how closely."""

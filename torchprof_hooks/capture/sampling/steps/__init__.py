@@ -1,1 +1,0 @@
-"""Where steps end: training steps, and evaluations."""

@@ -1,0 +1,460 @@
+"""Measures one thread in whole training steps: all of them, or as a budget allows."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from torchprof_hooks.capture.attach.attachments import attachments, held_weakly
+from torchprof_hooks.capture.attach.compiling import compile_shield
+from torchprof_hooks.capture.attach.garbage import garbage_callback
+from torchprof_hooks.capture.attach.module_hooks import CursorHooks
+from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.core import hooks_of
+from torchprof_hooks.capture.duty import Block, Duty, Kind, Plan
+from torchprof_hooks.capture.program_facts import read_optimizer, together
+from torchprof_hooks.capture.record.module_names import ModuleNames
+from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
+from torchprof_hooks.capture.steps import StepDetector
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
+from torchprof_hooks.capture.tracking.tap import Tap, hide_modules, show_modules
+from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.profiles.program import (
+    MeasuredSteps,
+    OptimizerFacts,
+    ProgramFacts,
+)
+
+if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
+    from torchprof_hooks.capture.functions.flop_count import FlopCount
+    from torchprof_hooks.profiles.data import ProfileData
+
+#: Makes a tracker of the running thread for modules and, if that is asked for,
+#: functions; also returns why it does not measure memory, if it should.
+MakeTracker = Callable[[bool, ModuleNames], tuple[Tracker, str]]
+
+#: Before the first training step, so many evaluation calls are measured as a part of
+#: the start, for so long. Reinforcement learning plays thousands before it learns.
+MOST_EVALUATIONS: Final = 64
+LONGEST_START_NS: Final = 1_000_000_000
+#: What off blocks cost, in calls of modules: by calls from outside, which are short and
+#: many where they matter; by nodes, as many calls inside are looked at and left; and by
+#: training steps, for code that runs once in a step is in no cache.
+FLAT_CALL: Final = 0.4
+FLAT_NODE: Final = 0.05
+FLAT_STEP: Final = 12.0
+
+
+class _Measured:
+    """What one tracker measures: blocks of one kind.
+
+    steps: how many steps and evaluation calls have ended in it.
+    wall_ns: what these took, with what came after the last one.
+    """
+
+    def __init__(self, kind: Kind, tracker: Tracker, no_memory: str = "") -> None:
+        self.kind = kind
+        self.tracker = tracker
+        self.no_memory = no_memory
+        self.tap = Tap(tracker, optimizers=False)
+        self.steps = self.wall_ns = 0
+
+
+class ThreadSteps:
+    """Measures one thread from `start` to `stop`, and counts its steps.
+
+    duty: says which steps are measured; None: all, by one tracker.
+    functions: whether functions are measured: where there is a duty, in some steps.
+    steps: how many steps and evaluation calls have ended, with a duty.
+    at_step: called between two steps whenever a block ends, with that number; returns
+        whether the next step is disturbed, and is to be kept apart. It may call `stop`.
+    """
+
+    def __init__(
+        self, make: MakeTracker, *, duty: Duty | None = None, functions: bool = False
+    ) -> None:
+        self._make = make
+        self._duty = duty
+        self._functions = functions
+        self._thread = get_ident()
+        self.steps = 0
+        self.at_step: Callable[[int], bool] | None = None
+        on_first = held_weakly(self._first_step_ended)
+        if duty is None:
+            self._detector = StepDetector(on_first=on_first)
+        else:
+            self._detector = StepDetector(held_weakly(self._step_ended), on_first)
+        self._optimizers: dict[int, OptimizerFacts] = {}  # by their ids
+        self._detects_anomalies = False
+        self._shows = CursorHooks()  # keeps the place where modules are shown
+        self._plan: Plan | None = None  # of the block; None: the start
+        self._is_between = False  # two blocks
+        self._spent_before_ns = 0.0  # on earlier profiles
+        self._spans_before = self._nodes_before = 0  # the block
+        self._begin_profile()
+
+    def _begin_profile(self) -> None:
+        self._names = ModuleNames()
+        self._counter = StepCounter()
+        self._by_kind: dict[Kind, _Measured] = {}
+        kind = Kind.FUNCTIONS if self._functions else Kind.MODULES
+        if self._plan is not None:
+            kind = self._plan.kind
+        self._initial = self._open = self._measured(kind)
+        self._detector.follow(self._open.tracker, self._counter)
+        self._first: FirstReading | None = None
+        self._began_ns = 0  # what comes after is not booked yet; 0: not running
+        self._aside_ns = 0  # ours, between steps
+        self._traced_ns = self._traced = 0
+        self._begin_block()
+
+    @property
+    def tracker(self) -> Tracker:
+        """The one that is shown the steps now."""
+        return self._open.tracker
+
+    def renew(self) -> None:
+        """After `stop`: begin another profile, of the steps that come. What was learned
+        of the program and of costs is kept; the block goes on."""
+        self._detector.renew()
+        if self._duty is not None:
+            self._spent_before_ns, _ = self._duty.spent()
+        carried, nodes_before = self._block(), self._nodes_before
+        spans = self._open.tracker.log.spans - self._spans_before
+        self._begin_profile()
+        self._carried, self._nodes_before = carried, nodes_before
+        self._spans_before -= spans
+
+    def start(self) -> None:
+        """Begin; or go on after `stop`."""
+        attachments.attach(optimizer_hooks, self)
+        if self._duty is not None:
+            show_modules(self._shows, self)
+        self._show(self._open)
+        self._detector.start()
+        self._began_ns = perf_counter_ns()
+        attachments.attach(garbage_callback, self)  # only now is its time measured
+
+    def stop(self, by_exception: bool = False) -> None:
+        """End, maybe in the middle of a step."""
+        self._detector.stop()
+        attachments.detach(garbage_callback, self)
+        attachments.detach(optimizer_hooks, self)
+        self._hide(by_exception)
+        hide_modules(self._shows, self)
+        self._book_time()
+        self._began_ns = 0
+
+    def hurry(self) -> None:
+        """Have the block end with the step that runs."""
+        if self._plan is not None:
+            self._plan = self._plan._replace(steps=0, lasts_ns=0)
+        self._detector.quiet_until_ns = 0
+
+    def join(self, module: torch.nn.Module, args: Any) -> None:
+        """A call of `module` is beginning that torch does not show to hooks which came
+        during it: see it all the same."""
+        hooks_of(self._open.tracker)[0](module, args)
+
+    def leave(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """The call that `join` has shown is over."""
+        hooks_of(self._open.tracker)[1](module, args, outputs)
+
+    def close_left_calls(self) -> None:
+        """The program is ending: close calls that an interrupt has left, of which torch
+        does not tell, as of the moment when they were last known to run."""
+        if self._open.tracker.works_here():
+            self._open.tracker.drop_dead_calls()
+
+    # Reading
+
+    def facts(self) -> ProgramFacts:
+        """What is known of the program besides its times."""
+        return ProgramFacts(
+            together(self._optimizers.values()),
+            self._detects_anomalies or torch.is_anomaly_enabled(),
+        )
+
+    def profile(
+        self, flop_count: FlopCount | None = None, end_ns: int | None = None
+    ) -> ProfileData:
+        """Everything measured so far. Where some steps were measured, what is inside of
+        a part of the program is scaled to all of the time of that part.
+
+        flop_count: counts floating-point operations, with the patience that it has.
+        end_ns: when the time of the thread ended, if that is not now.
+        """
+        counted, running = self._detector.counted(end_ns), self._block()
+        if self._duty is None:
+            return self._snapshot(self._initial, flop_count, counted, end_ns)
+        from torchprof_hooks.profiles.data import ProfileData
+        from torchprof_hooks.profiles.scaling import of_all_steps
+
+        after_ns, counted.after_backward_ns = counted.after_backward_ns, 0
+        seen = {
+            kind: self._snapshot(each, flop_count, counted, end_ns)
+            for kind, each in list(self._by_kind.items())
+        }
+        off, modules, functions = (
+            seen.get(kind, ProfileData())
+            for kind in (Kind.OFF, Kind.MODULES, Kind.FUNCTIONS)
+        )
+        found = of_all_steps(
+            off,
+            modules,
+            functions,
+            aside_ns=self._aside_ns,
+            after_backward_ns=after_ns,
+            for_each=self._steps_for_each(running, functions),
+        )
+        if self._duty.measures_all:
+            return replace(found, overhead_ns=found.overhead_ns + self._aside_ns)
+        spent_ns, error_ns = self._duty.spent()
+        spent_ns += self._with_cost(running).counted_ns - self._spent_before_ns
+        return replace(
+            found,
+            measured=self._measured_steps(running),
+            overhead_ns=round(spent_ns) + self._aside_ns,
+            overhead_error_ns=round(error_ns),
+        )
+
+    def _snapshot(
+        self,
+        measured: _Measured,
+        flop_count: FlopCount | None,
+        counted: StepCounter,
+        end_ns: int | None,
+    ) -> ProfileData:
+        from torchprof_hooks.capture.snapshot import take_snapshot
+
+        is_initial = measured is self._initial
+        return take_snapshot(
+            measured.tracker,
+            lambda: measured.wall_ns + self._age_ns(measured, end_ns),
+            measured.no_memory,
+            flop_count,
+            counted if is_initial else StepCounter(),
+            first=self._first if is_initial else None,
+            end_ns=end_ns if measured is self._open else None,
+        )
+
+    def _steps_for_each(self, running: Block, functions: ProfileData) -> float:
+        """How many steps of the loop there were for each with functions."""
+        start = functions.start_up.step_times
+        before = start.steps + start.evaluations
+        steps = self._measured_steps(running)
+        return (steps.steps - before) / max(steps.functions - before, 1)
+
+    def _measured_steps(self, running: Block) -> MeasuredSteps:
+        steps = Counter({kind: each.steps for kind, each in self._by_kind.items()})
+        steps[running.kind] += running.steps - self._carried.steps
+        modules = steps[Kind.MODULES] + steps[Kind.FUNCTIONS]
+        return MeasuredSteps(
+            modules + steps[Kind.OFF],
+            modules,
+            steps[Kind.FUNCTIONS],
+            self._traced,
+            self._traced_ns,
+        )
+
+    # What optimizers tell
+
+    def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._open.tracker.optimizer_pre(optimizer, args, kwargs)
+
+    def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        tracker = self._open.tracker
+        tracker.optimizer_post(optimizer, args, kwargs)
+        if not tracker.works_here():
+            return
+        began_ns, around = perf_counter_ns(), tracker.site
+        detector = self._detector
+        if not detector.rounds.knows(optimizer):
+            self._optimizers[id(optimizer)] = read_optimizer(optimizer)
+        self._detects_anomalies |= torch.is_anomaly_enabled()
+        if around.phase != "data" or tracker.follows_loading:  # else a part of loading
+            is_inside_call = around is not tracker.outside
+            if is_inside_call and tracker.is_in_optimizer():
+                detector.rounds.inner_stepped(optimizer)
+            else:
+                ended_ns = tracker.last_booked_ns() or perf_counter_ns()
+                detector.optimizer_stepped(optimizer, is_inside_call, ended_ns)
+        now_ns = perf_counter_ns()
+        around.reading_ns += now_ns - began_ns
+        tracker.garbage.was_no_cost(around, began_ns, now_ns)
+
+    def begin_closure(self) -> Callable[[], object]:
+        return self._open.tracker.begin_closure()
+
+    # What else is told
+
+    def garbage_collected(self, took_ns: int) -> None:
+        """Python has looked for garbage."""
+        if not self._is_between:  # then it is ours already
+            self._open.tracker.garbage_collected(took_ns)
+
+    def _first_step_ended(self) -> None:
+        """Read all sums: later, the first step is not known apart any more."""
+        if self._open is not self._initial or self._plan is not None:
+            return
+        tracker = self._open.tracker
+        for meter in meters_of(tracker, DeviceMeter):
+            meter.mark()
+        self._first = FirstReading(
+            tracker.times(),
+            memory_sums(tracker),
+            tracker.garbage.copy(),
+            self._open.wall_ns + self._age_ns(self._open),
+            self._detector.counted(),
+        )
+
+    # Blocks of steps
+
+    def _step_ended(self) -> None:
+        """Between two steps: go on as the duty says."""
+        assert self._duty is not None
+        block = self._block()
+        # Not if torch.compile would compile again for hooks that come or go.
+        if not self._is_over(block) or compile_shield.has_missed:
+            return
+        self._book_time()
+        self._is_between = True
+        is_start, ended = self._plan is None, self._with_cost(block)
+        if is_start and self._first is None:
+            self._first_step_ended()
+        self._open.steps += block.steps - self._carried.steps
+        self.steps += block.steps
+        if ended.kind is Kind.TRACED:
+            self._traced += block.steps
+            self._traced_ns += self._open.wall_ns
+            del self._by_kind[Kind.TRACED]
+        plan = self._duty.begin(ended) if is_start else self._duty.next(ended)
+        if self.at_step is not None:
+            is_disturbed = self.at_step(self.steps)
+            if not self._began_ns:
+                return  # it has stopped this
+            if is_disturbed:
+                plan = Plan(Kind.TRACED, steps=1, lasts_ns=0)
+        self._go_on(plan)
+
+    def _is_over(self, block: Block) -> bool:
+        if self._plan is not None:
+            return self._plan.is_over(block)
+        is_long = (
+            block.evaluated >= MOST_EVALUATIONS or block.took_ns >= LONGEST_START_NS
+        )
+        return block.trained > 0 or is_long or not self._detector.expects_first_step()
+
+    def _go_on(self, plan: Plan) -> None:
+        """Begin the next block. What has passed since the last one is ours, and in no
+        time of a tracker's: whoever has told of the step's end times that, too."""
+        self._plan, told = plan, self._open.tracker.site
+        if plan.kind is not self._open.kind or plan.kind is Kind.TRACED:
+            self._hide()
+            self._open = self._measured(plan.kind)
+            self._show(self._open)
+            is_traced = plan.kind is Kind.TRACED
+            counter = StepCounter() if is_traced else self._counter
+            self._detector.follow(self._open.tracker, counter)
+        passed_ns = self._age_ns(self._open)
+        self._aside_ns += passed_ns
+        self._began_ns += passed_ns
+        told.reading_ns -= passed_ns
+        self._detector.leave_out(passed_ns)
+        self._is_between = False
+        self._begin_block()
+        lasts_ns = 0 if plan.kind is Kind.FUNCTIONS else round(plan.lasts_ns)
+        self._detector.quiet_until_ns = self._began_ns + lasts_ns
+
+    def _begin_block(self) -> None:
+        self._carried = Block(self._open.kind)  # what of it is in an earlier profile
+        self._before = self._detector.ended()
+        self._spans_before = self._open.tracker.log.spans
+        self._nodes_before = next_sequence_number()
+
+    def _block(self) -> Block:
+        """The block so far."""
+        each = zip(
+            self._detector.ended(), self._before, self._carried[1:5], strict=True
+        )
+        return Block(self._open.kind, *(now - then + more for now, then, more in each))
+
+    def _with_cost(self, block: Block) -> Block:
+        """The block with what it has cost, by what was counted in it."""
+        from torchprof_hooks.capture.overhead import costs
+
+        of = costs(self._open.tracker.functions is not None)
+        spans = self._open.tracker.log.spans - self._spans_before
+        nodes = 0
+        if get_ident() == self._thread:  # other threads have counters of their own
+            nodes = next_sequence_number() - self._nodes_before
+        if block.kind is Kind.OFF:
+            calls = FLAT_CALL * spans + FLAT_NODE * nodes + FLAT_STEP * block.trained
+            counted_ns = of.call_ns * calls
+        elif block.kind is Kind.FUNCTIONS:
+            counted_ns = of.function_ns * spans + of.node_ns * nodes
+        else:
+            counted_ns = of.call_ns * spans + of.node_ns * nodes
+        return block._replace(counted_ns=counted_ns)
+
+    # Time, and who is shown calls
+
+    def _age_ns(self, measured: _Measured, end_ns: int | None = None) -> int:
+        """The time since something was booked, if it is that of `measured`."""
+        began_ns = self._began_ns  # once: another thread may read
+        if not began_ns or measured is not self._open:
+            return 0
+        return max((end_ns or perf_counter_ns()) - began_ns, 0)
+
+    def _book_time(self) -> None:
+        passed_ns = self._age_ns(self._open)
+        # Both at once: an interrupt finds the time booked or still running.
+        self._open.wall_ns, self._began_ns = (
+            self._open.wall_ns + passed_ns,
+            self._began_ns + passed_ns,
+        )
+
+    def _measured(self, kind: Kind) -> _Measured:
+        if kind not in self._by_kind:
+            self._by_kind[kind] = self._new_measured(kind)
+        return self._by_kind[kind]
+
+    def _new_measured(self, kind: Kind) -> _Measured:
+        if kind in (Kind.MODULES, Kind.FUNCTIONS):
+            return _Measured(kind, *self._make(kind is Kind.FUNCTIONS, self._names))
+        tracker = new_tracker(self._names, divides=False)
+        tracker.sees_outer_alone = True
+        # Passes that are not started from Python are listened for if there were some.
+        others = self._by_kind.values()
+        tracker.hears_unseen_passes = any(o.tracker.has_unseen_passes for o in others)
+        return _Measured(kind, tracker)
+
+    def _show(self, measured: _Measured) -> None:
+        measured.tracker.on_pause = self._detector.call_ended
+        if measured.kind is Kind.FUNCTIONS and self._duty is not None:
+            measured.tracker.log.on_fold = held_weakly(self._bound_functions)
+        measured.tap.open()
+
+    def _bound_functions(self, calls: object) -> None:
+        """Look at no more functions in a block that does not end: in a program without
+        steps, say. All else is still seen."""
+        if get_ident() != self._thread or self._duty is None or self._duty.measures_all:
+            return
+        is_long = self._age_ns(self._open) > LONGEST_START_NS
+        open_sites = self._open.tracker.open_sites()
+        if is_long and not any(site.is_function for site in open_sites):
+            self._open.tap.hide_functions()
+
+    def _hide(self, by_exception: bool = False) -> None:
+        self._open.tap.close(by_exception)
+        tracker = self._open.tracker
+        tracker.on_pause = tracker.log.on_fold = None
