@@ -13,7 +13,7 @@ from bench import empty_forward_hooks, rounds
 from torch import nn
 
 from torchprof_hooks.capture.core import hooks_of
-from torchprof_hooks.capture.overhead.calibration import calibration_of
+from torchprof_hooks.capture.overhead import COLD, costs
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -55,7 +55,7 @@ def empty_pair() -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
-    costs = calibration_of(new_tracker())
+    tried = costs(functions=True)
     parts = {
         "reading the clock": ns_per_call(perf_counter_ns),
         "forward: torch, for an empty pair of hooks": empty_pair(),
@@ -65,18 +65,15 @@ def main() -> None:
         "forward: both hooks of profile(), called by hand": forward_hooks(
             new_tracker()
         ),
-        "forward: all of it, between small functions": sum(costs.warm.call),
-        "forward: ... and swept caches": sum(costs.cold.call),
-        "backward: to hear of a node, between small functions": costs.warm.node_ns,
-        "backward: ... and swept caches": costs.cold.node_ns,
-        "backward: going over to another owner, between these": costs.warm.boundary_ns,
-        "backward: ... and swept caches, too": costs.cold.boundary_ns,
+        "forward: all of it, between small functions": tried.call_ns / COLD,
+        "backward: to hear of a node, between small functions": tried.node_ns / COLD,
+        "functions: a call, between small functions": tried.function_ns / COLD,
     }
     rows = [[name, f"{ns:.0f}"] for name, ns in parts.items()]
     note = (
         "By hand: called over and over, so that caches stay warm, without what torch "
-        "takes to call a hook. All of it: as calibrated, on many modules, with small "
-        "functions of torch between them, or with 1 MiB of memory swept."
+        "takes to call a hook. Between small functions: as the trial says, on a few "
+        "modules. In a program, about twice as much is counted."
     )
     table = results.Table("Parts of the hot path", ["", "ns"], rows, [note])
     results.save("hot_path", [table], parts)

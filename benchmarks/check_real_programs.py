@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -69,8 +68,6 @@ HEADERS: Final = (
     "with",
     "output",
     "exit codes",
-    "CPU time",
-    "report says",
     "phases, %",
     "date",
 )
@@ -83,7 +80,6 @@ class Run:
     code: int
     output: str
     report: str
-    cpu_seconds: float
 
 
 def run(
@@ -93,7 +89,6 @@ def run(
 
     before_it: lines that its interpreter runs first.
     """
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, **STEADY}
     if before_it:
         first = folder.parent / FIRST
@@ -118,9 +113,7 @@ def run(
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, errors = process.communicate()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Run(process.returncode, output, errors, cpu_seconds)
+    return Run(process.returncode, output, errors)
 
 
 def without_clocks(output: str, program: Program) -> list[str]:
@@ -159,12 +152,6 @@ def reported_s(report: str) -> Phases:
     wall = re.search(r"^ {2}Time measured: (\d+\.\d+)s", totals, re.MULTILINE)
     ours = float(found.get("measuring itself", 0))
     return {**phases, WALL: (float(wall[1]) if wall else 0.0) - ours}
-
-
-def measuring(report: str) -> tuple[float, str]:
-    """What measuring took by the report, in seconds and per cent."""
-    found = re.search(r"Measuring took about (.*)s \((.*)%\)", report)
-    return (float(found[1]), f"{found[2]} %") if found else (0.0, "no report")
 
 
 def off_by(reports: Sequence[Phases], stopwatches: Sequence[Phases]) -> Phases:
@@ -288,17 +275,9 @@ def row(
         versions(program),
         same_output(bare, profiled, program),
         f"{bare.code}, {profiled.code}",
-        _cpu_time(program, bare, profiled),
-        measuring(profiled.report)[1],
         deviations(said, stopwatches, together),
         today,
     ]
-
-
-def _cpu_time(program: Program, bare: Run, profiled: Run) -> str:
-    if program.ends_after is not None:
-        return "interrupted"
-    return f"{profiled.cpu_seconds / bare.cpu_seconds:.2f} of {bare.cpu_seconds:.1f} s"
 
 
 def with_earlier(rows: list[list[results.Cell]]) -> list[list[results.Cell]]:

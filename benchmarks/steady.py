@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Final
 
 #: Where glibc gives large blocks back to the system, each page of the next one is a
@@ -15,10 +13,3 @@ STEADY: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
 }
-
-
-def start_steady() -> None:
-    """Start this process again with that in its environment, unless it is there: it is
-    read when a process starts."""
-    if not STEADY.items() <= os.environ.items():
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, **STEADY})

@@ -49,7 +49,7 @@ def ask_profile(planted: Planted, *, functions: bool = False) -> Answer:
         planted.step()
     answer: Counter[tuple[Work, Phase]] = Counter()
     works = dict(planted.names())
-    for row in prof.profile.corrected().rows():
+    for row in prof.profile.rows():
         if work := works.get(row.name):
             phases = row.phases
             answer[work, "backward"] += phases["backward"].self_ns

@@ -71,8 +71,7 @@ def _error(measured: Measured) -> float:
 def record(workload: Workload, ours: Profiler) -> list[Measured]:
     """Some forwards and backwards, seen by both; Python's garbage has to wait.
 
-    The intervals hold what looking costs, on both sides; operators do not, and are
-    compared with what we say is left without our own cost.
+    The intervals hold what looking costs, on both sides; operators do not.
     """
     intervals, before = ModuleIntervals(), ours.profile
     gc.collect()
@@ -87,12 +86,10 @@ def record(workload: Workload, ours: Profiler) -> list[Measured]:
         gc.enable()
     true = truth(kineto, intervals)
     names = names_of(workload.model)
-    raw = own_times(ours.profile, names) - own_times(before, names)
-    corrected = own_times(ours.profile.corrected(), names)
-    corrected -= own_times(before.corrected(), names)
+    found = own_times(ours.profile, names) - own_times(before, names)
     return [
-        *matched(names, "intervals", raw, true.intervals),
-        *matched(names, "operators", corrected, true.operators),
+        *matched(names, "intervals", found, true.intervals),
+        *matched(names, "operators", found, true.operators),
     ]
 
 

@@ -14,8 +14,8 @@ Figures = dict[str, dict[str, Any]]
 
 NOTES = (
     "Medians of the ratios of turns to the bare turn of the same round, ± half of the "
-    "distance between their quartiles. `profile(max_overhead=0.01)` and whole programs "
-    "look into some of the steps, all others into every step.",
+    "distance between their quartiles. `profile(max_overhead=0.01)` looks "
+    "into some of the steps, all others into every step.",
     '"with its table": with starting, stopping and `key_averages()`, for turns of '
     "few steps; what other tools do before and after the steps is not in their times.",
     "Lightning's profilers are told of two actions around a step, where a Trainer "

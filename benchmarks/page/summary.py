@@ -11,15 +11,15 @@ from results import Table
 EVERY_STEP: Final = "torchprof_hooks profile()"
 WITH_FUNCTIONS: Final = "torchprof_hooks profile(functions=True)"
 
-BUDGETED: Final = "torchprof_hooks profile(max_overhead=0.01)"
 WHOLE_PROGRAM: Final = "torchprof_hooks whole program"
+BUDGETED: Final = "torchprof_hooks --max-overhead 0.01"
 
 #: Tools, and what they give times (or else) of.
 TOOLS: Final = {
     EVERY_STEP: "forward, backward",
     WITH_FUNCTIONS: "forward, backward",
-    BUDGETED: "some steps of these",
     WHOLE_PROGRAM: "some steps of these",
+    BUDGETED: "some steps of these",
     "full backward hooks": "forward, backward",
     "ModuleTracker": "(names, no times)",
     "FlopCounterMode": "(FLOPs)",
@@ -46,14 +46,17 @@ def summary(figures_of: Callable[[str], _Figures | None]) -> Table:
 
     figures_of: gives the figures of a benchmark, or None if it has not been run.
     """
-    overhead, accuracy, coverage, budget, program = (
+    overhead, accuracy, coverage, budgets = (
         figures_of(name) or {}
-        for name in ("overhead", "accuracy", "coverage", "budget", "program")
+        for name in ("overhead", "accuracy", "coverage", "budgets")
     )
     # The few steps that these look into tell only in long runs.
     in_long_runs = {
-        BUDGETED: {name: found["slowdown"] for name, found in budget.items()},
-        WHOLE_PROGRAM: {"GPT-2 small": program.get("gpt2", {}).get("ratio")},
+        tool: {
+            name: 1 + found["variants"][variant]["wall"][0]
+            for name, found in budgets.items()
+        }
+        for tool, variant in ((WHOLE_PROGRAM, "default"), (BUDGETED, "0.01"))
     }
     headers = [
         "",
@@ -93,7 +96,7 @@ def _ratios(overhead: _Figures, tool: str) -> Iterator[str]:
     yield NONE if added is None else f"{added:.0f}"
 
 
-def _ratios_of_long_runs(found: Mapping[str, float | None]) -> Iterator[str]:
+def _ratios_of_long_runs(found: Mapping[str, float]) -> Iterator[str]:
     for name in SHOWN:
         ratio = found.get(name)
         yield f"{ratio:.2f}" if ratio else NONE
@@ -123,9 +126,9 @@ def _note(accuracy: _Figures) -> str:
     cases = len(accuracy.get("cases", {}))
     return (
         "**Step**: time of a training step with the tool, as a ratio to that without "
-        "(differences below 0.02 are noise); of what looks into some steps alone, in "
-        "long runs ([a budget](#a-budget), [single parts](#single-parts)). **us per "
-        f"module call**: what that is for each of GPT-2 small's. **Right**: of {cases} "
+        "(differences below 0.02 are noise); of what looks into some steps alone, "
+        "that of a whole program ([a budget](#a-budget)). **us per module call**: what "
+        f"that is for each of GPT-2 small's. **Right**: of {cases} "
         "small programs, picked because they are hard for some tool, those in which "
         "each module's time (or FLOPs) is within 10 % of the work planted in it, in "
         "the best of up to five tries; an exception is not right. These counts do not "

@@ -7,13 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from typing import Any
 
-from bench_program import going_on
 from models import Workload
 
 from tools.peers import Step, Tool
 from torchprof_hooks import profile
-from torchprof_hooks.program.flags import Flags
-from torchprof_hooks.program.recorder import make_sampler
 
 
 def inside(make: Callable[[], AbstractContextManager[Any]]) -> Callable[..., Any]:
@@ -40,12 +37,6 @@ def of_every_step() -> list[Tool]:
 
 
 def of_some_steps() -> list[Tool]:
-    """These choose their steps, and go on where they stopped in the last turn."""
-    program = make_sampler(Flags())
-    return [
-        Tool(
-            "torchprof_hooks profile(max_overhead=0.01)",
-            inside(cache(partial(profile, max_overhead=0.01))),
-        ),
-        Tool("torchprof_hooks whole program", inside(lambda: going_on(program))),
-    ]
+    """One that chooses its steps, and goes on where it stopped in the last turn."""
+    make = cache(partial(profile, max_overhead=0.01))
+    return [Tool("torchprof_hooks profile(max_overhead=0.01)", inside(make))]
