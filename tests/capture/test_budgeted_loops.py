@@ -28,6 +28,7 @@ from tests.capture.budgeted import (
 )
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
+from tests.planted import Work
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.attach.engine import EnginePatch
@@ -390,7 +391,7 @@ def test_two_threads_have_steps_of_their_own(limited: Limited) -> None:
         with prof:
             for _ in range(13):
                 barrier.wait(timeout=60)
-                train(Net(), 1)
+                train(Work(2, 3), 1)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -399,7 +400,7 @@ def test_two_threads_have_steps_of_their_own(limited: Limited) -> None:
         thread.join()
     found = prof.profile
     assert (found.steps, found.measured[:2]) == (26, (26, 10))
-    [of_class] = [row for row in found.rows("class") if row.name == "Net"]
+    [of_class] = [row for row in found.rows("class") if row.name == "Work"]
     assert of_class.calls == of_class.phases["backward"].calls == 26
     check_sums(found)
 
