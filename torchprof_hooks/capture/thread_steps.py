@@ -98,6 +98,7 @@ class ThreadSteps:
         self._shows = CursorHooks()  # keeps the place where modules are shown
         self._plan: Plan | None = None  # of the block; None: the start
         self._is_between = False  # two blocks
+        self._hides_functions = False  # as the block does not end
         self._spent_before_ns = 0.0  # on earlier profiles
         self._spans_before = self._nodes_before = 0  # the block
         self._begin_profile()
@@ -358,7 +359,8 @@ class ThreadSteps:
         """Begin the next block. What has passed since the last one is ours, and in no
         time of a tracker's: whoever has told of the step's end times that, too."""
         self._plan, told = plan, self._open.tracker.site
-        if plan.kind is not self._open.kind or plan.kind is Kind.TRACED:
+        changes = plan.kind is not self._open.kind or plan.kind is Kind.TRACED
+        if changes or self._hides_functions:
             self._hide()
             self._open = self._measured(plan.kind)
             self._show(self._open)
@@ -439,6 +441,7 @@ class ThreadSteps:
         return _Measured(kind, tracker)
 
     def _show(self, measured: _Measured) -> None:
+        self._hides_functions = False
         measured.tracker.on_pause = self._detector.call_ended
         if measured.kind is Kind.FUNCTIONS and self._duty is not None:
             measured.tracker.log.on_fold = held_weakly(self._bound_functions)
@@ -452,6 +455,7 @@ class ThreadSteps:
         is_long = self._age_ns(self._open) > LONGEST_START_NS
         open_sites = self._open.tracker.open_sites()
         if is_long and not any(site.is_function for site in open_sites):
+            self._hides_functions = True
             self._open.tap.hide_functions()
 
     def _hide(self, by_exception: bool = False) -> None:
