@@ -25,6 +25,7 @@ from tests.capture.budgeted import (
     registered,
     sgd,
     train,
+    with_functions,
 )
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
@@ -72,6 +73,28 @@ def test_inference_in_a_profiled_function(limited: Limited) -> None:
     assert prof.profile.wall_ns == 39 * MS
     assert prof.profile.measured[:2] == (13, 5)
     assert calls(prof.profile, "serve") == calls(prof.profile, "Net.first") == 13
+
+
+def test_training_in_a_profiled_function(limited: Limited) -> None:
+    model = Net()
+    optimizer = sgd(model)
+
+    @profile_function
+    def train_step() -> None:
+        burn(1)
+        model(X).sum().backward()
+        optimizer.step()
+
+    with limited(*THIRDS) as prof:
+        for _ in range(13):
+            train_step()
+    found = prof.profile
+    assert (found.steps, found.measured[:2]) == (13, (13, 5))
+    assert calls(found, "train_step") == calls(found, "Net", "backward") == 13
+    paths = {path for path, _ in found.cells}
+    assert ("train_step", "Net", "Net.first") in paths
+    assert ("train_step", "(optimizer) SGD") in paths
+    check_sums(found)
 
 
 def test_gradients_without_an_optimizer(
@@ -299,7 +322,8 @@ def test_an_exception_goes_through(
         model.error = error
         loop(model, 1)
     assert registered(model) == before
-    assert calls(prof.profile, "Fails.net") >= 1
+    assert calls(prof.profile, "Fails", "forward") == steps + 1
+    assert prof.profile.aborted_calls == 1
     check_sums(prof.profile)
 
 
@@ -383,6 +407,21 @@ def test_next_to_a_profiler_of_all_steps(limited: Limited) -> None:
     assert some.profile.measured[:2] == (13, 5)
 
 
+def test_steps_that_are_all_measured_are_those_of_a_profiler_of_all(
+    limited: Limited,
+) -> None:
+    work = nn.Sequential(Work(1, 2), nn.ReLU(), Work(3, 4))
+    optimizer = sgd(work)
+    some = limited(with_functions(), functions=True)
+    with profile(functions=True) as every, some:
+        for _ in range(6):
+            work(torch.ones(2)).sum().backward()
+            burn(5)
+            optimizer.step()
+    assert some.profile.cells == every.profile.cells
+
+
+@pytest.mark.usefixtures("ticking")  # else a pass takes time by chance
 def test_two_threads_have_steps_of_their_own(limited: Limited) -> None:
     prof = limited(*THIRDS)
     barrier = threading.Barrier(2)
@@ -406,10 +445,14 @@ def test_two_threads_have_steps_of_their_own(limited: Limited) -> None:
 
 
 def test_steps_in_another_thread_are_not_counted(limited: Limited) -> None:
+    model = Net()
+    optimizer = sgd(model)
     with limited(*THIRDS) as prof:
-        train(Net(), 4)
-        in_thread(lambda: train(Net(), 5))
-        train(Net(), 3)
+        for _ in range(7):
+            in_thread(lambda: train(model, 2))
+            model(X).sum().backward()
+            in_thread(optimizer.step)
+            optimizer.step()
     assert (prof.profile.steps, prof.profile.measured[:2]) == (7, (7, 3))
 
 

@@ -1,10 +1,13 @@
-"""Some steps of a loop are measured; of the others nothing is to be seen."""
+"""Some steps of a loop are measured; of the others, only parts as a whole."""
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,19 +25,27 @@ from tests.capture.budgeted import (
     bare,
     calls,
     check_sums,
+    followed,
     infer,
     measured,
     registered,
     sgd,
     train,
+    with_functions,
 )
 from tests.cores import numbers_in_log
+from tests.doing import Does, DoesInBackward
 from tests.fake_clock import MS, FakeClock, burn
+from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.backward import ownership
+from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.tracking.tap import Tap
 from torchprof_hooks.profiler import Profiler
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -70,19 +81,6 @@ def test_the_budget_is_told_what_ended(limited: Limited) -> None:
     for block, plan in zip(ended, plans, strict=True):
         assert (block.trained, block.evaluated) == (plan.steps, 0)
         assert block.trained_ns == plan.steps * STEP_MS * MS
-
-
-def test_steps_in_other_threads_are_not_counted(limited: Limited) -> None:
-    model = Net()
-    optimizer = sgd(model)
-    with limited(bare(9), measured()) as prof:
-        for _ in range(4):
-            model(X).sum().backward()
-            optimizer.step()
-        other = threading.Thread(target=optimizer.step)
-        other.start()
-        other.join()
-    assert (prof.profile.steps, prof.profile.measured[:2]) == (4, (4, 1))
 
 
 def test_the_first_step_is_kept_apart(limited: Limited) -> None:
@@ -157,7 +155,7 @@ def test_steps_of_different_length_are_represented_by_their_time(
     assert rows["Sequential.0"].self_ns == rows["Sequential.1"].self_ns
 
 
-def test_time_between_runs_of_steps_is_not_lost(
+def test_time_between_blocks_is_not_lost(
     limited: Limited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     close_tap = Tap.close
@@ -177,6 +175,156 @@ def test_time_between_runs_of_steps_is_not_lost(
     assert found.step_times.steps_ns == 8 * STEP_MS * MS
     assert found.overhead_ns >= 4 * 5 * MS
     check_sums(found)
+
+
+# Functions
+
+
+def function_calls(found: ProfileData) -> dict[str, int]:
+    return {row.name: row.calls for row in found.rows("function")}
+
+
+def test_functions_are_those_of_all_steps() -> None:
+    model, plans = Net(), (with_functions(), bare(), measured(), bare())
+    with followed(Fixed(*plans, functions=True), functions=True) as steps:
+        train(model, 13)
+    found = steps.profile()
+    assert found.measured[:3] == (13, 7, 4)
+    assert calls(found, "Net.first") == 13
+    named = function_calls(found)
+    assert (named["linear"], named["relu"], named["sum"]) == (26, 13, 13)
+
+
+@pytest.mark.parametrize("long", [0, 2], ids=["start", "loop"])
+def test_functions_of_a_long_step_are_seen_for_a_while_and_in_the_next_one_again(
+    long: int,
+) -> None:
+    work = Work(3, 4)
+    optimizer = sgd(work)
+    with followed(Fixed(with_functions(), functions=True), functions=True) as steps:
+        for step in range(6):
+            for _ in range(20_000 if step == long else 1):
+                torch.zeros(2)
+                burn(0.1)
+            work(torch.ones(2)).sum().backward()
+            optimizer.step()
+    found = steps.profile()
+    named = function_calls(found)
+    assert 10_000 < named["zeros"] < 15_000
+    assert (named["ones"], named["sum"]) == (5, 5)
+    times_ns = found.phase_times_ns()
+    assert (times_ns["forward"], times_ns["backward"]) == (6 * 3 * MS, 6 * 4 * MS)
+    assert times_ns["outside"] == (20_000 + 5) * MS // 10
+
+
+# What steps are like
+
+EITHER = pytest.mark.parametrize("plan", [bare(9), measured(9)], ids=["off", "on"])
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Takes 4 ms, before it calls something."""
+
+    def __init__(self) -> None:
+        super().__init__([nn.Parameter(X)], {})
+
+    def step(self, then: Callable[[], object] = Net) -> None:  # type: ignore[override]
+        burn(4)
+        then()
+
+
+def make_pass(in_backward: Callable[[], object]) -> None:
+    x = torch.ones(1, requires_grad=True)
+    DoesInBackward.apply(x, in_backward).sum().backward()
+
+
+@torch.enable_grad()
+def train_once() -> None:
+    Work(2, 5)(torch.ones(1)).sum().backward()
+
+
+def fail() -> None:
+    burn(3)
+    raise ValueError("on purpose")
+
+
+def fail_to_step() -> None:
+    with pytest.raises(ValueError, match="on purpose"):
+        Optimizer().step(fail)
+
+
+def fail_in_backward() -> None:
+    with pytest.raises(ValueError, match="on purpose"):
+        make_pass(fail)
+
+
+#: What is done in a step, and what it takes of forward, of backward with recomputation,
+#: of optimizers besides the one that ends it, and of the rest, in milliseconds.
+UNUSUAL: dict[str, tuple[Callable[[], object], tuple[int, ...]]] = {
+    "closure": (lambda: Optimizer().step(train_once), (2, 5, 4, 0)),
+    "inner optimizer": (lambda: Optimizer().step(Optimizer().step), (0, 0, 8, 0)),
+    "failing optimizer": (fail_to_step, (0, 0, 4, 3)),
+    "pass in a pass": (lambda: make_pass(train_once), (0, 7, 0, 0)),
+    "failing pass": (fail_in_backward, (0, 3, 0, 0)),
+    "other thread": (lambda: in_thread(train_once), (0, 0, 0, 7)),
+}
+
+
+@EITHER
+@pytest.mark.parametrize(("work", "took_ms"), UNUSUAL.values(), ids=UNUSUAL)
+def test_phases_are_timed_in_all_steps(
+    plan: Plan, work: Callable[[], object], took_ms: tuple[int, ...]
+) -> None:
+    optimizer = Optimizer()
+    with followed(Fixed(plan)) as steps:
+        for does in (Net, work, Net):
+            does()
+            optimizer.step()
+    times_ns = steps.profile().phase_times_ns()
+    passes_ns = times_ns["backward"] + times_ns["recompute"]
+    others = times_ns["forward"], passes_ns, times_ns["optimizer"], times_ns["outside"]
+    forward_ms, backward_ms, optimizers_ms, outside_ms = took_ms
+    expected = forward_ms, backward_ms, optimizers_ms + 3 * 4, outside_ms
+    assert others == tuple(ms * MS for ms in expected)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("each", [1, 7])
+def test_modules_that_are_made_anew(limited: Limited, each: int, keeps: bool) -> None:
+    """Of those that were never measured inside, the time of their calls is known."""
+    work, losses = Work(3, 4), list[nn.Module]()
+    optimizer = sgd(work)
+    with limited(*THIRDS) as prof:
+        for step in range(28):
+            if step % each == 0:
+                losses = [Does(lambda: burn(5)), *losses * keeps]
+            losses[0](work(torch.ones(2))).sum().backward()
+            optimizer.step()
+    rows = {row.name: row.phases["forward"] for row in prof.profile.rows()}
+    found = [row for name, row in rows.items() if name.startswith("Does")]
+    assert len(found) == (28 // each if keeps else 1)
+    assert sum(row.calls for row in found) == 28
+    assert sum(row.cumulative_ns for row in found) == 28 * 5 * MS
+    assert rows["Work"].self_ns == 28 * 3 * MS
+
+
+@pytest.mark.parametrize("ends_ms", [3, 4])
+def test_what_is_done_between_steps_comes_after_no_backward(
+    ends_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an optimizer, a pass ends the step."""
+    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
+    work = Work(1, 2)
+    with followed(Fixed(measured(), bare())) as steps:
+        steps.at_step = lambda _: burn(50) == 0
+        for _ in range(6):
+            work(torch.ones(2)).sum().backward()
+            burn(ends_ms)
+        work(torch.ones(2))
+        found = steps.profile()
+    cells = found.cells
+    assert cells[(AFTER_BACKWARD_NAME,), "outside"].self_ns == 6 * ends_ms * MS
+    assert found.phase_times_ns()["profiler"] == 6 * 50 * MS
 
 
 # What is registered meanwhile
@@ -306,6 +454,16 @@ def test_a_model_without_optimizer_dies_too(limited: Limited) -> None:
         assert living() is None
 
 
+def test_a_model_that_is_saved_or_copied_meanwhile_has_nothing_of_ours() -> None:
+    model = Net()
+    with followed(Fixed(bare(9))):
+        train(model, 3)
+        saved = pickle.dumps(model)
+        copied = copy.deepcopy(model)
+    assert vars(copied).keys() == vars(model).keys() == vars(Net()).keys()
+    assert b"torchprof_hooks" not in saved
+
+
 def test_modes_of_the_program_go_on(limited: Limited) -> None:
     class Mode(TorchFunctionMode):
         def __torch_function__(
@@ -355,12 +513,48 @@ def test_reading_in_another_thread(limited: Limited, clock: FakeClock) -> None:
             found = prof.profile
             elapsed_ns = clock.now_ns - start_ns
             assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
-            # A run of steps may be counted twice at the moment at which it ends.
+            # A block may be counted twice at the moment at which it ends.
             assert found.wall_ns <= 2 * elapsed_ns
     finally:
         is_over.set()
         thread.join()
     check_sums(prof.profile)
+
+
+@EITHER
+def test_time_may_have_ended_before_it_is_read(plan: Plan, clock: FakeClock) -> None:
+    def read() -> None:
+        burn(3)
+        end_ns = clock.now_ns
+        burn(1000)
+        seen.append(steps.profile(None, end_ns))
+
+    seen: list[ProfileData] = []
+    with followed(Fixed(plan)) as steps:
+        train(Net(), 2)
+        nn.Sequential(Does(read))(X)  # what is open ends then, too
+        read()
+    assert [found.wall_ns for found in seen] == [19 * MS, 1022 * MS]
+    times_ns = [found.phase_times_ns() for found in seen]
+    assert [each["forward"] for each in times_ns] == [3 * MS, 1003 * MS]
+    assert [each["outside"] for each in times_ns] == [16 * MS, 19 * MS]
+
+
+@EITHER
+def test_the_last_step_of_a_program_without_optimizer_ends_with_it(
+    plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
+    model = Work(1, 2)
+    with followed(Fixed(plan)) as steps:
+        for _ in range(3):
+            model(torch.ones(1)).sum().backward()
+        burn(4)
+        end_ns = clock.now_ns
+        burn(1000)
+        times = steps.profile(None, end_ns).step_times
+    assert times.first_ns == 3 * MS
+    assert [bucket.total_ns for bucket in times.later] == [3 * MS, (3 + 4) * MS]
 
 
 #: Of calls, that are kept for a while: so few that some steps are enough.
