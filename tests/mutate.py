@@ -50,7 +50,7 @@ FILES: Final = (
     *("tracking/thread_calls.py", "tracking/tracker.py", "tracking/pass_lifetime.py"),
     *("tracking/meters/meters.py", "tracking/meters/memory.py"),
     *("backward/planned.py", "backward/plan.py", "backward/ownership.py"),
-    *("snapshot.py", "own_sums.py"),
+    *("snapshot.py", "own_sums.py", "overhead.py"),
     *NATIVE_FILES,
 )
 #: Tests that assert on a clock of their own; the quickest to notice come first.
