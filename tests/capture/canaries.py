@@ -4,7 +4,6 @@ program is told less, and nothing that is wrong."""
 from __future__ import annotations
 
 import importlib
-from contextlib import ExitStack
 from typing import Any, Final
 
 import torch
@@ -13,7 +12,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.torch_names import Canary
-from torchprof_hooks.capture.torch_names.autograd import GRADIENT_MAKER, engine_entry
 from torchprof_hooks.capture.torch_names.canaries import CANARIES
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.hook_tables import (
@@ -65,26 +63,6 @@ def _are_keywords_found() -> bool:
     finally:
         handle.remove()
     return seen == [{"key": 2}]
-
-
-def _are_gradients_made_first() -> bool:
-    """Of a backward pass, before the engine is entered."""
-    seen: list[str] = []
-    leaf = torch.ones(1, device="cpu", requires_grad=True)
-    with ExitStack() as stack:
-        for name, place in (("made", GRADIENT_MAKER), ("entered", engine_entry())):
-            stack.callback(place.write, place.read())
-            place.write(_noting(name, place.read(), seen))
-        torch.autograd.grad(leaf * 2, leaf)
-    return seen == ["made", "entered"]
-
-
-def _noting(name: str, function: Any, seen: list[str]) -> Any:
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        seen.append(name)
-        return function(*args, **kwargs)
-
-    return noted
 
 
 def _are_hooks_in_tables() -> bool:
@@ -151,9 +129,6 @@ def _are_books_kept() -> bool:
 #: All there are, with those that the package asks.
 ALL_CANARIES: Final = (
     *CANARIES,
-    Canary(
-        "the beginning of backward passes", ("_make_grads",), _are_gradients_made_first
-    ),
     Canary("calls around a block", ("Module._call_impl",), _are_modules_on_stack),
     Canary("keyword arguments", ("Module._call_impl",), _are_keywords_found),
     Canary(

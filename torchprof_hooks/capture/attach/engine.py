@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import wraps
-from threading import local
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -30,7 +29,6 @@ from torchprof_hooks.capture.core import (
     seen_pass_ends,
 )
 from torchprof_hooks.capture.torch_names.autograd import (
-    GRADIENT_MAKER,
     NO_SEQUENCE_NUMBER,
     engine_entry,
     node_of,
@@ -47,43 +45,27 @@ from torchprof_hooks.capture.torch_names.torch_utils import (
 )
 
 
-class _Asked(local):
-    """What each thread has to itself.
-
-    since_ns: when torch began to prepare the pass that the thread enters next; 0 if it
-        prepares none.
-    """
-
-    since_ns: int = 0
-
-
 class EnginePatch(Patch):
     """Where Python enters the autograd engine; its users are trackers, or have what a
     `Tracker` has for passes.
 
     torch has no hook for that, so while any of them listens, the function through which
     Python enters the engine is replaced by one that tells them and then does the same.
-    What torch does in Python before that counts as well: the function that it begins
-    with is replaced, too, by one that notes the time.
     Of passes that are started elsewhere, by TorchScript or an extension in C++, they
     are told when the first node runs, if the core hears of nodes.
     """
 
     def __init__(self) -> None:
         super().__init__(engine_entry, self._make_entry)
-        self._asked = _Asked()
-        self._beginning = Patch(GRADIENT_MAKER, self._make_beginning)
 
     def put_on(self) -> None:
-        """Replace the functions, as far as this torch has them."""
+        """Replace the function, as far as this torch has it."""
         super().put_on()
-        self._beginning.put_on()
         self.users_changed()
 
     def take_off(self) -> bool:
-        """Put them back, unless they are somebody else's by now."""
+        """Put it back, unless it is somebody else's by now."""
         on_unseen_pass(None)
-        self._beginning.take_off()
         return super().take_off()
 
     def users_changed(self) -> None:
@@ -97,22 +79,6 @@ class EnginePatch(Patch):
                 if tracker.hears_unseen_passes:
                     tracker.begin_unseen_pass()
 
-    def _make_beginning(self, make_gradients: Function, layer: Layer) -> Function:
-        asked = self._asked
-
-        @wraps(make_gradients)
-        def make_gradients_of_pass(*args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not layer.is_on:
-                return make_gradients(*args, **kwargs)
-            asked.since_ns = perf_counter_ns()
-            try:
-                return make_gradients(*args, **kwargs)
-            except BaseException:
-                asked.since_ns = 0
-                raise
-
-        return make_gradients_of_pass
-
     def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if (
@@ -122,8 +88,7 @@ class EnginePatch(Patch):
                 or is_compiled_autograd_on()
             ):
                 return run_backward(outputs, *args, **kwargs)
-            since_ns, until_ns = self._asked.since_ns, perf_counter_ns()
-            self._asked.since_ns = 0
+            began_ns = perf_counter_ns()
             begun: list[tuple[Any, int]] = []
             results: Any = None
             failed = True
@@ -134,7 +99,7 @@ class EnginePatch(Patch):
                     passes = tracker.backward
                     looks = passes is not None and passes.looks_at_nodes
                     request = _request(looks, outputs, *args)
-                    tracker.begin_pass(request, since_ns, until_ns)
+                    tracker.begin_pass(request, began_ns)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results

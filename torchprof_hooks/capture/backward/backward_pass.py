@@ -124,8 +124,6 @@ class Passes:
 
     #: Nobody walks through the graph.
     looks_at_nodes = False
-    #: The begin of a pass is dated back to when torch began to prepare it.
-    dates_back = True
 
     def __init__(self, divides: bool = True) -> None:
         self.divides = divides

@@ -121,12 +121,6 @@ def engine_entry() -> Place:
 _ENGINE_ENTRY: Final = Place(autograd, "_engine_run_backward")
 
 
-#: The function with which ``torch.autograd.backward`` and ``torch.autograd.grad``
-#: begin: it makes the gradients that the engine starts from. Without it, that time is
-#: outside modules.
-GRADIENT_MAKER: Final = Place(autograd, "_make_grads")
-
-
 def passes_on_stack() -> int:
     """How many backward passes on this thread's Python stack have begun to run."""
     return sum(

@@ -56,9 +56,6 @@ class StepRecorder:
 class _Graphs(PlannedPasses):
     """The passes of a step, planned with any core: their graphs are walked."""
 
-    #: In a timeline, planning lies between preparing a pass and running it.
-    dates_back = False
-
     def __init__(self) -> None:
         super().__init__()
         self._running: list[GraphPass] = []

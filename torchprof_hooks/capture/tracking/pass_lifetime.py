@@ -54,47 +54,35 @@ def _end_unseen_pass(self: Tracker, begun: BackwardPass) -> None:
 def begin_pass(
     self: Tracker,
     request: PassRequest,
-    since_ns: int = 0,
-    until_ns: int = 0,
+    began_ns: int = 0,
     from_python: bool = True,
 ) -> None:
     """The engine is about to begin a backward pass.
 
-    since_ns, until_ns: when torch began to prepare the pass in Python, 0 if it did
-        nothing; when the engine took over.
+    began_ns: when the engine took over; 0: now.
     """
     if self.backward is None:
         return
-    if self.garbage.newest_ns > since_ns > 0:  # garbage has a row of its own
-        since_ns += self.garbage.since_ns(since_ns)
     outer = self.outer_sites
     if outer and from_python and self.site is self.outside and not self.passes:
-        _begin_at_once(self, *outer, request.makes_graph, since_ns, until_ns)
+        _begin_at_once(self, *outer, request.makes_graph, began_ns)
         return
     self.drop_dead_calls()
     if self.site.phase != "data" or self.follows_loading:  # else it is loading
-        # Calls that were made while the pass was prepared have their time already.
-        since_ns = max(since_ns or until_ns, self.last_booked_ns())
-        prepared_ns = max(until_ns - since_ns, 0)
-        _begin_in_steps(self, request, prepared_ns, until_ns, from_python)
+        _begin_in_steps(self, request, began_ns or perf_counter_ns(), from_python)
 
 
-def _begin_at_once(  # noqa: PLR0917
-    self: Tracker,
-    base: Site,
-    engine: Site,
-    makes_graph: bool,
-    since_ns: int,
-    until_ns: int,
+def _begin_at_once(
+    self: Tracker, base: Site, engine: Site, makes_graph: bool, began_ns: int
 ) -> None:
     """Have the core do all that is to be done, in one call."""
     started = BackwardPass(base, True, makes_graph)
     started.engine_site = engine
     self.begin_outer_pass(
-        started, base, engine, self.names_nodes, makes_graph, since_ns, until_ns
+        started, base, engine, self.names_nodes, makes_graph, began_ns
     )
-    if self.garbage.newest_ns > until_ns:
-        self.garbage.was_no_cost(self.outside, until_ns, perf_counter_ns())
+    if self.garbage.newest_ns > began_ns:
+        self.garbage.was_no_cost(self.outside, began_ns, perf_counter_ns())
     if self.functions is not None:
         self.functions.pass_begins(started)
 
@@ -102,13 +90,11 @@ def _begin_at_once(  # noqa: PLR0917
 def _begin_in_steps(
     self: Tracker,
     request: PassRequest,
-    prepared_ns: int,
-    until_ns: int,
+    began_ns: int,
     from_python: bool,
 ) -> None:
     """The general way, for passes that the core cannot begin in one call."""
     assert self.backward is not None
-    began_ns = until_ns or perf_counter_ns()
     entered_ns = self.entered_ns
     found = base = self.site
     read_before_ns = found.reading_ns
@@ -132,10 +118,6 @@ def _begin_in_steps(
         found.reading_ns = read_before_ns + base.start_ns - began_ns
         if self.garbage.newest_ns > began_ns:
             self.garbage.was_no_cost(found, began_ns, base.start_ns)
-        if self.backward.dates_back:
-            base.start_ns -= prepared_ns
-            if started.engine_site is not None:
-                started.engine_site.start_ns -= prepared_ns
 
 
 def _have_nodes_ended() -> bool:

@@ -7,25 +7,16 @@
 
 namespace {
 
-// How long torch prepared a pass. Calls that ended meanwhile have their time already: only
-// what came after them counts.
-// began_ns: when torch began; 0: it did nothing. until_ns: when the engine was to be entered.
-Nanoseconds prepared_ns(Cursor* cursor, Nanoseconds began_ns, Nanoseconds until_ns) {
-  if (began_ns == 0) return 0;
-  return std::max<Nanoseconds>(until_ns - std::max(began_ns, cursor->log->last_end_ns), 0);
-}
-
 // Begins such a pass at `base`; what the engine does itself is booked at `engine`.
 PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   PyObject *started, *base, *engine;
   int names_nodes, makes_graph;
-  long long began_ns, until_ns;
-  if (!PyArg_ParseTuple(args, "OO!O!ppLL", &started, node_type, &base, node_type, &engine, &names_nodes,
-                        &makes_graph, &began_ns, &until_ns))
+  long long began_ns;
+  if (!PyArg_ParseTuple(args, "OO!O!ppL", &started, node_type, &base, node_type, &engine, &names_nodes,
+                        &makes_graph, &began_ns))
     return nullptr;
   Cursor* cursor = Cursor::of(self);
   Node *node = Node::of(base), *itself = Node::of(engine);
-  Nanoseconds earlier_ns = prepared_ns(cursor, began_ns, until_ns);
   Nanoseconds read_before_ns = cursor->outside->reading_ns;
   if (!is_done(open_entry(self, base))) return nullptr;
   bool is_begun = cursor->intervals.empty() || is_done(call_method(self, names.keep_loose));
@@ -33,10 +24,8 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
     cursor->site = cursor->outside;
     return nullptr;
   }
-  // All that was done since `until_ns` is a cost; it includes what was added meanwhile.
-  cursor->outside->reading_ns = read_before_ns + node->start_ns - until_ns;
-  node->start_ns -= earlier_ns;
-  itself->start_ns -= earlier_ns;
+  // All that was done since `began_ns` is a cost; it includes what was added meanwhile.
+  cursor->outside->reading_ns = read_before_ns + node->start_ns - began_ns;
   Py_RETURN_NONE;
 }
 
