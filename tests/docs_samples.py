@@ -37,10 +37,10 @@ SAMPLES = ROOT / "docs" / "samples"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 #: Those whose output is shown.
 EXAMPLES: Final = ("shared_input", "count_nans", "scalars", "trainer")
-#: They show what measuring takes, which a clock of Python's makes dearer. They have to
-#: be recorded where nothing else runs.
 _OF_PROGRAM: Final = "exit_report"
-_OF_BUDGET: Final = "budget"
+#: Show what measuring takes, which a clock of Python's makes dearer. They have to be
+#: recorded where nothing else runs.
+_OF_COST: Final = (_OF_PROGRAM, "budget")
 #: The profiles of several ranks, in a folder of that name.
 _RANKS: Final = "ranks"
 #: Characters in a line of a sample; longer ones are cut, like names in reports are.
@@ -72,11 +72,10 @@ runpy.run_path("examples/char_lm.py", run_name="__main__")
 _BUDGET: Final = """
 sys.path.insert(0, "benchmarks")
 import torch, torchprof_hooks, models
-torch.set_num_threads(1)
 step, _ = models.gpt2_step()
 step()
-with torchprof_hooks.profile(max_overhead=0.01) as prof:
-    for _ in range(2000):
+with torchprof_hooks.profile(max_overhead="1%") as prof:
+    for _ in range(1000):
         step()
 prof.profile.save({0!r})
 """
@@ -116,7 +115,7 @@ def _programs(path: str) -> dict[str, str]:
         _OF_PROGRAM: "import torchprof_hooks\n"
         f"torchprof_hooks.enable(save={path!r}, profile_memory=True)"
         + _DEMO.format(["--steps", "100"]),
-        _OF_BUDGET: _BUDGET.format(path),
+        "budget": _BUDGET.format(path),
         "compiled": _COMPILED.format(path),
         _OF_DEVICE: _IDLE.format(path),
     }
@@ -135,7 +134,7 @@ def record(names: Sequence[str]) -> None:
             (SAMPLES / f"{name}.txt").write_text(text, "utf-8")
             continue
         path = f"docs/samples/{name}.json"
-        has_own_clock = name in (_OF_PROGRAM, _OF_DEVICE, _OF_BUDGET)
+        has_own_clock = name in (*_OF_COST, _OF_DEVICE)
         clock = "import runpy, sys" if has_own_clock else _CLOCK
         _run("-c", f"{clock}\n{_programs(path)[name]}")
         _write_in_one_line(ROOT / path)
