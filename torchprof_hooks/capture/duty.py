@@ -1,18 +1,20 @@
 """Which steps of a run are measured, so that measuring costs no more than a budget.
 
-Steps are measured in blocks: one *on*, the next *off*, and so on. In an on block,
-modules are measured; in an off block, only what forward, backward, optimizers and data
-take, each as a whole, which costs little. Off blocks are the control group: what
-measuring costs is by how much a step of an on block takes longer than one of the off
-block before it.
+The first step is measured with all that is wanted. From then on, steps are measured in
+blocks: one *on*, the next *off*, and so on. In an on block, modules are measured; in an
+off block, only what forward, backward, optimizers and data take, each as a whole, which
+costs little. Off blocks are the control group: what an on block costs more is by how
+much its steps take longer than those of the off block before it. What an off block
+costs is counted: nothing is cheaper that it could be compared with.
 
-From that cost follows how long off blocks are, in relation to on blocks: so long that
+From these costs follows how long off blocks are, in relation to on blocks: so long that
 both together keep to the budget, and never less than a seventh. The shorter one of the
-two is about 0.15 s long, and six steps at least. Lengths are random, so as not to fall
-into a rhythm of the program.
+two lasts 0.1 to 0.2 s, and has four steps at least. Lengths are random, so as not to
+fall into a rhythm of the program.
 
 Functions, if they are wanted, are measured in the first two steps, and in single steps
-between off and on blocks, which may use a quarter of the budget; modules have the rest.
+between off and on blocks. Such a step is measured while all of them together have cost
+less than a quarter of the budget; on blocks have the rest.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from numpy import median
 #: slower, as our code or the program's is not in the processor's caches.
 LEAST_STEPS: Final = 4
 LEAST_NS: Final = 100_000_000
-#: A block is up to so many times as long as it has to be, at random.
+#: A block is one to so many times as long as it has to be, at random.
 LONGEST: Final = 2.0
+_MEAN: Final = (1 + LONGEST) / 2
 #: Off blocks are between so many times as long as on blocks: without any, nobody could
 #: tell the cost; and one that was overestimated has to be found out some time.
 LEAST_OFF: Final = 1 / 7
@@ -103,7 +106,7 @@ class Plan(NamedTuple):
 
 class Cost(NamedTuple):
     """What measuring takes, as a share of the time that is not measuring, and the
-    standard error of that: 0.0 if it was not compared, but counted."""
+    standard error of that: 0.0 if there are too few comparisons to tell."""
 
     share: float
     error: float = 0.0
@@ -152,11 +155,13 @@ class Duty:
         self._learn(ended)
         off = self._off_share()
         if ended.kind is Kind.MODULES:
-            times = off * self._on_ns / LEAST_NS / ((1 + LONGEST) / 2)
+            # The mean of its random lengths is what keeps the budget.
+            times = off * self._on_ns / LEAST_NS / _MEAN
             return self._draw(Kind.OFF, max(times, 1.0))
         if ended.kind is Kind.OFF and self._may_measure_functions():
             return Plan(Kind.FUNCTIONS)
-        return self._draw(Kind.MODULES, max(1 / off, 1.0))
+        # Nothing is known of the cost before there was an off block.
+        return self._draw(Kind.MODULES, max(1 / off, 1.0) if self._off else 1.0)
 
     def cost(self, kind: Kind) -> Cost:
         """What blocks of this kind cost: the median of what was compared and, among
@@ -186,7 +191,9 @@ class Duty:
         if kind is Kind.OFF:
             self._off = ended
         elif self._off is not None:
-            self._compared[kind].extend(_compared(ended, self._off))
+            off = self.cost(Kind.OFF).share  # what the others have cost, too
+            for longer in _compared(ended, self._off):
+                self._compared[kind].append((1 + longer) * (1 + off) - 1)
         if kind is Kind.MODULES:
             self._on_ns = ended.took_ns
 
@@ -194,6 +201,7 @@ class Duty:
         """How long off blocks are, in relation to on blocks."""
         budget = self._budget - self._of_functions
         on, off = self.cost(Kind.MODULES).share, self.cost(Kind.OFF).share
+        # With so much time off for each time on, both cost the budget.
         wanted = (on - budget) / (budget - off) if budget > off else inf
         return min(max(wanted, LEAST_OFF), MOST_OFF)
 
@@ -202,7 +210,7 @@ class Duty:
         return spent_ns < self._of_functions * sum(self._took_ns.values())
 
     def _draw(self, kind: Kind, times: float) -> Plan:
-        """A block that is so many times as long as it is at least, on average."""
+        """A block that is at least so many times as long as any has to be."""
         times *= self._random.uniform(1.0, LONGEST)
         steps = LEAST_STEPS * (times if kind is Kind.MODULES else 1.0)
         return Plan(kind, round(steps), LEAST_NS * times)
