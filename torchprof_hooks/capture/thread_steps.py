@@ -50,8 +50,8 @@ LONGEST_START_NS: Final = 1_000_000_000
 #: many where they matter; by nodes, as many calls inside are looked at and left; and by
 #: training steps, for code that runs once in a step is in no cache.
 FLAT_CALL: Final = 0.4
-FLAT_NODE: Final = 0.05
-FLAT_STEP: Final = 12.0
+FLAT_NODE: Final = 0.1
+FLAT_STEP: Final = 25.0
 
 
 class _Measured:
