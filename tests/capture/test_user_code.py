@@ -151,7 +151,7 @@ def test_module_that_answers_to_every_name() -> None:
 
     with torchprof_hooks.profile() as prof:
         Obliging()(X)
-    assert prof.profile.rows("class")[0].name in ("Obliging", "(outside modules)")
+    assert "Obliging" in {row.name for row in prof.profile.rows("class")}
 
 
 def test_modules_made_inside_a_forward_share_a_row() -> None:
