@@ -248,6 +248,23 @@ class Keeper(Recorder):
         self.calls.append(args)
 
 
+class StoppedClock:
+    """A device's clock that stands still."""
+
+    name = "stopped"
+
+    def stamp(self) -> int:
+        return 0
+
+    def is_done(self, stamp: int) -> bool:
+        return True
+
+    def wait(self, stamp: int) -> None: ...
+
+    def elapsed_ns(self, start: int, end: int) -> int:
+        return 0
+
+
 @contextmanager
 def timed_by(clock: DeviceClock | None) -> Iterator[None]:
     """Profilers and hooks that are made inside take device times from `clock`."""

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.helpers import timed_by
+from tests.helpers import StoppedClock, timed_by
 from tests.profile_of import profile_of
 from tests.programs import python
 from tests.thorough import IS_THOROUGH
@@ -64,10 +64,8 @@ class _AlarmError(Exception):
     """What the handler of a signal may raise wherever Python runs."""
 
 
-class _Alarm:
-    """A device's clock in which the handler of a signal runs at some point."""
-
-    name = "alarm"
+class _Alarm(StoppedClock):
+    """The handler of a signal runs at some point."""
 
     def __init__(self) -> None:
         self.stamps_left = -1
@@ -76,15 +74,7 @@ class _Alarm:
         self.stamps_left -= 1
         if not self.stamps_left:
             raise _AlarmError
-        return 0
-
-    def is_done(self, stamp: int) -> bool:
-        return True
-
-    def wait(self, stamp: int) -> None: ...
-
-    def elapsed_ns(self, start: int, end: int) -> int:
-        return 0
+        return super().stamp()
 
 
 @pytest.mark.parametrize("stamps", range(1, 6))

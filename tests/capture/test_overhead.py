@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.fake_clock import MS, FakeClock, burn
-from tests.helpers import timed_by
+from tests.helpers import StoppedClock, timed_by
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profiler
 from torchprof_hooks.capture import overhead
@@ -65,22 +65,12 @@ def times(found: Profile) -> dict[Any, float]:
 # Rows
 
 
-class SlowClock:
-    """A device's clock, for whose stamps one has to wait."""
-
-    name = "slow"
+class SlowClock(StoppedClock):
+    """Each stamp takes a millisecond."""
 
     def stamp(self) -> int:
         burn(1)
-        return 0
-
-    def is_done(self, stamp: int) -> bool:
-        return True
-
-    def wait(self, stamp: int) -> None: ...
-
-    def elapsed_ns(self, start: int, end: int) -> int:
-        return 0
+        return super().stamp()
 
 
 class SlowMemory(CpuMemoryCounter):

@@ -27,6 +27,7 @@ from torchprof_hooks.capture.core import (
     seen_pass_begins,
     seen_pass_ends,
 )
+from torchprof_hooks.capture.duty import Block, Kind
 from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.memory_log import MemorySums
@@ -45,6 +46,12 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 #: In a program, our code has been pushed out of the processor's caches by the program's
 #: own work, and takes about so many times as long as in the trial.
 COLD: Final = 2.0
+#: What off blocks cost, in calls of modules: by calls from outside, which are short and
+#: many where they matter; by nodes, as many calls inside are looked at and left; and by
+#: training steps, for code that runs once in a step is in no cache.
+FLAT_CALL: Final = 0.4
+FLAT_NODE: Final = 0.1
+FLAT_STEP: Final = 25.0
 #: The trial: so many layers, and so many rounds, of which the fastest counts.
 _LAYERS: Final = 16
 _FUNCTIONS: Final = 3  # that each calls
@@ -105,6 +112,21 @@ def counted_ns(
             of_call_ns = of.function_ns if site.is_function else of.call_ns
             found += count * of_call_ns * (site.is_function or site.is_called)
     return round(found)
+
+
+def counted_ns_of_block(
+    block: Block, tracker: Tracker, spans: int, nodes: int
+) -> float:
+    """What a block of steps has cost, by what was counted in it.
+
+    spans: how many calls the tracker was told of. nodes: how many were made.
+    """
+    of = costs(tracker.functions is not None)
+    if block.kind is Kind.OFF:
+        calls = FLAT_CALL * spans + FLAT_NODE * nodes + FLAT_STEP * block.trained
+        return of.call_ns * calls
+    span_ns = of.function_ns if block.kind is Kind.FUNCTIONS else of.call_ns
+    return span_ns * spans + of.node_ns * nodes
 
 
 def taken_out(

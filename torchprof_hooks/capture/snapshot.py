@@ -27,15 +27,19 @@ from torchprof_hooks.capture.tracking.meters.device import DeviceMeter, Waits
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.cells import CellKey, add_cell, sum_of_own_ns
+from torchprof_hooks.profiles.cells import (
+    PROFILER_CELL,
+    CellKey,
+    add_cell,
+    add_outside,
+    sum_of_own_ns,
+)
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
-    AFTER_BACKWARD_NAME,
     GARBAGE_NAME,
     OUTSIDE_NAME,
-    PROFILER_NAME,
     kind_of_other,
 )
 from torchprof_hooks.profiles.parts import Part, divided
@@ -47,7 +51,6 @@ _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
 
 #: Fields of `Totals` that are never larger in a part of a run than in all of it.
 _SUMS: Final = ("calls", "self_ns", "duration_ns", "squares_ns2", "flops")
-_PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
 
 def take_snapshot(
@@ -175,19 +178,16 @@ def _cells(  # noqa: PLR0917
         totals = found if site.is_counted else found.without_calls()
         if own_ns := min(most_ns, max(totals.self_ns, 0)):
             totals = replace(totals, self_ns=totals.self_ns - own_ns)
-            add_cell(cells, _PROFILER, Totals(self_ns=own_ns))
+            add_cell(cells, PROFILER_CELL, Totals(self_ns=own_ns))
         if totals != NOTHING:
             add_cell(cells, (site.path, site.phase), totals)
     if garbage.collections.number:
         cells[(GARBAGE_NAME,), "garbage"] = _totals_of(garbage.collections)
     outside_ns = wall_ns - sum_of_own_ns(cells)
     if own_ns := min(taken_outside_ns, max(outside_ns, 0)):
-        add_cell(cells, _PROFILER, Totals(self_ns=own_ns))
+        add_cell(cells, PROFILER_CELL, Totals(self_ns=own_ns))
         outside_ns -= own_ns
-    after_ns = min(counted.after_backward_ns, max(outside_ns, 0))
-    if after_ns:
-        cells[(AFTER_BACKWARD_NAME,), "outside"] = Totals(self_ns=after_ns)
-    cells[(OUTSIDE_NAME,), "outside"] = Totals(self_ns=outside_ns - after_ns)
+    add_outside(cells, outside_ns, counted.after_backward_ns)
     return _without_debts(cells)
 
 

@@ -46,12 +46,6 @@ MakeTracker = Callable[[bool, ModuleNames], tuple[Tracker, str]]
 #: the start, for so long. Reinforcement learning plays thousands before it learns.
 MOST_EVALUATIONS: Final = 64
 LONGEST_START_NS: Final = 1_000_000_000
-#: What off blocks cost, in calls of modules: by calls from outside, which are short and
-#: many where they matter; by nodes, as many calls inside are looked at and left; and by
-#: training steps, for code that runs once in a step is in no cache.
-FLAT_CALL: Final = 0.4
-FLAT_NODE: Final = 0.1
-FLAT_STEP: Final = 25.0
 
 
 class _Measured:
@@ -329,7 +323,8 @@ class ThreadSteps:
             return
         self._book_time()
         self._is_between = True
-        is_start, ended = self._plan is None, self._with_cost(block)
+        is_start = self._plan is None
+        ended = block if self._duty.measures_all else self._with_cost(block)
         if is_start and self._first is None:
             self._first_step_ended()
         self._open.steps += block.steps - self._carried.steps
@@ -392,20 +387,13 @@ class ThreadSteps:
 
     def _with_cost(self, block: Block) -> Block:
         """The block with what it has cost, by what was counted in it."""
-        from torchprof_hooks.capture.overhead import costs
+        from torchprof_hooks.capture.overhead import counted_ns_of_block
 
-        of = costs(self._open.tracker.functions is not None)
         spans = self._open.tracker.log.spans - self._spans_before
         nodes = 0
         if get_ident() == self._thread:  # other threads have counters of their own
             nodes = next_sequence_number() - self._nodes_before
-        if block.kind is Kind.OFF:
-            calls = FLAT_CALL * spans + FLAT_NODE * nodes + FLAT_STEP * block.trained
-            counted_ns = of.call_ns * calls
-        elif block.kind is Kind.FUNCTIONS:
-            counted_ns = of.function_ns * spans + of.node_ns * nodes
-        else:
-            counted_ns = of.call_ns * spans + of.node_ns * nodes
+        counted_ns = counted_ns_of_block(block, self._open.tracker, spans, nodes)
         return block._replace(counted_ns=counted_ns)
 
     # Time, and who is shown calls

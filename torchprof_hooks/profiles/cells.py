@@ -8,10 +8,13 @@ from typing import Final, get_args
 
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
+    AFTER_BACKWARD_NAME,
     BACKWARD_NAME,
     BACKWARD_PHASES,
+    BEFORE_NAME,
     MODULES_NAME,
     OUTSIDE_NAME,
+    PROFILER_NAME,
     Kind,
     OtherPhase,
     Phase,
@@ -23,6 +26,12 @@ Chain = tuple[str, ...]
 
 #: A chain of names, outermost first, and a phase.
 CellKey = tuple[Chain, Phase]
+
+#: The cells of time outside of all calls.
+OUTSIDE_CELL: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
+AFTER_BACKWARD_CELL: Final[CellKey] = ((AFTER_BACKWARD_NAME,), "outside")
+BEFORE_CELL: Final[CellKey] = ((BEFORE_NAME,), "outside")
+PROFILER_CELL: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
 Cells = Mapping[CellKey, Totals]
 Infos = Mapping[str, ModuleInfo]
@@ -131,6 +140,14 @@ def call_site(path: Chain, infos: Infos) -> str:
 def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:
     """Add to the cell with this key, or make it."""
     cells[key] = cells[key] + totals if key in cells else totals
+
+
+def add_outside(cells: dict[CellKey, Totals], own_ns: int, after_ns: int) -> None:
+    """Add the time outside of all calls, of which so much came after a backward pass,
+    if there is so much."""
+    if after_ns := min(after_ns, max(own_ns, 0)):
+        add_cell(cells, AFTER_BACKWARD_CELL, Totals(self_ns=after_ns))
+    add_cell(cells, OUTSIDE_CELL, Totals(self_ns=own_ns - after_ns))
 
 
 def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:

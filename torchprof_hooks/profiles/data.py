@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from torchprof_hooks.profiles.cells import (
+    BEFORE_CELL,
     Cells,
     has_functions,
     without_functions,
@@ -19,10 +20,12 @@ from torchprof_hooks.profiles.collectives import Collectives, sum_of
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo, all_modules
 from torchprof_hooks.profiles.names import (
+    BEFORE_NAME,
     GROUPINGS,
     Grouping,
     Phase,
     check_grouping,
+    kind_of_other,
     united,
 )
 from torchprof_hooks.profiles.options import check_flag
@@ -43,6 +46,7 @@ from torchprof_hooks.profiles.program import (
 from torchprof_hooks.profiles.provenance import Processes, all_of
 from torchprof_hooks.profiles.rows import Row, group_rows
 from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.tree import Node, build_tree
 
 P = TypeVar("P", bound="ProfileData")
@@ -242,6 +246,18 @@ class ProfileData:
     def with_parts(self: P, change: Callable[[Part], Part]) -> P:
         """The same profile with each part changed by `change`."""
         return replace(self, parts=tuple(map(change, self.parts)))
+
+    def with_time_before(self: P, before_ns: int) -> P:
+        """The same run with so much time before it was measured, in its start-up."""
+        if not before_ns:
+            return self
+        before = Part("start-up").with_cells({BEFORE_CELL: Totals(self_ns=before_ns)})
+        info = ModuleInfo(kind=kind_of_other(BEFORE_NAME))
+        return replace(
+            self,
+            parts=merged_parts(self.parts, (before,)),
+            modules={BEFORE_NAME: info, **self.modules},
+        )
 
     def with_cells(
         self: P, cells: Cells, modules: Mapping[str, ModuleInfo] | None = None

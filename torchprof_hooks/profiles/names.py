@@ -81,6 +81,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     COMPILING_NAME: "compiling",
     GARBAGE_NAME: "garbage",
     PROFILER_NAME: "profiler",
+    UNSAMPLED_NAME: "unsampled",
 }
 
 

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from math import isqrt
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from torchprof_hooks.profiles.cells import CellKey, Cells, all_cells, sum_of_own_ns
-from torchprof_hooks.profiles.names import BEFORE_NAME
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 PartName = Literal["start-up", "loop"]
-
-_BEFORE: Final[CellKey] = ((BEFORE_NAME,), "outside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +92,6 @@ def divided(whole: Part, first: Cells, of_first: StepTimes) -> Parts:
         {key: totals for key, totals in left.items() if totals != NOTHING},
     )
     return start_up, loop
-
-
-def with_time_before(parts: Parts, before_ns: int) -> Parts:
-    """The parts of a program, whose start-up has begun so long before it was
-    measured."""
-    if not before_ns:
-        return parts
-    before = Part("start-up").with_cells({_BEFORE: Totals(self_ns=before_ns)})
-    return merged_parts(parts, (before,))
 
 
 def _after(whole: Totals, first: Totals | None) -> Totals:

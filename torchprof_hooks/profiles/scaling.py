@@ -15,10 +15,13 @@ from functools import reduce
 from typing import Final
 
 from torchprof_hooks.profiles.cells import (
+    OUTSIDE_CELL,
+    PROFILER_CELL,
     CellKey,
     Cells,
     Infos,
     add_cell,
+    add_outside,
     outermost,
     place_without_functions,
     sum_of_own_ns,
@@ -27,25 +30,15 @@ from torchprof_hooks.profiles.cells import (
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
-    AFTER_BACKWARD_NAME,
     BACKWARD_NAME,
     BACKWARD_PHASES,
     ENGINE_NAME,
-    OUTSIDE_NAME,
-    PROFILER_NAME,
     UNSAMPLED_NAME,
     Phase,
+    kind_of_other,
 )
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
-_INFOS: Final = {
-    UNSAMPLED_NAME: ModuleInfo(kind="unsampled"),
-    PROFILER_NAME: ModuleInfo(kind="profiler"),
-    AFTER_BACKWARD_NAME: ModuleInfo(kind="outside"),
-}
-_OUTSIDE: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
-_AFTER_BACKWARD: Final[CellKey] = ((AFTER_BACKWARD_NAME,), "outside")
-_PROFILER: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 #: Phases of what is called in a part, or of its backward.
 _INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
@@ -76,22 +69,17 @@ def of_all_steps(
         module calls.
     """
     whole = reduce(ProfileData.merge, (modules, functions, off))
-    infos = {**whole.modules, **_INFOS}
     of_off, of_modules, of_functions = (p.loop.cells for p in (off, modules, functions))
-    cells = divided(of_off, of_modules, of_functions, infos, for_each)
+    cells = divided(of_off, of_modules, of_functions, whole.modules, for_each)
     if aside_ns:
-        add_cell(cells, _PROFILER, Totals(self_ns=aside_ns))
-    outside = cells.get(_OUTSIDE, NOTHING)
-    if after_ns := min(after_backward_ns, outside.self_ns):
-        cells[_OUTSIDE] = replace(outside, self_ns=outside.self_ns - after_ns)
-        add_cell(cells, _AFTER_BACKWARD, Totals(self_ns=after_ns))
+        add_cell(cells, PROFILER_CELL, Totals(self_ns=aside_ns))
+    if outside := cells.pop(OUTSIDE_CELL, None):
+        add_outside(cells, outside.self_ns, after_backward_ns)
     parts = [p.with_cells(cells) if p.name == "loop" else p for p in whole.parts]
-    names = {name for part in parts for path, _ in part.cells for name in path}
-    return replace(
-        whole,
-        parts=tuple(parts),
-        modules={name: info for name, info in infos.items() if name in names},
-    )
+    known = whole.modules
+    names = dict.fromkeys(n for part in parts for path, _ in part.cells for n in path)
+    infos = {n: known.get(n) or ModuleInfo(kind=kind_of_other(n)) for n in names}
+    return replace(whole, parts=tuple(parts), modules=infos)
 
 
 def divided(
@@ -214,7 +202,7 @@ def _divided(
         calls = for_each or _times(whole.self_ns, all_ns)
     share = sum_of_own_ns(called) / all_ns if all_ns else 0.0
     cells = _scaled_to(called, round(share * whole.self_ns), calls)
-    if key == _OUTSIDE:  # nothing but time is known of it
+    if key == OUTSIDE_CELL:  # nothing but time is known of it
         return {**cells, key: Totals(self_ns=whole.self_ns - sum_of_own_ns(cells))}
     device_ns = sum(totals.device_self_ns for totals in inside.values())
     device = whole.device_self_ns / device_ns if device_ns else 0.0

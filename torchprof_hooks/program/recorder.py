@@ -177,10 +177,6 @@ class Recorder:
     def _until(self, end_ns: int, flop_count: FlopCount) -> ProfileData:
         """The profile of the program until `end_ns`, and not until now: to make it,
         modules are imported and operations counted, which is not the program's time."""
-        from torchprof_hooks.profiles.modules import ModuleInfo
-        from torchprof_hooks.profiles.names import BEFORE_NAME
-        from torchprof_hooks.profiles.parts import with_time_before
-
         found = self._steps.profile(flop_count, end_ns)
         thread = f", in thread {self._thread}" if self._thread else ""
         before = self._before
@@ -192,9 +188,7 @@ class Recorder:
         )
         before_ns = self._began_ns - BEGAN_NS - before.ours_ns
         signed = replace(
-            found,
-            parts=with_time_before(found.parts, max(before_ns, 0)),
-            modules={BEFORE_NAME: ModuleInfo(kind="outside"), **found.modules},
+            found.with_time_before(max(before_ns, 0)),
             program=program,
             overhead_ns=found.overhead_ns + before.launching_ns + before.ours_ns,
             provenance=(self._origin.provenance(False),),

@@ -33,7 +33,6 @@ class CallTree:
 
     names: of the modules.
     sites: all there are, by their codes; the list of a cursor.
-    placing_ns: how long it has taken to find the sites of new calls.
     """
 
     def __init__(
@@ -42,7 +41,6 @@ class CallTree:
         self.names = names
         self._garbage = garbage
         self.sites = sites
-        self.placing_ns = 0
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
         # By name of a module: where it was first met, and the profiled function around.
         self._paths: dict[str, tuple[str, ...]] = {}
@@ -68,7 +66,6 @@ class CallTree:
         search took the caller's time, and is a cost of measuring; except for garbage
         collections meanwhile, which have a row of their own."""
         took_ns = perf_counter_ns() - began_ns - self._garbage.since_ns(began_ns)
-        self.placing_ns += took_ns
         caller.reading_ns += took_ns
 
     # Modules
@@ -194,7 +191,6 @@ class CallTree:
         of the backward site `caller`."""
         site = caller.backward.get(code)
         if site is None:
-            began_ns = perf_counter_ns()
             forward = self.sites[code]
             path, function = forward.path, forward.function
             site = self.new_site(caller, path, "backward", function=function)
@@ -203,7 +199,6 @@ class CallTree:
             if forward.phase != "backward":
                 site.described = forward.described
             caller.backward[code] = site
-            self.placing_ns += perf_counter_ns() - began_ns
         return site
 
     def recomputation_site(self, asking: Site) -> Site:

@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <c10/core/GradMode.h>
 #include <c10/util/SmallVector.h>
 
 #include "calls.h"
