@@ -114,7 +114,7 @@ bench: $(VENV)/bench.installed $(VENV)/peers.installed $(VENV)/chainer.installed
 		$(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/write_readme.py
 
-bench-budgets: $(VENV)/libraries.installed  ## measure what whole programs cost within a budget (three hours)
+bench-budgets: $(VENV)/libraries.installed  ## measure what whole programs cost within a budget (two hours and a quarter)
 	$(BIN)/python benchmarks/bench_budgets.py
 	$(BIN)/python benchmarks/write_readme.py
 

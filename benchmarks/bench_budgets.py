@@ -9,8 +9,8 @@ compared with those of one run that measures every step.
 
     python benchmarks/bench_budgets.py [--only NAME ...] [--seconds 60] [--rounds 5]
 
-It takes some 17 minutes a program. With ``--only``, rows of other programs stay as they
-are. What else is installed than torch and transformers: stable-baselines3, lightning,
+It takes 11 or 17 minutes a program. With ``--only``, rows of other programs stay as
+they are. What else is installed than torch and transformers: stable-baselines3, lightning,
 fastai, diffusers; programs with a library that is not there are left out.
 """
 
@@ -32,7 +32,7 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import results
-from page.budget_tables import LEAST_SHARE, aims_table, table
+from page.budget_tables import AIMS, LEAST_SHARE, aims_table, table
 from steady import STEADY
 
 from torchprof_hooks import Profile
@@ -211,20 +211,21 @@ def _program_ns(profile: Profile) -> int:
     return profile.program.program_ns if profile.program else profile.wall_ns
 
 
-def measure(program: Program, seconds: float, rounds: int) -> dict[str, Any]:
+def measure(name: str, seconds: float, rounds: int) -> dict[str, Any]:
     """The figures of one program."""
+    program, variants = PROGRAMS[name], AIMS[name]
     steps = steps_for(program, seconds)
     measured(program, 1)  # fills caches, and builds the native core
     exact_run, exact = measured(program, steps, *EXACT)
     bare: list[Run] = []
     busy: list[float] = []
-    found: dict[str, list[tuple[Run, Profile]]] = {name: [] for name in VARIANTS}
+    found: dict[str, list[tuple[Run, Profile]]] = {each: [] for each in variants}
     for turn in range(rounds):
         busy.append(cores_taken())
         # In the other order each time: a machine that drifts does so for all.
-        for name in ("", *VARIANTS)[:: -1 if turn % 2 else 1]:
-            if name:
-                found[name].append(measured(program, steps, *VARIANTS[name]))
+        for each in ("", *variants)[:: -1 if turn % 2 else 1]:
+            if each:
+                found[each].append(measured(program, steps, *VARIANTS[each]))
             else:
                 bare.append(run(program, steps))
         print(f"  {busy[-1]:.2f} cores busy; {bare[-1]}", flush=True)
@@ -237,7 +238,7 @@ def measure(program: Program, seconds: float, rounds: int) -> dict[str, Any]:
         "cores_busy": busy,
         "bare": usual._asdict(),
         "variants": {
-            **{n: figures_of(bare, runs, exact) for n, runs in found.items()},
+            **{each: figures_of(bare, runs, exact) for each, runs in found.items()},
             "exact": figures_of([usual], [(exact_run, exact)], exact),
         },
     }
@@ -262,13 +263,12 @@ def main() -> None:
     options = parser.parse_args()
     figures, failed = earlier(), []
     for name in options.only:
-        program = PROGRAMS[name]
-        if find_spec(program.needs) is None:
-            print(f"{name}: left out, {program.needs} is not installed", flush=True)
+        if find_spec(needs := PROGRAMS[name].needs) is None:
+            print(f"{name}: left out, {needs} is not installed", flush=True)
             continue
         print(name, flush=True)
         try:
-            figures[name] = measure(program, options.seconds, max(options.rounds, 1))
+            figures[name] = measure(name, options.seconds, max(options.rounds, 1))
         except RuntimeError as error:  # the others are worth their hours
             print(error, flush=True)
             failed.append(name)
