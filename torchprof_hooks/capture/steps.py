@@ -334,8 +334,10 @@ class StepDetector:
         ended = self.rounds.ended()
         if not ended.steps:
             return
-        duration_ns = now_ns - self._began_ns + sum(self._without_optimizer.held_ns)
-        self._without_optimizer.forget()
+        duration_ns = now_ns - self._began_ns
+        if self._without_optimizer.held_ns:
+            duration_ns += sum(self._without_optimizer.held_ns)
+            self._without_optimizer.forget()
         self._begin(now_ns)
         # Does the first round go on, with one more optimizer?
         if ended.is_new and self._steps == 1 < len(self.rounds.living):
@@ -363,42 +365,49 @@ class StepDetector:
         return self._steps > 0 or bool(self._without_optimizer.held_ns)
 
     def call_ended(self, site: Site, end_ns: int) -> None:
-        """A call from outside of all, or a pass, has ended at `site`."""
+        """A call from outside of all, or a pass, has ended at `site`. There may be
+        thousands of these in a step, so this makes few calls itself."""
         if site.phase == "backward":
             self._pass_ended(site, end_ns)
         elif site.phase == "forward" and site.module is not None:
-            self._forward_ended(site, end_ns)
+            may_end = self._boundary_is_due or (self._passes and not self.rounds.living)
+            if may_end and self._has_ended_step(site, end_ns):
+                return
+            if made_graph(site):
+                self._graph_made()
+            elif not self._calls:
+                self._evaluation_ended(end_ns)
 
-    def _forward_ended(self, site: Site, end_ns: int) -> None:
+    def _has_ended_step(self, site: Site, end_ns: int) -> bool:
+        """Whether a step ends with the forward that has just ended, or has ended in it.
+        If it ended before that forward, it is counted here, too."""
         if self._boundary_is_due:
             self._boundary_is_due = self._has_inner_passes = False
             self._passes = 0
             self._boundary(end_ns)
-            return
-        if self._passes and not self.rounds.living:
-            if self._has_inner_passes:
-                self._has_steps_in_calls = True
-                self._step_without_optimizer(end_ns)
-                if self._without_optimizer.no_optimizer_is_expected():
-                    self._boundary(end_ns)
-                return
-            assert self._tracker is not None
-            self._without_optimizer.came_after_backward(
-                site, end_ns, self._tracker.entered_ns
-            )
-            self._step_without_optimizer(site.start_ns)
-        if made_graph(site):
-            self._graph_made()
-        elif not self._calls:
-            self._evaluation_ended(end_ns)
+            return True
+        if self._has_inner_passes:
+            self._has_steps_in_calls = True
+            self._step_without_optimizer(end_ns)
+            if self._without_optimizer.no_optimizer_is_expected():
+                self._boundary(end_ns)
+            return True
+        assert self._tracker is not None
+        self._without_optimizer.came_after_backward(
+            site, end_ns, self._tracker.entered_ns
+        )
+        self._step_without_optimizer(site.start_ns)
+        return False
 
     def _evaluation_ended(self, end_ns: int) -> None:
-        is_first = not (self._has_trained or self._has_evaluated)
+        assert self._tracker is not None
+        is_first = not (self._has_evaluated or self._has_trained)
         self.counter.evaluation(end_ns - self._began_ns, is_first=is_first)
         self._has_evaluated = True
         self._began_ns = end_ns
-        self._new_waiting_ns()
-        self._boundary(end_ns)
+        self._waited_ns = self._tracker.exchanges.waited_ns
+        if end_ns >= self.quiet_until_ns:
+            self._on_boundary()
 
     def _graph_made(self) -> None:
         self._calls += 1

@@ -135,8 +135,11 @@ class Passes:
         if not self.divides:
             if gradient_reduction.is_expected:
                 tracker.enter_pass(started.base, False, started=started)
-            else:
-                tracker.passes.append(started)
+                return
+            tracker.passes.append(started)
+            is_outer = started.base.caller is tracker.outside
+            if is_outer and started.opened_base and started.from_python:
+                tracker.outer_sites = started.base, None  # from the next one on
             return
         calls = None
         if tracker.is_inside_call():

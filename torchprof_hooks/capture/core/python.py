@@ -247,7 +247,7 @@ class Cursor:
         #: and many small functions of Python would be slow there, with the processor's
         #: caches cold for them. False: something rare has happened, nothing is done.
         begin_outer_pass: Callable[..., None]
-        end_outer_pass: Callable[[BackwardPass, Site, object], bool]
+        end_outer_pass: Callable[[BackwardPass, Site | None, object], bool]
         #: Makes a record of intervals, to live as long as their calls' graph.
         add_record: Callable[[list[int], int, int], Any]
 

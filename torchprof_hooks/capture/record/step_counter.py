@@ -16,6 +16,7 @@ from torchprof_hooks.profiles.step_times import (
     Bucket,
     StepTimes,
     bucket_of,
+    sorted_buckets,
 )
 
 
@@ -77,6 +78,7 @@ class StepCounter:
         self.evaluations = self.evaluation_ns = 0
         self.first_evaluations = self.first_evaluation_ns = 0
         self._later, self._waits = _Buckets(), _Buckets()
+        self._unwaited = 0  # steps that did not wait
 
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
         """Count training steps that took `duration_ns` together, as if each was equally
@@ -96,7 +98,10 @@ class StepCounter:
 
     def waited(self, duration_ns: int, steps: int = 1) -> None:
         """Count steps that communicated, or waited for others, for `duration_ns`."""
-        self._waits.add(duration_ns, steps)
+        if duration_ns:
+            self._waits.add(duration_ns, steps)
+        else:  # as nearly all in one process
+            self._unwaited += steps
 
     def evaluation(
         self, duration_ns: int, calls: int = 1, *, is_first: bool = False
@@ -126,6 +131,7 @@ class StepCounter:
             self._later.add(bucket.total_ns, bucket.steps)
         for bucket in other._waits:
             self._waits.add(bucket.total_ns, bucket.steps)
+        self._unwaited += other._unwaited
         self.evaluation(other.evaluation_ns, other.evaluations)
         self.first_evaluations += other.first_evaluations
         self.first_evaluation_ns += other.first_evaluation_ns
@@ -133,13 +139,16 @@ class StepCounter:
     def times(self) -> StepTimes:
         """All so far; another thread may count meanwhile."""
         waits = tuple(self._waits)
+        if waits and self._unwaited:
+            of_none = Bucket(bucket_of(0), self._unwaited, 0)
+            waits = sorted_buckets([of_none, *waits])
         return StepTimes(
             self.first_steps,
             self.first_ns,
             tuple(self._later),
             self.evaluations,
             self.evaluation_ns,
-            waits if any(bucket.total_ns for bucket in waits) else (),
+            waits,
             self.first_evaluations,
             self.first_evaluation_ns,
         )

@@ -64,7 +64,10 @@ def begin_pass(
     if self.backward is None:
         return
     outer = self.outer_sites
-    if outer and from_python and self.site is self.outside and not self.passes:
+    # What waits for gradients is told apart from nodes: they have to be heard of.
+    is_told = self.divides or not gradient_reduction.is_expected
+    is_outermost = self.site is self.outside and not self.passes
+    if outer and from_python and is_outermost and is_told:
         _begin_at_once(self, *outer, request.makes_graph, began_ns)
         return
     self.drop_dead_calls()
@@ -73,7 +76,11 @@ def begin_pass(
 
 
 def _begin_at_once(
-    self: Tracker, base: Site, engine: Site, makes_graph: bool, began_ns: int
+    self: Tracker,
+    base: Site,
+    engine: Site | None,
+    makes_graph: bool,
+    began_ns: int,
 ) -> None:
     """Have the core do all that is to be done, in one call."""
     started = BackwardPass(base, True, makes_graph)
@@ -161,9 +168,12 @@ def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
 def _ends_at_once(self: Tracker, ended: BackwardPass, outputs: object) -> bool:
     """Whether the core has done all that is to be done at the end of a pass."""
     engine = ended.engine_site
-    if engine is None or gradient_reduction.is_expected:
+    if gradient_reduction.is_expected:
         return False
-    if self.garbage.newest_ns > engine.start_ns:  # collected, maybe after the last node
+    if engine is None:
+        if self.divides:
+            return False
+    elif self.garbage.newest_ns > engine.start_ns:  # maybe after the last node
         return False
     try:
         return self.end_outer_pass(ended, engine, outputs)

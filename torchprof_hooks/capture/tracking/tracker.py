@@ -85,9 +85,9 @@ class Tracker(ThreadCalls):
         self.names_nodes = functions is not None and functions.follows_all
         self.undivided_passes = 0
         #: Where passes that begin outside of everything are booked, and what the engine
-        #: does itself in them: set by the first, if the core can begin and end such at
-        #: once.
-        self.outer_sites: tuple[Site, Site] | None = None
+        #: does itself in them, if that is told apart: set by the first, if the core can
+        #: begin and end such at once.
+        self.outer_sites: tuple[Site, Site | None] | None = None
         self.hears_unseen_passes = self.divides
         self.has_unseen_passes = False
         if meters:
@@ -234,7 +234,9 @@ class Tracker(ThreadCalls):
             if around.phase == "data" and not self.follows_loading:
                 return
             read_before_ns = around.reading_ns
-            site = self.entry_site(type(optimizer).__name__, "optimizer", id(optimizer))
+            site = self.tree.entry_site(
+                around, type(optimizer).__name__, "optimizer", id(optimizer)
+            )
             self.open_entry(site)
             around.reading_ns = read_before_ns + site.start_ns - began_ns
             self.garbage.was_no_cost(around, began_ns, site.start_ns)

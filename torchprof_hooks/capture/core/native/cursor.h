@@ -41,6 +41,7 @@ struct Pass : std::enable_shared_from_this<Pass> {
   pthread_t thread;  // that has begun it
   uint64_t made_by;  // torch's number of that thread; nodes have such numbers of who made them
   int task = -1;     // the engine's number for the pass; -1: not known yet
+  bool hears = true;  // whether the engine tells of its nodes
   bool divides, makes_graph, names_nodes;
   std::shared_ptr<CallsAround> calls;  // null if none are open around the pass
   std::shared_ptr<Intervals> current;  // those that the open calls are among; null: none

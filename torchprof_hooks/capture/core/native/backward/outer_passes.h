@@ -7,20 +7,24 @@
 
 namespace {
 
-// Begins such a pass at `base`; what the engine does itself is booked at `engine`.
+// Begins such a pass at `base`; what the engine does itself is booked at `engine`. If that is
+// None, the pass is booked as a whole, and nobody hears of its nodes.
 PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   PyObject *started, *base, *engine;
   int names_nodes, makes_graph;
   long long began_ns;
-  if (!PyArg_ParseTuple(args, "OO!O!ppL", &started, node_type, &base, node_type, &engine, &names_nodes,
-                        &makes_graph, &began_ns))
+  if (!PyArg_ParseTuple(args, "OO!OppL", &started, node_type, &base, &engine, &names_nodes, &makes_graph,
+                        &began_ns) ||
+      (engine != Py_None && !is_node(engine)))
     return nullptr;
   Cursor* cursor = Cursor::of(self);
-  Node *node = Node::of(base), *itself = Node::of(engine);
+  Node *node = Node::of(base), *itself = engine == Py_None ? nullptr : Node::of(engine);
+  std::shared_ptr<Pass> pass = new_pass(started, node, itself != nullptr, makes_graph, names_nodes);
+  pass->hears = itself != nullptr;
   Nanoseconds read_before_ns = cursor->outside->reading_ns;
   if (!is_done(open_entry(self, base))) return nullptr;
   bool is_begun = cursor->intervals.empty() || is_done(call_method(self, names.keep_loose));
-  if (!is_begun || !begin(self, new_pass(started, node, true, makes_graph, names_nodes), itself)) {
+  if (!is_begun || !begin(self, std::move(pass), itself)) {
     cursor->site = cursor->outside;
     return nullptr;
   }
@@ -35,15 +39,17 @@ bool ends_well(Cursor* cursor, PyObject* started) {
   const Pass& pass = *cursor->running->passes.back();
   // If another thread's counter was read last, open calls may own nodes that it has made.
   bool is_made_here = !pass.makes_graph || pass.counts_in == pass.made_by;
-  return pass.ended_ns != 0 && is_made_here && pass.elsewhere.empty() && cursor->site == pass.owner() &&
+  return (pass.ended_ns != 0 || !pass.hears) && is_made_here && pass.elsewhere.empty() && cursor->site == pass.owner() &&
          cursor->raised == nullptr;
 }
 
-// Ends such a pass, which has not failed. outputs: what its graph can be reached from. Returns
-// False if the pass is left to Python: then it is not ended.
+// Ends such a pass, which has not failed. engine: as it was begun with. outputs: what its
+// graph can be reached from. Returns False if the pass is left to Python: then it is not ended.
 PyObject* end_outer_pass(PyObject* self, PyObject* args) {
   PyObject *started, *engine, *outputs;
-  if (!PyArg_ParseTuple(args, "OO!O", &started, node_type, &engine, &outputs)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OOO", &started, &engine, &outputs) ||
+      (engine != Py_None && !is_node(engine)))
+    return nullptr;
   Cursor* cursor = Cursor::of(self);
   Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;
   if (fold_if_due(cursor) < 0) return nullptr;
@@ -57,7 +63,7 @@ PyObject* end_outer_pass(PyObject* self, PyObject* args) {
     nodes_ended_ns = end(cursor, false, &is_given, &is_ours);
     if (!is_ours) Py_RETURN_TRUE;
   }
-  if (now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
+  if (engine != Py_None && now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
     cursor->log->book(Node::of(engine)->code, nodes_ended_ns, now_ns);
   base->reading_ns = of_base_ns;  // what we do here is no part of the pass
   if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else `read_at_end` adds it

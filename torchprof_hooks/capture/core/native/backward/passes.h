@@ -141,8 +141,7 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass, Node* engine) {
   if (pass->started != nullptr && PyList_Append(cursor->passes, pass->started) < 0) return false;
   Py_INCREF(self);  // given back when the pass has ended (see `Running::cursor`)
   cursor->running->passes.push_back(pass);
-  // Where passes are not divided, nobody need hear of nodes.
-  if (pass->divides && cursor->running->passes.size() == 1) {
+  if (pass->hears && cursor->running->passes.size() == 1) {
     forget_ended_here();
     make_running_here().push_back(cursor->running);
     std::lock_guard<std::mutex> registering(running_mutex);
