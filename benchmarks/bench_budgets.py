@@ -10,8 +10,8 @@ compared with those of one run that measures every step.
     python benchmarks/bench_budgets.py [--only NAME ...] [--seconds 60] [--rounds 5]
 
 It takes 11 or 17 minutes a program. With ``--only``, rows of other programs stay as
-they are. What else is installed than torch and transformers: stable-baselines3, lightning,
-fastai, diffusers; programs with a library that is not there are left out.
+they are. What else is installed than torch and transformers: stable-baselines3,
+lightning, fastai, diffusers; programs with a library that is not there are left out.
 """
 
 from __future__ import annotations
