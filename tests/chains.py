@@ -91,7 +91,6 @@ class SteadyMemory:
     one takes another way."""
 
     name = "steady"
-    is_net = True
 
     @staticmethod
     def read() -> Reading:

@@ -20,6 +20,7 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.chains import SteadyMemory
 from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import StoppedClock, timed_by
 from tests.planted import Work
@@ -30,7 +31,7 @@ from torchprof_hooks.capture.functions import aside
 from torchprof_hooks.capture.overhead import COLD, Costs
 from torchprof_hooks.capture.torch_names.autograd import run_engine
 from torchprof_hooks.hooks import measuring
-from torchprof_hooks.measure.memory_counter import CpuMemoryCounter, Reading
+from torchprof_hooks.measure.memory_counter import Reading
 from torchprof_hooks.profiles.names import PROFILER_NAME
 
 X = torch.ones(2, 4)
@@ -73,12 +74,13 @@ class SlowClock(StoppedClock):
         return super().stamp()
 
 
-class SlowMemory(CpuMemoryCounter):
+class SlowMemory(SteadyMemory):
     """Takes a millisecond for each reading."""
 
-    def read(self) -> Reading:
+    @staticmethod
+    def read() -> Reading:
         burn(1)
-        return super().read()
+        return SteadyMemory.read()
 
 
 @pytest.mark.usefixtures("costing")
@@ -118,7 +120,7 @@ def test_what_is_timed_is_the_profilers(
     functions: bool, memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What the native core reads itself takes some nanoseconds, as the clock does.
-    monkeypatch.setattr(measuring, "memory_counter", lambda device: CpuMemoryCounter())
+    monkeypatch.setattr(measuring, "memory_counter", lambda device: SteadyMemory())
     net = nn.Sequential(Work(3, 5), nn.Linear(4, 4))
     with profile(functions=functions, memory=memory) as prof:
         for _ in range(9):

@@ -229,7 +229,7 @@ MEASURED = hand_built(
     },
     {"Net": "Net", "Net.a": "Linear"},
     devices=("cuda",),
-    memory=MemorySummary("cuda:0", False, 99, ("Net",), "forward"),
+    memory=MemorySummary("cuda:0", 99, ("Net",), "forward"),
 )
 
 

@@ -680,7 +680,7 @@ def test_items_per_second() -> None:
 # Memory
 
 
-CUDA = MemorySummary("cuda:0", False, 3 * MB, ("Net", "Net.fc"), "backward")
+CUDA = MemorySummary("cuda:0", 3 * MB, ("Net", "Net.fc"), "backward")
 
 
 def given(
@@ -729,21 +729,6 @@ def test_bytes_are_per_call() -> None:
     assert "(profiler)" not in memory.names
 
 
-def test_net_bytes_may_be_negative_and_are_told_once() -> None:
-    profile = made(
-        {
-            ("Net", "forward"): given(2, 3 * MB, 0, 3 * MB, 3 * MB),
-            ("Net", "backward"): given(2, -5 * MB // 2, 4 * KB),
-        },
-        {"Net": "Net"},
-        memory=MemorySummary("cpu", True, 5 * KB, ("Net",), "forward"),
-    )
-    memory = full(profile, "memory")
-    assert values(memory, "backward_used_bytes") == {"Net": -5 * MB / 2}
-    assert "forward_used_bytes" not in [column.name for column in memory.columns]
-    assert "at least" in memory.title
-
-
 def test_bytes_of_functions_are_their_own() -> None:
     forward = MemoryTotals(20 * KB, 0, 20 * KB, 2048)
     backward = MemoryTotals(99 * KB, 0, 0, 3072)
@@ -764,21 +749,21 @@ def test_bytes_of_functions_are_their_own() -> None:
 @pytest.mark.parametrize(
     ("memory", "owner"),
     [
-        (MemorySummary("cuda:1", False, 1), "(outside modules)"),
+        (MemorySummary("cuda:1", 1), "(outside modules)"),
         (
-            MemorySummary("cuda:1", True, 1, ("Net.b",), "recompute"),
+            MemorySummary("cuda:1", 1, ("Net.b",), "recompute"),
             "Net.b (recompute)",
         ),
         (
-            MemorySummary("cuda", False, 1, ("Net", "f(2)", "g(3)"), "forward"),
+            MemorySummary("cuda", 1, ("Net", "f(2)", "g(3)"), "forward"),
             "Net: g(3) (forward)",
         ),
-        (MemorySummary("cuda", False, 1, ("g(3)",), "backward"), "g(3) (backward)"),
+        (MemorySummary("cuda", 1, ("g(3)",), "backward"), "g(3) (backward)"),
         (
-            MemorySummary("cuda", False, 1, ("(optimizer) SGD",), "optimizer"),
+            MemorySummary("cuda", 1, ("(optimizer) SGD",), "optimizer"),
             "(optimizer) SGD",
         ),
-        (MemorySummary("cuda", False, 1, ("Gone",), "forward"), "Gone (forward)"),
+        (MemorySummary("cuda", 1, ("Gone",), "forward"), "Gone (forward)"),
     ],
 )
 def test_the_call_that_set_the_peak(memory: MemorySummary, owner: str) -> None:

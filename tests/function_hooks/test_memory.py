@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import io
 import mmap
 from typing import Any
@@ -8,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cores import NATIVE_CORE
 from tests.functions import Runs, raises, x
 from tests.helpers import in_thread
-from tests.measure.test_memory_counter import needs_glibc
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
-from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
 from torchprof_hooks.function_hooks import MemoryProfileHook
 from torchprof_hooks.hooks import memory as memory_hook
@@ -28,7 +26,6 @@ class FakeMemory:
     """An allocator with gross counters, as that of CUDA is."""
 
     name = "cuda:0"
-    is_net = False
 
     def __init__(self) -> None:
         self.used = self.acquired = self.current = self.peak = 0
@@ -55,16 +52,14 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
 
 INPUT = x()
 
-# On the CPU: blocks that do not fit into what the heap has left are mapped, and rounded
-# up to pages. What else happens in the process, such as small change of Python's, also
-# counts.
+# On the CPU
 
 
 def near(size: int) -> Any:
     return pytest.approx(size, abs=16 * PAGE)
 
 
-@needs_glibc
+@NATIVE_CORE
 @pytest.mark.parametrize("size", [1024 * MIB, 1500 * MIB])
 def test_a_known_tensor_on_the_cpu(size: int) -> None:
     with MemoryProfileHook("cpu") as hook:
@@ -77,14 +72,8 @@ def test_a_known_tensor_on_the_cpu(size: int) -> None:
     assert kept.numel() == size
 
 
-#: A block that comes and goes is used where bytes are counted one by one.
-GROSS_MIB = 40 * (CORE.name == "native")
-
-
-@needs_glibc
-def test_bytes_on_the_cpu_are_net_where_only_the_c_allocator_counts() -> None:
-    gc.collect()  # not while it counts: the process is counted
-
+@NATIVE_CORE
+def test_bytes_of_a_block_that_comes_and_goes_count() -> None:
     def come_and_go() -> None:
         torch.empty(40 * MIB, dtype=torch.uint8)
 
@@ -92,13 +81,12 @@ def test_bytes_on_the_cpu_are_net_where_only_the_c_allocator_counts() -> None:
         Runs.apply(INPUT, come_and_go)
 
     sums = hook.summary()["Runs"]
-    assert sums["used_bytes"] == near(GROSS_MIB * MIB)
+    assert sums["used_bytes"] == near(40 * MIB)
     assert sums["peak_bytes"] == near(40 * MIB)
 
 
-@needs_glibc
+@NATIVE_CORE
 def test_a_backward_that_frees_more_than_it_takes() -> None:
-    gc.collect()  # not while it counts: the process is counted
     with MemoryProfileHook("cpu") as hook:
         hidden = torch.ones(10 * MIB, requires_grad=True).exp()
         loss = hidden.sum()
@@ -109,10 +97,10 @@ def test_a_backward_that_frees_more_than_it_takes() -> None:
     assert [name for name, _ in history] == ["ones", "exp", "sum", "sum", "exp"]
     assert history[1][1] == near(40 * MIB)
     # It takes 40 MiB for the gradient and frees as much: what it was kept for is done.
-    assert history[4][1] == near(GROSS_MIB * MIB)
+    assert history[4][1] == near(40 * MIB)
 
 
-@needs_glibc
+@NATIVE_CORE
 def test_tensors_are_not_kept_alive_by_the_hook() -> None:
     def come_and_go() -> None:
         for _ in range(5):
@@ -123,7 +111,7 @@ def test_tensors_are_not_kept_alive_by_the_hook() -> None:
 
     # Never two of them at once.
     assert hook.summary()["Runs"]["peak_bytes"] == near(40 * MIB)
-    assert hook.summary()["Runs"]["used_bytes"] == near(5 * GROSS_MIB * MIB)
+    assert hook.summary()["Runs"]["used_bytes"] == near(5 * 40 * MIB)
 
 
 # With counters that are known exactly
@@ -354,7 +342,7 @@ def test_an_unknown_unit_is_refused(memory: FakeMemory) -> None:
         measured(memory).print_report(unit="MiB")  # type: ignore[arg-type]
 
 
-@needs_glibc
+@NATIVE_CORE
 def test_the_report_of_the_cpu_says_what_was_counted() -> None:
     hook, report = MemoryProfileHook("cpu"), io.StringIO()
     with hook:
@@ -362,14 +350,9 @@ def test_the_report_of_the_cpu_says_what_was_counted() -> None:
     hook.print_report(file=report)
 
     last = report.getvalue().splitlines()[-1]
-    assert (
-        last
-        == {
-            "native": "Memory of tensors on the CPU, by the thread that calls, to the "
-            "byte, gross: freed bytes count too.",
-            "python": "Memory of this process (C allocator), net: freed bytes are "
-            "subtracted; peaks are lower bounds, read where calls begin and end.",
-        }[CORE.name]
+    assert last == (
+        "Memory of tensors on the CPU, by the thread that calls, to the byte, gross: "
+        "freed bytes count too."
     )
 
 

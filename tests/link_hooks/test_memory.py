@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cores import NATIVE_CORE
 from tests.function_hooks.test_memory import FakeMemory, near
 from tests.functions import Runs, x
 from tests.helpers import in_thread
-from tests.measure.test_memory_counter import needs_glibc
 from torchprof_hooks import LinkHook, add_hook, delete_hook
 from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
 from torchprof_hooks.hooks import memory as memory_hook
@@ -69,7 +69,7 @@ class Spills(Saves):
         return result
 
 
-@needs_glibc
+@NATIVE_CORE
 def test_what_a_module_keeps_for_backward_is_retained() -> None:
     model = nn.Sequential(Saves(40 * MIB), Spills(64 * MIB))
     with MemoryProfileHook("cpu") as hook:
@@ -86,7 +86,7 @@ def test_what_a_module_keeps_for_backward_is_retained() -> None:
     assert summary["Sequential"]["retained_bytes"] == near(40 * MIB)
 
 
-@needs_glibc
+@NATIVE_CORE
 def test_without_gradients_nothing_is_retained() -> None:
     with MemoryProfileHook("cpu") as hook, torch.no_grad():
         Saves(40 * MIB)(x())
@@ -310,7 +310,7 @@ class Aside(nn.Module):
         return x * 2 + self.inner(self.weight)
 
 
-@needs_glibc
+@NATIVE_CORE
 @pytest.mark.parametrize("hears", [False, True])
 def test_a_pass_that_leaves_an_inner_module_out(hears: bool) -> None:
     """It goes from the outer module over to the outer module, which is no move."""

@@ -29,7 +29,7 @@ PROFILE = hand_built(
         ("Net > Net.a > f(2)", "recompute"): own(1, 2, memory=MemoryTotals(5, 0, 0, 7)),
     },
     {"Net": "Net", "Net.a": "A"},
-    memory=MemorySummary("cuda:0", False, 4096, ("Net", "Net.a"), "backward"),
+    memory=MemorySummary("cuda:0", 4096, ("Net", "Net.a"), "backward"),
 )
 
 
@@ -103,7 +103,7 @@ def test_means_are_those_of_a_call_with_its_inner_calls() -> None:
     assert Totals(memory_cumulative=MemoryTotals(1, 1, 1, 1)).mean_retained_bytes == 0
 
 
-CUDA = MemorySummary("cuda:0", False, 100, ("Net", "Net.a"), "forward")
+CUDA = MemorySummary("cuda:0", 100, ("Net", "Net.a"), "forward")
 
 
 @pytest.mark.parametrize(
@@ -111,24 +111,20 @@ CUDA = MemorySummary("cuda:0", False, 100, ("Net", "Net.a"), "forward")
     [
         (CUDA, CUDA),
         (
-            MemorySummary("cuda:0", False, 101, ("Net",), "backward"),
-            MemorySummary("cuda:0", False, 101, ("Net",), "backward"),
+            MemorySummary("cuda:0", 101, ("Net",), "backward"),
+            MemorySummary("cuda:0", 101, ("Net",), "backward"),
         ),
         (
-            MemorySummary("cuda:1", False, 99, ("Net",), "backward"),
-            MemorySummary("cuda:0, cuda:1", False, 100, ("Net", "Net.a"), "forward"),
+            MemorySummary("cuda:1", 99, ("Net",), "backward"),
+            MemorySummary("cuda:0, cuda:1", 100, ("Net", "Net.a"), "forward"),
         ),
         (
-            MemorySummary("cpu", True, 100, ("Net", "Net.b"), "backward"),
-            MemorySummary(
-                "cpu, cuda:0", True, 100, ("Net", "Net.b"), "backward"
-            ),  # a tie
+            MemorySummary("cpu", 100, ("Net", "Net.b"), "backward"),
+            MemorySummary("cpu, cuda:0", 100, ("Net", "Net.b"), "backward"),  # a tie
         ),
         (
             MemorySummary(unavailable="no counter"),
-            MemorySummary(
-                "cuda:0", False, 100, ("Net", "Net.a"), "forward", "no counter"
-            ),
+            MemorySummary("cuda:0", 100, ("Net", "Net.a"), "forward", "no counter"),
         ),
     ],
 )
@@ -153,13 +149,11 @@ def test_profiles_are_merged_with_their_memory() -> None:
         hand_built(
             {("Net", "forward"): own(1, 3, memory=MemoryTotals(60, 0, 30, 200))},
             {"Net": "Net"},
-            memory=MemorySummary("cuda:1", False, 5000, ("Net",), other),
+            memory=MemorySummary("cuda:1", 5000, ("Net",), other),
         )
     )
 
-    assert merged.memory == MemorySummary(
-        "cuda:0, cuda:1", False, 5000, ("Net",), other
-    )
+    assert merged.memory == MemorySummary("cuda:0, cuda:1", 5000, ("Net",), other)
     assert one_row("Net", profile=merged).phases["forward"].memory == MemoryTotals(
         160, 1000, 40, 200
     )

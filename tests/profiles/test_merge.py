@@ -61,7 +61,6 @@ paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(tuple)
 summaries = st.builds(
     MemorySummary,
     source=st.sampled_from(["", "cpu", "cuda:0", "cuda:0, cuda:1"]),
-    is_net=st.booleans(),
     peak_bytes=st.integers(0, 2) | counts,  # also ties
     peak_path=st.lists(st.sampled_from((*NAMES, "gone")), max_size=3).map(tuple),
     peak_phase=st.sampled_from(get_args(Phase)),

@@ -231,7 +231,6 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
         blamed = whose or tracker.outside
         return MemorySummary(
             meter.counter.name,
-            meter.counter.is_net,
             highest,
             blamed.path or (OUTSIDE_NAME,),
             blamed.phase,

@@ -23,7 +23,7 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
 
     Raises:
         MemoryUnavailableError: the memory cannot be measured here (a RuntimeError that
-            says why: the C library is not glibc, say, or another malloc is loaded).
+            says why: the CPU's needs the native core, say).
         ValueError: no such device, or a negative `history_size`.
 
     Example:
@@ -40,14 +40,10 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
     out during its calls, forward and backward; AcquiredBytes what the allocator took
     from the device meanwhile; PeakBytes the highest rise of the memory in use within
     one call; Occurrence the number of calls. On the CPU, the native core counts the
-    tensors that the calling thread makes, to the byte. Without that core, the figures
-    are those of the C allocator for the whole process: other threads count, and used
-    bytes are net, so that the backward of a function that frees more than it takes has
-    a negative sum. The C allocator keeps no peak: PeakBytes is then the most that was
-    in use when a call began or ended, and misses what a function takes and gives back.
-    A function called by a custom Function's forward counts both for that Function and
-    for itself (``summary(own=True)`` counts it for itself alone); `total_used_bytes`
-    and `total_acquired_bytes` count every byte once.
+    tensors that the calling thread makes, to the byte. A function called by a custom
+    Function's forward counts both for that Function and for itself
+    (``summary(own=True)`` counts it for itself alone); `total_used_bytes` and
+    `total_acquired_bytes` count every byte once.
 
     Nothing waits for the device, and CUDA is never initialised by this hook.
     """

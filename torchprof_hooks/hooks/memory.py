@@ -153,18 +153,7 @@ class MemoryHook(CallSums):
 
     def _note(self) -> str:
         counter = memory_counter(self._device)
-        if counter.name == "cpu" and not counter.is_net:
-            kind = (
-                "of tensors on the CPU, by the thread that calls, to the byte, gross: "
-                "freed bytes count too"
-            )
-        elif counter.is_net:
-            kind = (
-                "of this process (C allocator), net: freed bytes are subtracted; peaks "
-                "are lower bounds, read where calls begin and end"
-            )
-        else:
-            kind = (
-                f"of {counter.name} (caching allocator), gross: freed bytes count too"
-            )
-        return f"Memory {kind}."
+        kind = f"{counter.name} (caching allocator)"
+        if counter.name == "cpu":
+            kind = "tensors on the CPU, by the thread that calls, to the byte"
+        return f"Memory of {kind}, gross: freed bytes count too."

@@ -30,7 +30,7 @@ class MemoryProfileHook(MemoryHook, LinkHook):
 
     Raises:
         MemoryUnavailableError: the memory cannot be measured here (a RuntimeError that
-            says why: the C library is not glibc, say, or another malloc is loaded).
+            says why: the CPU's needs the native core, say).
         ValueError: no such device, unknown `by`, or a negative `history_size`.
 
     Example:

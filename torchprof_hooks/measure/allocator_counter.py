@@ -25,8 +25,6 @@ class AllocatorCounter:
             that is not known, and a later reading fails instead.)
     """
 
-    is_net = False
-
     def __init__(
         self, index: int | None = None, device: Any = torch.cuda, kind: str = "cuda"
     ) -> None:

@@ -81,7 +81,6 @@ class MemorySummary:
     """Memory over a whole run.
 
     source: whose memory it is: "cuda:0", "cpu"; of merged runs, "cuda:0, cuda:1".
-    is_net: whether freed bytes are subtracted from the used ones.
     peak_bytes: the highest level in use.
     peak_path, peak_phase: the call that set it.
     unavailable: why memory could not be measured. The rest is empty then, unless runs
@@ -89,17 +88,10 @@ class MemorySummary:
     """
 
     source: str = ""
-    is_net: bool = False
     peak_bytes: int = 0
     peak_path: tuple[str, ...] = ()
     peak_phase: Phase = "outside"
     unavailable: str = ""
-
-    @property
-    def peaks_are_lower_bounds(self) -> bool:
-        """Whether levels were read only where calls begin and end, so that peaks in
-        between are missed: with the C allocator, which keeps no peak."""
-        return self.is_net and "cpu" in self.source.split(", ")
 
     def merge(self, other: MemorySummary) -> MemorySummary:
         """Both runs as one, whatever their order: the higher peak with its call."""
@@ -108,7 +100,6 @@ class MemorySummary:
         )
         return MemorySummary(
             source=united(self.source, other.source, ", "),
-            is_net=self.is_net or other.is_net,
             peak_bytes=peak_bytes,
             peak_path=path,
             peak_phase=phase,

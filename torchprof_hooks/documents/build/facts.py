@@ -30,7 +30,6 @@ from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.step_times import StepTimes
 
 #: A note about peaks that are lower bounds.
-AT_LEAST = "at least: read where calls begin and end"
 
 
 def document_of(
@@ -239,11 +238,9 @@ def memory_text(profile: ProfileData, memory: MemorySummary) -> str:
     (backward), of cuda:0``; or why it is not known."""
     if not memory.source:
         return f"not measured: {memory.unavailable}"
-    at_least = "at least " * memory.peaks_are_lower_bounds
     peak = best_byte_format(memory.peak_bytes)
-    of_cpu = "the process" if memory.is_net else "tensors on the CPU"
-    source = memory.source.replace("cpu", of_cpu)
-    text = f"peak {at_least}{peak} in {peak_owner(profile, memory)}, of {source}"
+    source = memory.source.replace("cpu", "tensors on the CPU")
+    text = f"peak {peak} in {peak_owner(profile, memory)}, of {source}"
     if memory.unavailable:
         text += f"; in a part of the run it was not measured: {memory.unavailable}"
     return text

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchprof_hooks.documents import utilisation
-from torchprof_hooks.documents.build.facts import AT_LEAST, memory_text, peak_text
+from torchprof_hooks.documents.build.facts import memory_text, peak_text
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     function_tables,
@@ -159,7 +159,7 @@ def _per_call(row: Row, phase: Phase) -> float:
     return totals.memory_cumulative.used_bytes / calls if calls else 0
 
 
-def _memory_columns(rows: Sequence[Row], *, is_net: bool) -> list[Column]:
+def _memory_columns(rows: Sequence[Row]) -> list[Column]:
     """What calls of rows are given, leave in use and take from the device."""
     leaves: dict[Phase, int] = {
         "forward": 0,
@@ -188,8 +188,7 @@ def _memory_columns(rows: Sequence[Row], *, is_net: bool) -> list[Column]:
         Column("peak", "bytes", peaks, "peak_bytes"),
         Column("acquired", "bytes", acquired, "acquired_bytes", 1),
     ]
-    # Net bytes of forward are what is retained: once is enough.
-    return columns[1:] if is_net else columns
+    return columns
 
 
 def _has_memory(row: Row) -> bool:
@@ -209,15 +208,12 @@ def memory_tree(
         return Facts("memory", "", [title])
     nodes = [(depth, node) for depth, node in nodes if _has_memory(node)]
     rows = [node for _, node in nodes]
-    columns = _memory_columns(rows, is_net=memory.is_net)
-    used = "forward, backward, ...: bytes handed out per call, freed bytes count, too"
-    if memory.is_net:
-        used = "backward, ...: bytes handed out per call, less those freed"
-    bound = f", {AT_LEAST}" * memory.peaks_are_lower_bounds
+    columns = _memory_columns(rows)
     owner = "system" if memory.source == "cpu" else "device"
     legend = (
-        f"{used}, with inner calls; retained: what a forward call leaves in use, on "
-        f"average; peak: highest rise during a call{bound}; acquired: taken from the "
+        "forward, backward, ...: bytes handed out per call, freed bytes count, too, "
+        "with inner calls; retained: what a forward call leaves in use, on average; "
+        "peak: highest rise during a call; acquired: taken from the "
         f"{owner}, in all calls"
     )
     return replace(tree_of("memory", title, nodes, columns, sort_by), notes=[legend])

@@ -8,7 +8,6 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
-from torchprof_hooks.documents.build.facts import AT_LEAST
 from torchprof_hooks.documents.build.layers import (
     summed_phases,
     without_numbers,
@@ -253,9 +252,7 @@ def _own_table(profile: ProfileData, rows: Sequence[Row], noun: str) -> Table:
         used = [_own_used(row) for row in rows]
         columns.append(Column("used", "bytes", used, "used_bytes", leaves=1))
         columns.append(Column("peak", "bytes", peaks, "peak_bytes", leaves=2))
-        bound = f", {AT_LEAST}" * memory.peaks_are_lower_bounds
-        text = "used: own bytes per forward call; peak: highest rise in a call"
-        notes.append(text + bound)
+        notes.append("used: own bytes per forward call; peak: highest rise in a call")
     table = row_table(f"{noun.replace(' ', '_')}s", noun, rows, columns, profile)
     return replace(table, left_out=f"{{count}} more {noun}s, {{share}}", notes=notes)
 

@@ -18,6 +18,7 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.measure.allocator_counter import AllocatorCounter
 from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 from torchprof_hooks.measure.memory_counter import memory_counter as device_counter
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 
 class MemoryMeter:
@@ -134,8 +135,6 @@ class NativeMemoryMeter(MemoryMeter):
     """A meter that the native core reads itself at each begin and end of a call, as it
     reads the clock. It is a `MemoryCounter`, too."""
 
-    is_net = False
-
     def __init__(self, *device: Any) -> None:
         assert CORE.module is not None
         #: What reads and adds up, for a cursor (see `Cursor.memory`).
@@ -220,13 +219,19 @@ def memory_counter(
 ) -> MemoryCounter:
     """The counter of a device: the native core's, where that runs and can ask the
     device's allocator, else the one that `measure` has."""
-    if CORE.module is None:
-        return device_counter(device, option)
-    found = device_counter(device, option, TensorMemoryMeter)
-    if not isinstance(found, AllocatorCounter):
+    found = device_counter(device, option, of_cpu=_counter_of_cpu)
+    if CORE.module is None or not isinstance(found, AllocatorCounter):
         return found
     is_asked = CORE.module.counts_device_bytes(found.kind)
     return DeviceMemoryMeter(found) if is_asked else found
+
+
+def _counter_of_cpu() -> MemoryCounter:
+    if CORE.module is None:
+        raise MemoryUnavailableError(
+            f"bytes on the CPU need the native core, which does not run: {CORE.reason}"
+        )
+    return TensorMemoryMeter()
 
 
 class _CountedTensors(Attachment):
