@@ -28,13 +28,13 @@ THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
 # All slow, and what they import takes seconds in each process.
 LONG_IMPORTS := tests/databases tests/models
 
-# What measures is there twice (see docs/native_core.md): what is booked, and what it
-# costs, is tested with both. Not what the cores have no part in: when a step ends, which
-# ones are looked into, what is exported or compiled (`make test-all` does that, too).
+# What measures is there twice (see docs/native_core.md): what is booked is tested with
+# both. Not what the cores have no part in: when a step ends, which ones are measured,
+# what is exported or compiled (`make test-all` does that, too).
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
 OF_BOTH_CORES := tests/capture tests/function_hooks tests/link_hooks \
 	$(wildcard tests/test_function_hook*.py tests/test_link_hook*.py tests/test_profile*.py) \
-	tests/test_hook_costs.py tests/test_kept_objects.py tests/test_bounds.py
+	tests/test_kept_objects.py tests/test_bounds.py
 NOT_OF_CORES := budgeted_loops budgeted_steps canaries compile compile_metrics \
 	compiling_time data_entry device_thread duty exports flop_count flop_shapes \
 	function_compile steps

@@ -12,7 +12,6 @@ import torch
 from bench import empty_forward_hooks, rounds
 from torch import nn
 
-from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.overhead import COLD, costs
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -36,7 +35,7 @@ def ns_per_call(call: Callable[[], object]) -> float:
 def forward_hooks(tracker: Tracker) -> float:
     """Both hooks of a module, called without torch."""
     module = nn.Identity()
-    pre, post = hooks_of(tracker)
+    pre, post = tracker.forward_pre, tracker.forward_post
 
     def both() -> None:
         pre(module, ())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.core.python import Cursor
+from torchprof_hooks.capture.core.reference import Cursor
 
-#: Marks what is true of the core in Python alone: hooks on nodes, plans, a log.
+#: Marks what is true of the reference core alone: hooks on nodes, plans, a log.
 PYTHON_CORE = pytest.mark.skipif(
-    CORE.name != "python", reason="of the core in Python (TORCHPROF_HOOKS_CORE=python)"
+    CORE.name != "python", reason="of the reference core (TORCHPROF_HOOKS_CORE=python)"
 )
 #: Marks what is true of the native core alone.
 NATIVE_CORE = pytest.mark.skipif(
@@ -18,6 +18,6 @@ NATIVE_CORE = pytest.mark.skipif(
 
 
 def numbers_in_log(tracker: Cursor) -> int:
-    """What the log of the core in Python has not been folded of; the other adds up at
+    """What the log of the reference core has not been folded of; the other adds up at
     once."""
     return len(tracker.log.entries) if CORE.name == "python" else 0

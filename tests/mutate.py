@@ -46,10 +46,10 @@ NATIVE_FILES: Final = tuple(
     )
 )
 FILES: Final = (
-    *("core/python.py", "core/python_calls.py", "core/span_log.py"),
+    *("core/reference.py", "core/span_log.py"),
     *("tracking/thread_calls.py", "tracking/tracker.py", "tracking/pass_lifetime.py"),
     *("tracking/meters/meters.py", "tracking/meters/memory.py"),
-    *("backward/planned.py", "backward/plan.py", "backward/ownership.py"),
+    *("backward/hooked.py", "backward/owners.py", "backward/ownership.py"),
     *("snapshot.py", "own_sums.py", "overhead.py"),
     *NATIVE_FILES,
 )

@@ -18,8 +18,7 @@ from tests.programs import TORCH, python
 from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.capture.backward import ownership, parts
-from torchprof_hooks.capture.core import python as python_core
-from torchprof_hooks.capture.core import python_calls, span_log
+from torchprof_hooks.capture.core import CORE, reference, span_log
 from torchprof_hooks.capture.record import memory_log
 from torchprof_hooks.capture.tracking.meters import memory as memory_meters
 from torchprof_hooks.link_hooks import TimerHook
@@ -32,8 +31,7 @@ LOG_BLOCKS = 2_000
 
 @pytest.fixture(autouse=True)
 def short_logs(small_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (python_core, python_calls):
-        monkeypatch.setattr(module, "FOLD_AT", span_log.FIELDS * 256)
+    monkeypatch.setattr(reference, "FOLD_AT", span_log.FIELDS * 256)
     monkeypatch.setattr(memory_meters, "FOLD_AT", memory_log.FIELDS * 128)
 
 
@@ -88,9 +86,12 @@ MEASURERS: dict[str, Callable[[], Any]] = {
         functions=True, memory=True
     ),
     "function timer": lambda: function_hooks.TimerHook(history_size=200),
-    "function memory": lambda: function_hooks.MemoryProfileHook(history_size=200),
-    "module memory": lambda: link_hooks.MemoryProfileHook(history_size=200),
 }
+if CORE.module is not None:  # which bytes on the CPU need
+    MEASURERS |= {
+        "function memory": lambda: function_hooks.MemoryProfileHook(history_size=200),
+        "module memory": lambda: link_hooks.MemoryProfileHook(history_size=200),
+    }
 
 
 @pytest.mark.parametrize("backward", [pytest.param(False, marks=THOROUGH), True])
@@ -284,18 +285,18 @@ def test_retained_graph_does_not_collect_hooks() -> None:
         loss = model(torch.ones(1, requires_grad=True))
         steps: Any = prof._rounds[0]._steps
         passes = steps.tracker.backward
-        on_boundary = passes.on_boundary
+        on_node = passes.on_node
 
         def counting(*args: Any) -> None:
             calls.append(1)
-            on_boundary(*args)
+            on_node(*args)
 
-        passes.on_boundary = counting
+        passes.on_node = counting
         for _ in range(50):
             loss.backward(retain_graph=True)
     rows = {row.name: row for row in prof.profile.rows()}
     assert rows["Sequential.1"].phases["backward"].calls == 50
-    assert len(calls) == 2 * 50  # one for each of two boundaries in each pass
+    assert len(calls) == 2 * 50  # one for each of two nodes in each pass
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import gc
 import inspect
 import operator
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -29,7 +28,6 @@ from torch.nn.modules import module as nn_module
 
 from torchprof_hooks import profile
 from torchprof_hooks.capture.attach import module_hooks
-from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.hooks import measuring
 
 from .capture.budgeted import Fixed, Limited, Net, X, bare, measured, sgd
@@ -43,7 +41,7 @@ from .chains import (
     make_comparable,
     run,
 )
-from .cores import NATIVE_CORE, PYTHON_CORE
+from .cores import NATIVE_CORE
 from .doing import in_backward
 from .exact import OPTIONS
 from .helpers import in_thread
@@ -57,37 +55,14 @@ class Costs(NamedTuple):
     backward: int
 
 
-#: Calls for each link, with the core in Python. Of a module: two hooks, of which each
-#: asks whether the compiler is at work and in which thread it is, knows the module by
-#: its id, and reads the clock (10); an entry in the log, and a look at its length (2).
-#: With the owners of nodes: the counter of nodes, twice, and an entry for the interval
-#: (3). Of a backward: its node is found in the graph (3) and hooked (1); at its
-#: boundary the hook is called, reads the clock, asks for the node's number, takes its
-#: move from the plan and makes it, which leaves an entry in the log (7).
-#: A hook on each module also finds the tracker of the thread. With callbacks: these,
-#: and making what they are given.
-PYTHON_CALLS_PER_LINK = {
-    "profile()": Costs(15, 11),
-    "profile() beside a device": Costs(15, 11),
-    "profile(memory=True)": Costs(31, 24),
-    "profile(memory=True) beside a device": Costs(31, 24),
-    "profile(memory='cuda')": Costs(31, 24),
-    "profile(functions=True)": Costs(34, 12),
-    "profile(functions=True) beside a device": Costs(34, 12),
-    "link timer": Costs(12, 0),
-    "link timer with backward": Costs(15, 11),
-    "link timer on each module": Costs(22, 0),
-    "link callbacks": Costs(25, 22),
-    "function timer": Costs(15, 11),
-    "function callbacks": Costs(85, 33),
-    "profile() in another thread": Costs(6, 0),
-}
+#: The reference core need not be quick.
+pytestmark = NATIVE_CORE
 
-#: The same with the native core: hooks and passes are none of Python's, but where
-#: meters are read, callbacks are called, and each module has a hook of its own. Of a
-#: function: the mode, which asks whether the compiler is at work and hands the call on
-#: (3); and the function, if it is one of Python's (1).
-NATIVE_CALLS_PER_LINK = {
+#: Calls for each link. Hooks and passes are none of Python's, but where meters are
+#: read, callbacks are called, and each module has a hook of its own. Of a function: the
+#: mode, which asks whether the compiler is at work and hands the call on (3); and the
+#: function, if it is one of Python's (1).
+CALLS_PER_LINK = {
     "profile()": Costs(0, 0),
     "profile() beside a device": Costs(0, 0),
     "profile(memory=True)": Costs(0, 0),
@@ -98,38 +73,16 @@ NATIVE_CALLS_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(10, 22),
+    "link callbacks": Costs(10, 34),
     "function timer": Costs(3, 0),
-    "function callbacks": Costs(75, 33),
+    "function callbacks": Costs(75, 45),
     "profile() in another thread": Costs(0, 0),
 }
-IS_NATIVE = CORE.name == "native"
-CALLS_PER_LINK = NATIVE_CALLS_PER_LINK if IS_NATIVE else PYTHON_CALLS_PER_LINK
 
-#: Calls for a step at most, however many links it has: the container of the modules,
-#: with a record of what it owns; planning; being told of the end of the last node;
-#: timing what we do around a pass, and at the ends of outermost calls; and counting the
-#: step, here in the forward after it, since no optimizer steps.
-PYTHON_CALLS_PER_STEP = {
-    "profile()": Costs(67, 159),
-    "profile() beside a device": Costs(74, 173),
-    "profile(memory=True)": Costs(83, 212),
-    "profile(memory=True) beside a device": Costs(90, 226),
-    "profile(memory='cuda')": Costs(83, 212),
-    "profile(functions=True)": Costs(67, 197),
-    "profile(functions=True) beside a device": Costs(74, 211),
-    "link timer": Costs(12, 0),
-    "link timer with backward": Costs(45, 153),
-    "link timer on each module": Costs(23, 0),
-    "link callbacks": Costs(55, 167),
-    "function timer": Costs(0, 184),
-    "function callbacks": Costs(0, 212),
-    "profile() in another thread": Costs(10, 19),
-}
-
-#: The same with the native core. Passes are not planned, and most begin and end in it;
-#: records are its own.
-NATIVE_CALLS_PER_STEP = {
+#: Calls for a step at most, however many links it has: the container of the modules;
+#: a pass that begins and ends; and counting the step, here in the forward after it,
+#: since no optimizer steps.
+CALLS_PER_STEP = {
     "profile()": Costs(24, 38),
     "profile() beside a device": Costs(28, 42),
     "profile(memory=True)": Costs(24, 38),
@@ -145,27 +98,9 @@ NATIVE_CALLS_PER_STEP = {
     "function callbacks": Costs(0, 193),
     "profile() in another thread": Costs(0, 19),
 }
-CALLS_PER_STEP = NATIVE_CALLS_PER_STEP if IS_NATIVE else PYTHON_CALLS_PER_STEP
 
 #: Lines of this package that are run for each link.
-PYTHON_LINES_PER_LINK = {
-    "profile()": Costs(22, 33),
-    "profile() beside a device": Costs(26, 33),
-    "profile(memory=True)": Costs(70, 74),
-    "profile(memory=True) beside a device": Costs(70, 74),
-    "profile(memory='cuda')": Costs(70, 74),
-    "profile(functions=True)": Costs(67, 39),
-    "profile(functions=True) beside a device": Costs(71, 39),
-    "link timer": Costs(15, 0),
-    "link timer with backward": Costs(22, 33),
-    "link timer on each module": Costs(27, 0),
-    "link callbacks": Costs(58, 64),
-    "function timer": Costs(37, 35),
-    "profile() in another thread": Costs(6, 0),
-}
-
-
-NATIVE_LINES_PER_LINK = {
+LINES_PER_LINK = {
     "profile()": Costs(0, 0),
     "profile() beside a device": Costs(0, 0),
     "profile(memory=True)": Costs(0, 0),
@@ -176,11 +111,10 @@ NATIVE_LINES_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(26, 64),
+    "link callbacks": Costs(26, 102),
     "function timer": Costs(4, 0),
     "profile() in another thread": Costs(0, 0),
 }
-LINES_PER_LINK = NATIVE_LINES_PER_LINK if IS_NATIVE else PYTHON_LINES_PER_LINK
 
 
 @pytest.fixture(autouse=True)
@@ -330,11 +264,11 @@ def test_nothing_is_called_without_an_active_hook(was_used: bool) -> None:
 
 #: Calls in a step within a budget that is not measured, with one call of a model, one
 #: pass and one optimizer: who is told of these, and where the step ends.
-CALLS_PER_UNMEASURED_STEP = 150 if IS_NATIVE else 230
+CALLS_PER_UNMEASURED_STEP = 150
 
 
 def test_a_step_that_is_not_measured_costs_a_few_calls(limited: Limited) -> None:
-    """However many modules are called inside of the model, with the native core."""
+    """However many modules are called inside of the model."""
 
     def calls_with(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
@@ -350,8 +284,7 @@ def test_a_step_that_is_not_measured_costs_a_few_calls(limited: Limited) -> None
             return total(count_calls(step))
 
     assert calls_with(2) <= CALLS_PER_UNMEASURED_STEP
-    if IS_NATIVE:
-        assert calls_with(20) == calls_with(2)
+    assert calls_with(20) == calls_with(2)
 
 
 #: Of a profile within a budget, every second step is measured.
@@ -371,9 +304,6 @@ def test_leaving_does_not_take_longer_after_more_steps(
         return Fixed(bare(), measured(), functions=functions)
 
     monkeypatch.setattr(measuring, "Duty", fixed)
-    # Beside other threads, the core in Python hears of no collections before Python
-    # 3.12; that of an earlier profile, which wrote its file, may still be ending.
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
     # However many tests have changed the class of modules before, it changes back.
     monkeypatch.setattr(module_hooks, "MOST_CHANGES", sys.maxsize)
     monkeypatch.chdir(tmp_path)
@@ -402,26 +332,24 @@ def registrations(counts: Counts) -> Counts:
     return Counter({name: n for name, n in counts.items() if "register" in name})
 
 
-@PYTHON_CORE
-def test_one_hook_is_registered_for_each_boundary_and_the_first_node() -> None:
-    forward, backward = count_step(CASES["profile()"], SHORT, count_calls)
+def test_one_hook_is_registered_for_each_node() -> None:
+    forward, backward = count_step(CASES["link callbacks"], SHORT, count_calls)
     assert not registrations(forward)
     assert total(registrations(backward)) == SHORT + 1
-    assert backward["on_boundary"] == SHORT + 1
+    assert backward["on_node"] == SHORT + 1
 
 
-@PYTHON_CORE
 def test_nodes_are_not_hooked_twice() -> None:
-    chain = make_chain(CASES["profile()"], SHORT)
-    with profile():
+    case = CASES["link callbacks"]
+    chain = make_chain(case, SHORT)
+    with case.enter(chain):
         loss = chain(torch.ones(2, requires_grad=True)).sum()
         loss.backward(retain_graph=True)
         again = count_calls(lambda: loss.backward(retain_graph=True))
     assert not registrations(again)
-    assert again["on_boundary"] == SHORT + 1
+    assert again["on_node"] == SHORT + 1
 
 
-@NATIVE_CORE
 @pytest.mark.usefixtures("clock")
 def test_a_call_asks_nothing_about_the_passes_of_other_threads() -> None:
     """Else each thread would pay for what all others compute backward."""
@@ -445,8 +373,7 @@ def test_modules_are_not_hooked() -> None:
     with profile():
         for steps in (1, 5):
             run(chain, steps)
-            hooks = 0 if IS_NATIVE else 1
-            assert len(nn_module._global_forward_hooks) == before + hooks
+            assert len(nn_module._global_forward_hooks) == before
             assert not nn_module._global_backward_hooks
     tables = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks")
     for module in chain.modules():

@@ -78,6 +78,6 @@ def test_measuring_modules_imports_nothing_of_functions(imported: list[str]) -> 
     assert not of_functions & set(imported)
 
 
-def test_the_native_core_imports_no_planning_of_passes(imported: list[str]) -> None:
-    plans = "torchprof_hooks.capture.backward.planned" in imported
-    assert plans == (CORE.name == "python")
+def test_the_native_core_imports_no_hooks_on_nodes(imported: list[str]) -> None:
+    hooks = "torchprof_hooks.capture.backward.hooked" in imported
+    assert hooks == (CORE.name == "python")

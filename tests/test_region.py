@@ -120,7 +120,7 @@ def test_a_region_goes_on_after_a_call_in_it_was_interrupted() -> None:
             burn(4)
         burn(8)
     cells = prof.profile.cells
-    # No hook is told of the interrupt: the core in Python has the call's time here.
+    # No hook is told of the interrupt: the reference core has the call's time here.
     unheard = MS if prof.profile.core == "python" else 0
     assert cells[("block",), "forward"].self_ns == 4 * MS + unheard
     assert cells[("block", "Busy"), "forward"].self_ns == 2 * MS

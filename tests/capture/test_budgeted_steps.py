@@ -33,7 +33,7 @@ from tests.capture.budgeted import (
     train,
     with_functions,
 )
-from tests.cores import numbers_in_log
+from tests.cores import NATIVE_CORE, numbers_in_log
 from tests.doing import Does, DoesInBackward
 from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import in_thread
@@ -327,9 +327,10 @@ def test_what_is_done_between_steps_comes_after_no_backward(
     assert found.phase_times_ns()["profiler"] == 6 * 50 * MS
 
 
-# What is registered meanwhile
+# What is registered meanwhile: hooks of the reference core stay, and look away
 
 
+@NATIVE_CORE
 @pytest.mark.parametrize("functions", [False, True])
 def test_hooks_on_optimizers_and_on_the_model_are_there_in_other_steps(
     limited: Limited, functions: bool
@@ -349,6 +350,7 @@ def test_hooks_on_optimizers_and_on_the_model_are_there_in_other_steps(
     assert registered(model) == before
 
 
+@NATIVE_CORE
 def test_without_optimizers_only_outermost_modules_have_hooks(limited: Limited) -> None:
     model, seen = Net(), []
     before = registered(model)

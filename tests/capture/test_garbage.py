@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("no_monitor_of_tqdm", "clock")
 @pytest.fixture
 def no_monitor_of_tqdm() -> None:
     """The compiler has tqdm show how far it is, which leaves a thread that looks after
-    bars. The core in Python sees no collections beside other threads before Python
+    bars. The reference core sees no collections beside other threads before Python
     3.12."""
     bars: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
     monitor = getattr(bars, "monitor", None)

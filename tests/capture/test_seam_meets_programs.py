@@ -13,16 +13,14 @@ import pytest
 import torch
 from torch import nn
 
-from tests.cores import PYTHON_CORE
 from tests.exact import calls, found, no_calls, outside
 from tests.fake_clock import burn
 from torchprof_hooks import LinkHook, profile
-from torchprof_hooks.capture.attach.module_hooks import CursorHooks, hooks_on_all
-from torchprof_hooks.capture.backward import planned
+from torchprof_hooks.capture.attach.module_hooks import CursorHooks
+from torchprof_hooks.capture.backward import hooked
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward.plan import Owner
-from torchprof_hooks.capture.backward.planned import PlannedPasses
-from torchprof_hooks.capture.core import python_seam
+from torchprof_hooks.capture.backward.hooked import HookedPasses
+from torchprof_hooks.capture.backward.owners import Owner
 from torchprof_hooks.capture.tracking.tap import hide_modules, show_modules
 from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -141,25 +139,9 @@ def test_what_a_generator_handles_stays_its_own() -> None:
         assert next(generated) is None
 
 
-@PYTHON_CORE
-def test_torch_asks_twice_and_other_threads_run_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tracker = Tracker(None, backward=None)
+def test_what_a_hooked_pass_calls_in_a_thread_of_a_devices() -> None:
+    tracker = Tracker(backward=HookedPasses())
     hooks = CursorHooks(tracker)
-    answers = iter([True, False, False])
-    monkeypatch.setattr(python_seam, "_is_seen_by", lambda cursor: next(answers))
-    show_modules(hooks, tracker)
-    try:
-        assert torch.equal(Slow()(X), X)
-    finally:
-        hide_modules(hooks, tracker)
-    assert [*answers] == [False]
-
-
-def test_what_a_planned_pass_calls_in_a_thread_of_a_devices() -> None:
-    tracker = Tracker(backward=PlannedPasses())
-    hooks = hooks_on_all(tracker)
     show_modules(hooks, tracker)
     base = tracker.tree.entry_site(tracker.site, BACKWARD_NAME, "backward")
     tracker.open_entry(base)
@@ -188,16 +170,16 @@ class Follows(LinkHook):
     def backward_postprocess(self, args: Any) -> None: ...
 
 
-def test_what_one_profiler_plans_is_not_the_engines_time_for_the_next(
+def test_what_one_profiler_walks_is_not_the_engines_time_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reach: Callable[..., Any] = vars(planned)["reachable_nodes"]
+    reach: Callable[..., Any] = vars(hooked)["reachable_nodes"]
 
     def reach_slowly(roots: Any) -> Any:
         burn(7)
         return reach(roots)
 
-    monkeypatch.setattr(planned, "reachable_nodes", reach_slowly)
+    monkeypatch.setattr(hooked, "reachable_nodes", reach_slowly)
     leaf = torch.ones(2, requires_grad=True)
     with Follows(), profile() as prof:
         Slow()(leaf).sum().backward()

@@ -23,7 +23,6 @@ from torchprof_hooks.capture.attach.module_hooks import modules_show_by_seam
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
 from torchprof_hooks.capture.core import (
     Seam,
-    hooks_of,
     seen_pass_begins,
     seen_pass_ends,
 )
@@ -144,9 +143,8 @@ def taken_out(
 
 
 def _nodes(site: Site) -> int:
-    """How many nodes of backward passes the tracker was told of at `site`; with the
-    core in Python, how many came after nodes of others."""
-    return site.heard or site.arrivals
+    """How many nodes of backward passes the tracker was told of at `site`."""
+    return site.heard
 
 
 class _Layer(QuietModule):
@@ -209,7 +207,7 @@ def _shown(
             seam.show_to((tracker,))
             stack.callback(seam.show_to, ())
         elif tracker is not None:
-            pre, post = hooks_of(tracker)
+            pre, post = tracker.forward_pre, tracker.forward_post
             for layer in layers:
                 stack.callback(layer.register_forward_pre_hook(pre).remove)
                 stack.callback(layer.register_forward_hook(post).remove)

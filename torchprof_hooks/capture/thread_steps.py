@@ -16,7 +16,6 @@ from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.module_hooks import CursorHooks
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
-from torchprof_hooks.capture.core import hooks_of
 from torchprof_hooks.capture.duty import Block, Duty, Kind, Plan
 from torchprof_hooks.capture.program_facts import read_optimizer, together
 from torchprof_hooks.capture.record.module_names import ModuleNames
@@ -158,11 +157,11 @@ class ThreadSteps:
     def join(self, module: torch.nn.Module, args: Any) -> None:
         """A call of `module` is beginning that torch does not show to hooks which came
         during it: see it all the same."""
-        hooks_of(self._open.tracker)[0](module, args)
+        self._open.tracker.forward_pre(module, args)
 
     def leave(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """The call that `join` has shown is over."""
-        hooks_of(self._open.tracker)[1](module, args, outputs)
+        self._open.tracker.forward_post(module, args, outputs)
 
     def close_left_calls(self) -> None:
         """The program is ending: close calls that an interrupt has left, of which torch

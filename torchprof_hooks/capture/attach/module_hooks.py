@@ -13,7 +13,7 @@ from torch.nn.modules.module import (
 from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.core import CORE, Cursor, Seam, hooks_of
+from torchprof_hooks.capture.core import CORE, Cursor, Seam
 from torchprof_hooks.capture.torch_names.hook_tables import (
     global_hook_numbers,
     hide_global_hooks,
@@ -82,7 +82,7 @@ MOST_CHANGES: Final = 64
 class _SeamInCalls(Attachment):
     """The seam that shows all module calls to the cursors of its users, `CursorHooks`,
     while nobody hides them. Where torch has no place for the seam, or somebody else has
-    taken it, hooks do that.
+    taken it, hooks do that; and with the reference core.
 
     place: where torch has one for the seam.
     """
@@ -90,7 +90,7 @@ class _SeamInCalls(Attachment):
     def __init__(self) -> None:
         super().__init__()
         self._seam = Seam(no_implementation())
-        self.place = place_of_implementation()
+        self.place = None if CORE.module is None else place_of_implementation()
         self._hooks = ModuleHooks(self._seam.forward_pre, self._seam.forward_post)
         self._hiding: set[int] = set()
         self._changes = 0
@@ -110,7 +110,7 @@ class _SeamInCalls(Attachment):
 
     def take_off(self) -> bool:
         self._hooks.take_off()
-        stays = self._changes >= MOST_CHANGES and CORE.module is not None
+        stays = self._changes >= MOST_CHANGES
         place = self.place
         if place is not None and place.read() is self._seam and not stays:
             place.write(None)
@@ -179,15 +179,7 @@ AnyHooks = ModuleHooks | CursorHooks
 
 def modules_show_by_seam() -> bool:
     """Whether all calls are shown by the seam, and not by hooks."""
-    return CORE.module is not None and _seam_in_calls().place is not None
-
-
-def hooks_on_all(cursor: Cursor) -> AnyHooks:
-    """What shows a cursor all calls: with the core in Python, hooks. A seam would take
-    less time, but adds a Python frame to each call, and Python limits their depth."""
-    if CORE.module is None and not cursor.sees_outer_alone:
-        return ModuleHooks(*hooks_of(cursor))
-    return CursorHooks(cursor)
+    return _seam_in_calls().place is not None
 
 
 def hide_modules_from(hooks: Iterable[AnyHooks], hider: object) -> Show:

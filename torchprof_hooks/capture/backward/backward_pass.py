@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.backward.plan import Move, Owner
+from torchprof_hooks.capture.backward.owners import Owner
 from torchprof_hooks.capture.record.exchanges import GradientBuckets
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
@@ -44,7 +44,7 @@ class BackwardPass:
     base: the site that the pass is booked on where no module call owns it.
     opened_base: whether the pass opened `base` itself, or runs inside of another pass
         and leaves unowned work with the owner that it found.
-    moves: planned moves, by the number of the node before which each takes place.
+    owners: of the nodes that are still to run, by number, if these have hooks.
     owner: what the pass is working for now.
     engine, engine_site: the owner until the first node runs, and where what the engine
         does itself is booked, if that is told apart.
@@ -64,7 +64,7 @@ class BackwardPass:
     whole: Owner
     engine: Owner | None = None
     engine_site: Site | None = None
-    moves: dict[int, Move]
+    owners: dict[int, Owner]
     elsewhere: dict[int, list[int]] | None = None
     counts_in: int
     number = task = -1
@@ -116,7 +116,7 @@ gradient_reduction = GradientReduction()
 
 class Passes:
     """Lets the core divide the backward passes of a tracker among their owners;
-    `PlannedPasses` does without the core.
+    `HookedPasses` does without the core.
 
     divides: whether nodes are booked on their owners. If not, they are looked at only
         to tell the end of the last one from that of the pass.

@@ -1,6 +1,6 @@
 """The hot part of measuring, in C++ where that can be built, else in Python.
 
-Both cores have the same interface (see `core.python`), and nothing outside of this
+Both cores have the same interface (see `core.reference`), and nothing outside of this
 folder knows which one runs. The choice is made once per process.
 """
 
@@ -15,10 +15,10 @@ from torchprof_hooks.capture.core.build import choose
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.capture.core.node import Node
-    from torchprof_hooks.capture.core.python import Cursor, Hook, hooks_of
-    from torchprof_hooks.capture.core.python_seam import (
+    from torchprof_hooks.capture.core.reference import (
         AroundCollection,
+        Cursor,
+        Node,
         Seam,
         around_collections,
         on_unseen_pass,
@@ -32,21 +32,15 @@ else:
     on_unseen_pass = CORE.module.on_unseen_pass
     seen_pass_begins = CORE.module.seen_pass_begins
     seen_pass_ends = CORE.module.seen_pass_ends
-    Hook = AroundCollection = Callable[..., None]
-
-    def hooks_of(cursor):  # noqa: D103
-        return cursor.forward_pre, cursor.forward_post
-
+    AroundCollection = Callable[..., None]
 
 __all__ = [
     "CORE",
     "AroundCollection",
     "Cursor",
-    "Hook",
     "Node",
     "Seam",
     "around_collections",
-    "hooks_of",
     "on_unseen_pass",
     "seen_pass_begins",
     "seen_pass_ends",

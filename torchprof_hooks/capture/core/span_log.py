@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.core.python import Cursor
+    from torchprof_hooks.capture.core.reference import Cursor
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]  # numpy.typing is slow to import
 
@@ -33,21 +33,30 @@ class FlatLog(ABC):
         #: Called with each batch: an array with one row per call.
         self.on_fold: Callable[[Int64s], None] | None = None
         self._fields = fields
-        # Reentrant: a signal handler may ask for a report while this thread is folding.
         self._lock = threading.RLock()
+        self._is_folding = False
 
     def fold(self) -> None:
         """Book the logged calls and empty the log."""
         with self._lock:  # a report may be asked for in another thread
-            # Not clear(): what is appended in between stays in the log.
-            count = len(self.entries)
-            if not count:
+            if self._is_folding:  # the handler of a signal calls modules, or reports
                 return
-            calls = np.fromiter(self.entries, np.int64, count).reshape(-1, self._fields)
-            del self.entries[:count]
-            self._book(calls)
-            if self.on_fold is not None:
-                self.on_fold(calls)
+            self._is_folding = True
+            try:
+                self._fold()
+            finally:
+                self._is_folding = False
+
+    def _fold(self) -> None:
+        # Not clear(): what is appended in between stays in the log.
+        count = len(self.entries) // self._fields * self._fields
+        if not count:
+            return
+        calls = np.fromiter(self.entries, np.int64, count).reshape(-1, self._fields)
+        del self.entries[:count]
+        self._book(calls)
+        if self.on_fold is not None:
+            self.on_fold(calls)
 
     @abstractmethod
     def _book(self, calls: Int64s) -> None:
@@ -128,7 +137,7 @@ class Times(NamedTuple):
 
 
 def times_of(cursor: Cursor) -> Times:
-    """What a cursor of the core in Python has measured so far. Where another thread
+    """What a cursor of the reference core has measured so far. Where another thread
     asks, a call that ends in between is missing."""
     log = cursor.log
     log.fold()

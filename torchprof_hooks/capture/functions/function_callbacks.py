@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+from torchprof_hooks.capture.backward.hooked import HookedPasses
+from torchprof_hooks.capture.backward.owners import nodes_within
 from torchprof_hooks.capture.backward.ownership import nodes_behind
-from torchprof_hooks.capture.backward.plan import nodes_within
-from torchprof_hooks.capture.backward.planned import PlannedPasses
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.function_names import function_name
@@ -101,10 +101,10 @@ class CalledBackFunctions(FunctionCalls):
         super().serve(tracker)
         tracker.tells_functions = True
 
-    def passes(self) -> PlannedPasses:
+    def passes(self) -> HookedPasses:
         """Passes in which hooks on nodes are given the gradients, and can end the pass
         by an exception."""
-        return PlannedPasses(callbacks=self, gives_gradients=self._given.at_node)
+        return HookedPasses(callbacks=self, gives_gradients=self._given.at_node)
 
     # Forward
 

@@ -48,13 +48,6 @@ def node_of(tensor: torch.Tensor) -> Any:
             return None
 
 
-def may_run_elsewhere(node: Any) -> bool:
-    """Whether the engine may run `node` in another thread than the one that starts the
-    pass: it has one for each device. Where nodes do not tell their device, they may."""
-    inputs = getattr(node, "_input_metadata", None)
-    return inputs is None or any(given.device.type != "cpu" for given in inputs)
-
-
 class NodePreHook:
     """Calls the same Python callbacks in front of many autograd nodes, with the
     gradients of all outputs of the node."""

@@ -29,26 +29,19 @@ def place_of_implementation() -> Place | None:
     """Where torch looks for what to call in place of a module's own implementation;
     None where this torch does not look: then there are hooks on all modules instead."""
     called: list[object] = []
-    is_asked = all(is_known for is_known, _ in _questions(called.append))
+    is_asked = all(_questions(called.append))
     is_asked &= called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
     return Place(torch.nn.Module, _IMPLEMENTATION) if is_asked else None
 
 
-def last_question() -> int:
-    """At which instruction torch reads the attribute for the last time, to call what it
-    finds; -1 where it does not read it."""
-    return max((at for _, at in _questions(lambda value: None)), default=-1)
-
-
-def _questions(answer: Callable[[int], None]) -> list[tuple[bool, int]]:
+def _questions(answer: Callable[[int], None]) -> list[bool]:
     """The reads of the attribute by which torch decides how to call a module: of each,
-    whether the reading function is the known one, and at which instruction it reads.
-    `answer` is called in place of the module, with 0."""
-    asked: list[tuple[bool, int]] = []
+    whether the reading function is the known one. `answer` is called in place of the
+    module, with 0."""
+    asked: list[bool] = []
 
     def implementation(module: Any) -> Callable[[int], None]:
-        frame = sys._getframe(1)
-        asked.append((is_asking(frame), frame.f_lasti))
+        asked.append(is_asking(sys._getframe(1)))
         return answer
 
     class Probe(torch.nn.Module):
@@ -65,26 +58,10 @@ def is_asking(frame: FrameType) -> bool:
     return frame.f_code.co_name == ASKING
 
 
-def compiled_implementation_of(module: torch.nn.Module) -> Callable[..., Any] | None:
-    """What `torch.nn.Module.compile` has made for `module`, if anything."""
-    found: Callable[..., Any] | None = vars(module).get(_IMPLEMENTATION)
-    return found
-
-
-def set_compiled_implementation(module: torch.nn.Module, made: Any) -> None:
-    """Set the attribute, as `torch.nn.Module.compile` does in the end."""
-    vars(module)[_IMPLEMENTATION] = made
-
-
-def implementation_of(module: torch.nn.Module) -> Callable[..., Any]:
-    """What torch calls to call `module`."""
-    return compiled_implementation_of(module) or module._call_impl
-
-
 def with_implementation(
-    kind: type[torch.nn.Module], implementation: property
+    kind: type[torch.nn.Module], implementation: object
 ) -> type[Any]:
-    """A class like `kind`, for whose modules torch calls what this property returns."""
+    """A class like `kind`, for whose modules torch calls what that finds."""
     return type(kind.__name__, (kind,), {_IMPLEMENTATION: implementation})
 
 

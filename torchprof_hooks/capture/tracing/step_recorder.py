@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward.planned import PlannedPasses
+from torchprof_hooks.capture.backward.hooked import HookedPasses
 from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
@@ -53,8 +53,8 @@ class StepRecorder:
         return TrackedStep(np.concatenate(batches), self._graphs.take())
 
 
-class _Graphs(PlannedPasses):
-    """The passes of a step, planned with any core: their graphs are walked."""
+class _Graphs(HookedPasses):
+    """The passes of a step, which have hooks on their nodes with any core."""
 
     def __init__(self) -> None:
         super().__init__()

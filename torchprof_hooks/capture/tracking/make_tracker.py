@@ -1,6 +1,6 @@
 """Puts trackers together: the only place that knows all parts that one can have.
 
-Code that follows functions, or plans passes, is imported only when it is needed: it is
+Code that follows functions, or hooks nodes, is imported only when it is needed: it is
 a fifth of all that a profile of modules needs.
 """
 
@@ -68,11 +68,11 @@ def make_tracker(
     """
     measures_backward = backward or bool(meters) or _overrides(hook, _BACKWARD)
     if _overrides(hook, _FORWARD + _BACKWARD):
-        from torchprof_hooks.capture.backward.planned import PlannedPasses
+        from torchprof_hooks.capture.backward.hooked import HookedPasses
 
         callbacks = LinkCallbacks(hook)
         # What a callback raises ends the pass, which only hooks on nodes can do.
-        passes = PlannedPasses(callbacks=callbacks) if measures_backward else None
+        passes = HookedPasses(callbacks=callbacks) if measures_backward else None
         tracker = Tracker(backward=passes, callbacks=callbacks, meters=meters)
     else:
         tracker = new_tracker(backward=measures_backward, meters=meters)
@@ -149,9 +149,9 @@ def _make_passes(divides: bool = True) -> Passes:
     """What follows passes best with the core that runs, unless somebody has to end a
     pass by an exception, or to walk through its graph."""
     if CORE.module is None:
-        from torchprof_hooks.capture.backward.planned import PlannedPasses
+        from torchprof_hooks.capture.backward.hooked import HookedPasses
 
-        return PlannedPasses(divides)
+        return HookedPasses(divides)
     return Passes(divides)
 
 

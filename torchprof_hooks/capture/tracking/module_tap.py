@@ -100,10 +100,10 @@ class _WhenCopied:
 class _PreHook(_ModuleHook):
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not is_dynamo_compiling():
-            self._threads.hooks_here()[0](module, args)
+            self._threads.here().forward_pre(module, args)
 
 
 class _PostHook(_ModuleHook):
     def __call__(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         if not is_dynamo_compiling():
-            self._threads.hooks_here()[1](module, args, outputs)
+            self._threads.here().forward_post(module, args, outputs)

@@ -121,7 +121,7 @@ def _begin_in_steps(
     if self.functions is not None:
         self.functions.pass_begins(started)
     if started.opened_base:
-        began_ns += self.entered_ns - entered_ns  # planning has a site of its own
+        began_ns += self.entered_ns - entered_ns  # the walk has a site of its own
         found.reading_ns = read_before_ns + base.start_ns - began_ns
         if self.garbage.newest_ns > began_ns:
             self.garbage.was_no_cost(found, began_ns, base.start_ns)

@@ -21,8 +21,8 @@ from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_pa
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.module_hooks import (
     AnyHooks,
+    CursorHooks,
     ModuleHooks,
-    hooks_on_all,
 )
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
@@ -60,7 +60,7 @@ class Tap:
     def __init__(self, tracker: Tracker, *, optimizers: bool = True) -> None:
         self._tracker = tracker
         self._shows_optimizers = optimizers
-        self._hooks = hooks_on_all(tracker)
+        self._hooks = CursorHooks(tracker)
         self._function_taps: FunctionTaps | None = None  # imported if it is needed
         self._is_open = False
 
@@ -161,11 +161,11 @@ class ProcessTap:
         if not is_dynamo_compiling():
             tracker = self._threads.here()
             if self._wants(tracker, module):
-                self._threads.hooks_here()[0](module, args)
+                tracker.forward_pre(module, args)
 
     def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         if not is_dynamo_compiling():
-            self._threads.hooks_here()[1](module, args, outputs)
+            self._threads.here().forward_post(module, args, outputs)
 
 
 class FirstCall:

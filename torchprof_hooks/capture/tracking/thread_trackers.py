@@ -11,7 +11,6 @@ from functools import partial
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.core import Hook, hooks_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
 )
@@ -48,15 +47,6 @@ class ThreadTrackers:
             self.trackers.append(tracker)
             attachments.renew(self.passes, partial(_show_passes, tracker))
         return tracker
-
-    def hooks_here(self) -> tuple[Hook, Hook]:
-        """What torch is to call before and after a module in the running thread."""
-        if current_graph_task() != -1:
-            return hooks_of(self.here())
-        hooks: tuple[Hook, Hook] | None = getattr(self._local, "hooks", None)
-        if hooks is None:
-            hooks = self._local.hooks = hooks_of(self.here())
-        return hooks
 
     def ended(self, tracker: Tracker) -> None:
         """The thread of `tracker` has ended."""

@@ -93,7 +93,7 @@ class Tracker(ThreadCalls):
         if meters:
             self.meters = Meters(meters)
             self.meters.announce(self)
-        # Sites that the core, or a plan, asks for:
+        # Sites that the core, or a pass with hooks, asks for:
         self.backward_site = self.tree.backward_site
         if functions is not None:
             functions.serve(self)

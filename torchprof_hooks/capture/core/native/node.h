@@ -56,7 +56,7 @@ struct NodeState : OpenCall {
   PyObject* caller;  // a Node; null for the outermost, which Python sees as its own caller
   int64_t code;
   uint64_t key;
-  int64_t arrivals, heard;
+  int64_t heard;  // how many nodes of passes ran here
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
   PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
@@ -150,8 +150,8 @@ bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
 }
 
 // Has a meter read, and tells it of calls that ended, innermost first, and of calls that
-// began, outermost first: a pass that Python has planned has gone over to other owners, or a
-// device has come into use.
+// began, outermost first: a pass that Python follows has gone over to other owners, or a device
+// has come into use.
 template <class Meter>
 PyObject* moved(PyObject* self, PyObject* args) {
   PyObject *closes, *opens;
@@ -172,7 +172,6 @@ PyMemberDef node_members[] = {
     {"key", T_ULONGLONG, offsetof(Node, key), 0, nullptr},
     {"start_ns", T_LONGLONG, offsetof(Node, start_ns), 0, nullptr},
     {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
-    {"arrivals", T_LONGLONG, offsetof(Node, arrivals), 0, nullptr},
     {"heard", T_LONGLONG, offsetof(Node, heard), 0, nullptr},
     {"reading_ns", T_LONGLONG, offsetof(Node, reading_ns), 0, nullptr},
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},

@@ -165,7 +165,6 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     if (cursor->reads_meters) opened.push_back(one.node);
   }
   cursor->site = pass.owner();
-  cursor->site->arrivals += 1;
   if (cursor->reads_meters) tell_of_move(cursor, closed, opened);
 }
 

@@ -1,9 +1,8 @@
-"""Backward passes that are planned: by hooks on the nodes where owners change."""
+"""Backward passes that are followed by hooks on their nodes."""
 
 from __future__ import annotations
 
 from _thread import get_ident
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -16,15 +15,14 @@ from torchprof_hooks.capture.backward.backward_pass import (
     PassRequest,
     gradient_reduction,
 )
-from torchprof_hooks.capture.backward.ownership import Record, newest_first
-from torchprof_hooks.capture.backward.plan import (
+from torchprof_hooks.capture.backward.owners import (
     Move,
     Owner,
-    Plan,
     move_between,
+    owners_of,
     reachable_nodes,
-    shape_of,
 )
+from torchprof_hooks.capture.backward.ownership import Interval, Record, newest_first
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
@@ -32,9 +30,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
     at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
-    may_run_elsewhere,
     next_sequence_number,
-    sequence_number,
 )
 from torchprof_hooks.profiles.names import PROFILER_NAME, WAITING_NAME
 
@@ -45,9 +41,6 @@ if TYPE_CHECKING:
 #: Numbers of nodes of retained graphs that are remembered as hooked already. Forgetting
 #: one costs a second, idle hook on the node.
 HOOKED_NODES_KEPT: Final = 1 << 16
-#: Plans kept at most: programs that take turns (two models, accumulation of gradients)
-#: have a few shapes; a program whose shapes never repeat must not collect them.
-PLANS_KEPT: Final = 8
 
 
 class MoveListener(Protocol):
@@ -57,13 +50,11 @@ class MoveListener(Protocol):
     def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None: ...
 
 
-class PlannedPasses(Passes):
+class HookedPasses(Passes):
     """Divides the backward passes of a tracker among their owners where the core is not
     told of nodes, or where a callback has to be able to end a pass by an exception.
 
-    When a pass begins, its graph is walked once and a hook put in front of each node at
-    which the pass goes over to another call's nodes; the engine runs nodes in
-    descending order of their numbers, so backward is forward mirrored.
+    When a pass begins, its graph is walked once, and a hook put in front of each node.
 
     callbacks: told where a pass goes over to other owners.
     gives_gradients: called at a node in place of the function that is due there, with
@@ -82,9 +73,6 @@ class PlannedPasses(Passes):
         self._gives_gradients = gives_gradients
         self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
         self._hooked: set[int] = set()
-        #: The newest, by the shape of the graphs that they are for: training repeats
-        #: itself, and comparing two shapes is quicker than planning.
-        self._plans: deque[tuple[object, Plan]] = deque(maxlen=PLANS_KEPT)
 
     @property
     def looks_at_nodes(self) -> bool:  # type: ignore[override]
@@ -94,25 +82,26 @@ class PlannedPasses(Passes):
     def begin(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
-        started.whole = started.owner = Owner(started.base, -1, None)
-        started.moves, started.elsewhere = {}, {}
+        whole = Owner(started.base, -1, None, tracker.names_nodes)
+        started.whole = started.owner = whole
+        started.owners, started.elsewhere = {}, {}
         started.counts_in = started.thread
         if self.divides:
             read_before_ns = started.base.reading_ns
-            planning = tracker.entry_site(PROFILER_NAME, "profiler")
-            tracker.open_entry(planning)
+            walking = tracker.entry_site(PROFILER_NAME, "profiler")
+            tracker.open_entry(walking)
             # In a method: when it ends, it lets go of the nodes, which takes time.
-            is_hooked = self._hook_moves(tracker, started, request)
-            if tracker.site is not planning:
+            self._hook_nodes(tracker, started, request)
+            if tracker.site is not walking:
                 return  # the handler of a signal has ended the profile
-            tracker.close_entry(planning)
-            if is_hooked and started.opened_base:
-                started.base.reading_ns = read_before_ns  # planning came before
+            tracker.close_entry(walking)
+            if started.owners and started.opened_base:
+                started.base.reading_ns = read_before_ns  # walking came before
                 _engine_begins(tracker, started)
         elif request.roots:
             self._hooks.put_in_front_of(request.roots)
         tracker.passes.append(started)
-        at_node: Callable[[Any], None] = partial(self.on_boundary, tracker)
+        at_node: Callable[[Any], None] = partial(self.on_node, tracker)
         if self._gives_gradients is not None:
             at_node = partial(self._gives_gradients, at_node)
         self._hooks.callbacks[0] = at_node
@@ -149,47 +138,36 @@ class PlannedPasses(Passes):
     ) -> Record:
         return Record(intervals, low)
 
-    # Planning
+    # The walk
 
-    def _hook_moves(
+    def _hook_nodes(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
-    ) -> bool:
-        """Put hooks on the nodes at which the owner changes. Whether the node that runs
-        first has one, too."""
+    ) -> None:
+        """Find the owners of the nodes that are to run, and put a hook on each."""
         nodes = reachable_nodes(request.roots)
         if nodes is None:
             tracker.undivided_passes += 1
-            nodes = {}
+            return
         self.reaches(nodes)
         numbers = sorted(nodes, reverse=True)
         if request.stop >= 0:
             numbers = [number for number in numbers if number > request.stop]
-        base = started.base
-        plan = self._plan_for(tracker, base, numbers, nodes) if numbers else None
-        if plan is None:
-            return False
-        started.whole = started.owner = plan.whole
-        started.moves = {numbers[position]: move for position, move in plan.moves}
-        hooked = set(started.moves)
-        if started.opened_base:
-            hooked.update(nodes.keys() & map(sequence_number, request.roots))
-        if may_run_elsewhere(nodes[numbers[0]]):
-            hooked.add(numbers[0])  # its hook sets `task`, for `works_here`
-        unhooked = hooked - self._hooked
-        self._hooks.put_in_front_of([nodes[number] for number in unhooked])
+        intervals = self._intervals(tracker, numbers, nodes) if numbers else None
+        if intervals is None:
+            return
+        started.owners = owners_of(started.whole, numbers, nodes, intervals, tracker)
+        unhooked = [nodes[number] for number in numbers if number not in self._hooked]
+        self._hooks.put_in_front_of(unhooked)
         if request.keeps_graph:
             if len(self._hooked) > HOOKED_NODES_KEPT:
                 self._hooked.clear()
-            self._hooked |= hooked
-        return True
+            self._hooked.update(numbers)
 
-    def _plan_for(
-        self,
-        tracker: Tracker,
-        base: Site,
-        numbers: list[int],
-        nodes: Mapping[int, Any],
-    ) -> Plan | None:
+    def _intervals(
+        self, tracker: Tracker, numbers: list[int], nodes: Mapping[int, Any]
+    ) -> Iterator[Interval] | None:
+        """Those of the calls that may own these nodes, newest first; None if nobody can
+        tell whose they are."""
         is_inside_call = tracker.is_inside_call()
         if not tracker.passes and not is_inside_call:
             tracker.keep_loose()
@@ -204,39 +182,33 @@ class PlannedPasses(Passes):
                 return None
             records = found
         intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
-        if is_inside_call:
-            tracker.open_frames()
-            inside = newest_first(tracker.intervals)  # of calls that have ended there
-            intervals = chain(tracker.open_intervals(), inside, intervals)
-            return Plan(base, numbers, nodes, intervals, tracker)
-        shape = tracker.names_nodes, shape_of(base, numbers, records)
-        for known, kept in self._plans:
-            if known == shape and kept.fits(numbers, nodes):
-                return kept
-        plan = Plan(base, numbers, nodes, intervals, tracker)
-        self._plans.append((shape, plan))
-        return plan
+        if not is_inside_call:
+            return intervals
+        tracker.open_frames()
+        inside = newest_first(tracker.intervals)  # of calls that have ended there
+        return chain(tracker.open_intervals(), inside, intervals)
 
     # While a pass runs
 
-    def on_boundary(self, tracker: Tracker, gradient: Any) -> None:
-        """A node at which the owner changes is about to run."""
+    def on_node(self, tracker: Tracker, gradient: Any) -> None:
+        """A node is about to run."""
         now_ns = perf_counter_ns()
+        if not tracker.passes:  # the handler of a signal has ended the profile
+            return
         running = tracker.passes[-1]
         if running.task == -1:
             running.task = current_graph_task()
             at_end_of_nodes(partial(self.nodes_end, tracker, running))
-        move = running.moves.pop(current_autograd_node()._sequence_nr(), None)
-        if move is None:  # hooked by an earlier pass over this graph, or as the first
+        owner = running.owners.pop(current_autograd_node()._sequence_nr(), None)
+        if owner is None:  # hooked by an earlier pass over this graph
             if running.owner is not running.engine:
                 return
-            move = move_between(running.owner, running.whole)
-        if move.before is not running.owner or tracker.site is not running.owner.site:
-            tracker.abort_down_to(running.owner.site, now_ns)
-            if move.owner is running.owner:  # the engine has left out all in between
-                return
-            move = move_between(running.owner, move.owner)
-        self._make_move(tracker, move, running, now_ns)
+            owner = running.whole
+        if owner is not running.owner:
+            if tracker.site is not running.owner.site:
+                tracker.abort_down_to(running.owner.site, now_ns)
+            self._go_over(tracker, running, owner, now_ns)
+        owner.site.heard += 1
 
     def nodes_end(self, tracker: Tracker, running: BackwardPass) -> None:
         """The engine has run all nodes of the pass. What comes now is what others have
@@ -257,21 +229,20 @@ class PlannedPasses(Passes):
         self, tracker: Tracker, running: BackwardPass, now_ns: int
     ) -> None:
         if running.owner is not running.whole:
-            move = move_between(running.owner, running.whole)
-            self._make_move(tracker, move, running, now_ns)
+            self._go_over(tracker, running, running.whole, now_ns)
 
-    def _make_move(
-        self, tracker: Tracker, move: Move, running: BackwardPass, now_ns: int
+    def _go_over(
+        self, tracker: Tracker, running: BackwardPass, owner: Owner, now_ns: int
     ) -> None:
+        before, move = running.owner, move_between(running.owner, owner)
         for site in move.closes:
             tracker.book((site.code, site.start_ns, now_ns))
         for site in move.opens:
             site.start_ns = now_ns
         # At once: see `ThreadCalls.abort_call`.
-        running.owner, tracker.site = move.owner, move.owner.site
-        tracker.site.arrivals += 1
+        running.owner, tracker.site = owner, owner.site
         if running.makes_graph:
-            _own_made_nodes(tracker, running, move)
+            _own_made_nodes(tracker, running, before, move)
         if tracker.reads_meters:
             tracker.meters.moved(move.closes, move.opens)  # type: ignore[union-attr]
         if self._callbacks is not None:
@@ -290,7 +261,9 @@ def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
     tracker.site = site
 
 
-def _own_made_nodes(tracker: Tracker, running: BackwardPass, move: Move) -> None:
+def _own_made_nodes(
+    tracker: Tracker, running: BackwardPass, before: Owner, move: Move
+) -> None:
     """In a pass with ``create_graph=True``, the nodes that a module's backward makes
     belong to that module's backward in turn.
 
@@ -299,7 +272,7 @@ def _own_made_nodes(tracker: Tracker, running: BackwardPass, move: Move) -> None
     """
     here, number = get_ident(), next_sequence_number()
     if here != running.counts_in:  # open intervals end there, and begin anew here
-        _own(tracker, running, _open_sites(move.before))
+        _own(tracker, running, _open_sites(before))
         running.counts_in = here
         for site in _open_sites(running.owner):
             site.low = number
@@ -319,7 +292,7 @@ def _own(tracker: Tracker, running: BackwardPass, sites: Iterable[Site]) -> None
             tracker.own((site.code, site.low, high))
         else:
             elsewhere = tracker.passes[0].elsewhere
-            assert elsewhere is not None  # of passes that are planned
+            assert elsewhere is not None  # of passes that are hooked
             elsewhere.setdefault(thread, []).extend((site.code, site.low, high))
 
 

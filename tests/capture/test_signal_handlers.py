@@ -1,0 +1,79 @@
+"""A handler of a signal may run wherever Python does, in the middle of bookkeeping, and
+call modules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.cores import PYTHON_CORE
+from torchprof_hooks import profile
+from torchprof_hooks.capture.core import reference
+
+pytestmark = PYTHON_CORE  # nothing of Python's is in between in the other
+
+X = torch.ones(4, 8)
+PROBE = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+CORE_FOLDER = str(Path(reference.__file__).parent)
+
+#: An instruction of a function.
+Place = tuple[CodeType, int]
+
+
+def handle() -> None:
+    with torch.no_grad():
+        PROBE(torch.ones(2, 4))
+
+
+def traced(step: Callable[[], None], before: Callable[[Place], object]) -> None:
+    """Make a step, with `before` called before each instruction of the core."""
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(CORE_FOLDER):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            before((frame.f_code, frame.f_lasti))
+        return trace
+
+    outer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        step()
+    finally:
+        sys.settrace(outer)
+
+
+def test_what_one_calls_raises_nothing() -> None:
+    """The numbers of that step may be off, but they add up."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+
+    def step() -> None:
+        model(X).sum().backward()
+        optimizer.step()
+
+    places: dict[Place, None] = {}
+    with profile() as prof:
+        step()  # what is met first is a matter of its own
+        traced(step, places.setdefault)
+        for each in places:
+            left = [each]
+
+            def before(place: Place, left: list[Place] = left) -> None:
+                if left == [place]:
+                    left.clear()
+                    handle()
+
+            traced(step, before)
+            assert not left
+    found = prof.profile
+    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
+    assert min(t.self_ns for t in found.cells.values()) >= 0
+    assert found.steps == len(places) + 2

@@ -1,0 +1,543 @@
+"""The reference core: what the numbers mean, in few lines of Python. It runs where
+there is no native core, and tests compare the two.
+
+A cursor says where one thread is in its tree of calls, and books what every call took.
+It knows no names, no files and no reports. Rare cases are left to a derived class:
+calls that are new, and calls that do not end in order.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog, times_of
+from torchprof_hooks.capture.torch_names.autograd import (
+    current_graph_task,
+    next_sequence_number,
+)
+from torchprof_hooks.capture.torch_names.functions import shapes_of
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+    from torchprof_hooks.capture.functions.function_sites import FunctionSites
+    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
+    from torchprof_hooks.capture.tracking.meters.meters import Meters
+
+#: Numbers of one owned interval: code of the site, low, high (exclusive).
+FIELDS: Final = 3
+#: How many intervals of loose calls (see `Ownership`) make a record.
+LOOSE_AT: Final = 256
+#: How many nested calls may close at once, about: so far back `is_booked` looks.
+_CLOSED_AT_ONCE: Final = 256
+#: The generation that a collection of all objects reports.
+_FULL: Final = 2
+
+
+class Node:
+    """What a cursor knows of one place in the tree of calls.
+
+    At most one call per node is open at a time in a thread, so the state of the open
+    call lives here, not on a stack.
+
+    code: position in the cursor's list of nodes.
+    caller: the node that the thread goes back to; the outermost one is its own caller.
+    key: id of the module, optimizer or data loader that is called here; else 0.
+    is_entry: whether a call here interrupts its caller instead of being a part of it.
+    is_called: whether calls here are forwards, or recomputations of forwards.
+    is_frame: whether a profiled function is called here that is in no module, or
+        something that trains in a loop (see `open_frames`).
+    is_part: whether a module is called here, directly from a frame.
+    is_outer: whether modules called from here are outermost ones: the node stands for
+        the program itself, or for an optimizer.
+    is_function: whether a function is called here.
+    is_hidden: whether nobody is told of calls here.
+    children: nodes of the modules called from here, by id of the module; elsewhere than
+        in this core, see `child` and the methods below it.
+    functions: nodes of the functions called from here; None: not to be followed.
+    by_shapes: for a function: nodes of its calls by the shapes of their inputs.
+    start_ns: when the open call began; moved forward by what interruptions took.
+    low: number of the first autograd node that the open call can own.
+    heard: how many autograd nodes of passes ran here.
+    reading_ns: how much of the node's time measuring took: reading meters, finding
+        nodes for new calls, beginning and ending passes, booking entries and telling
+        of their ends.
+    """
+
+    __slots__ = (
+        "by_shapes",
+        "caller",
+        "children",
+        "code",
+        "functions",
+        "heard",
+        "is_called",
+        "is_entry",
+        "is_frame",
+        "is_function",
+        "is_hidden",
+        "is_outer",
+        "is_part",
+        "key",
+        "low",
+        "reading_ns",
+        "start_ns",
+    )
+
+    def __init__(self, *given: Any) -> None:
+        self.caller: Site = self  # type: ignore[assignment]
+        self.children: dict[int, Site] = {}
+        self.functions: dict[Any, Site | None] = {}
+        self.by_shapes: dict[object, Site] = {}
+        self.code = self.key = self.start_ns = self.low = 0
+        self.heard = self.reading_ns = 0
+        self.is_entry = self.is_called = self.is_function = self.is_hidden = False
+        self.is_frame = self.is_part = self.is_outer = False
+
+    def child(self, key: int) -> Site | None:
+        """The node of calls of the module whose id is `key`, from here."""
+        return self.children.get(key)
+
+    def add_child(self, key: int, child: Site) -> None:
+        """Calls of the module whose id is `key` are calls at `child`, from here."""
+        self.children[key] = child
+
+    def forget_child(self, key: int) -> None:
+        """The next call of a module with this id, from here, is a new one."""
+        self.children.pop(key, None)
+
+    def all_children(self) -> list[Site]:
+        """Of all modules called from here."""
+        return list(self.children.values())
+
+    def continue_call_of(self, other: Any) -> None:
+        """The call that is open at `other` turns out to be one at this node."""
+        self.key = other.key
+        self.start_ns = other.start_ns
+        self.low = other.low
+
+
+class Cursor:
+    """Where one thread is, and which autograd nodes its calls make: the counter of
+    nodes is read before and after each call (see `ownership`).
+
+    Entries are calls that interrupt their caller instead of being a part of it: a
+    module called from outside, an optimizer step, a batch that is waited for, and more.
+
+    thread: the one that is followed.
+    site: what the thread works for now; at first `outside`, of all calls.
+    sites: all sites, by their codes.
+    log: sums of the calls that have ended.
+    passes: backward passes that run; the engine may run parts of them in other threads.
+    owns_nodes, divides: whether passes are followed, and whether they are divided among
+        the owners of their nodes.
+    meters: told of each call that begins (`opened`), has just ended (`closing`), and of
+        changes of owner in passes (`moved`), if `reads_meters`; and asked to
+        `look_for_devices` where an entry begins, or a call that is new, if `watches`.
+    memory, device: meters that the native core reads itself, as it does the clock: of
+        memory, and of stamps in a device's queue; else None.
+    callbacks: told when a module is `called`, after the call is open, and when it has
+        `returned`, after the call is booked; None if nobody wants to know.
+    functions: asked to `find` the site of a function that was not met yet, and told of
+        one that is `aborted`; None if no functions are followed.
+    sees_outer_alone: whether it is shown only calls from sites that are `is_outer`.
+    by_shapes: whether calls of functions are told apart by the shapes of inputs.
+    tells_functions: whether the functions that a mode shows are called by
+        `functions.call`, which tells callbacks of them.
+    """
+
+    site: Site
+    outside: Site
+
+    def __init__(self, *given: Any) -> None:
+        self.thread = get_ident()
+        self.sites: list[Site] = []
+        self.log = SpanLog()
+        self.passes: list[BackwardPass] = []
+        #: Time in entries so far; of nested ones, it is not counted twice.
+        self.entered_ns = 0
+        #: Told when a backward pass ends, or an entry that was called from outside of
+        #: all others, unless it failed.
+        self.on_pause: Callable[[Site, int], object] | None = None
+        #: Of calls that have ended, and are in no record yet.
+        self.intervals: list[int] = []
+        #: Whether entries are left out of the time of the calls that they interrupt.
+        self.gives_time_back = True
+        self.owns_nodes = self.divides = self.reads_meters = False
+        self.watches = False
+        self.meters: Meters | None = None
+        self.memory: Any = None
+        self.device: Any = None
+        self.callbacks: LinkCallbacks | None = None
+        self.functions: Any = None  # FunctionCalls; their methods need a Tracker
+        self.by_shapes = self.tells_functions = self.sees_outer_alone = False
+        self.own = self.intervals.extend  # takes code of the site, low, high
+        self.entries = self.log.entries
+        self.book = self.log.entries.extend
+
+    def works_here(self) -> bool:
+        """Whether the running thread works for the one that is followed."""
+        return get_ident() == self.thread or bool(self.passes and self.works_in_pass())
+
+    read_times = times_of
+
+    if TYPE_CHECKING:  # what the derived class knows (see `ThreadCalls`, `Tracker`)
+
+        def works_in_pass(self) -> bool: ...
+        def called_site(self, module: torch.nn.Module) -> Site | None: ...
+        def look_for_devices(self) -> None: ...
+        def unwind_to(self, module: torch.nn.Module) -> Site: ...
+        def returns_to(self, site: Site, end_ns: int) -> bool: ...
+        def count_if_aborted(self) -> None: ...
+        def open_sites(self) -> Iterator[Site]: ...
+        def keep_loose(self) -> None: ...
+        def keep_intervals(self, low: int, outputs: object) -> None: ...
+        def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None: ...
+
+    # Modules
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Open the call of `module`."""
+        # Dynamo, when it traces this, must see nothing but the return.
+        if is_dynamo_compiling() or not self.works_here():
+            return
+        site = self.site.child(id(module)) or self.called_site(module)
+        if site is None:
+            return
+        if self.watches and site.is_entry:
+            self.look_for_devices()
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site  # last: an interrupt before this line has opened nothing
+        if self.reads_meters:
+            self.meters.opened(site)  # type: ignore[union-attr]
+        if self.callbacks is not None:
+            self.callbacks.called(site, args)
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Close the call of `module`."""
+        if is_dynamo_compiling() or not self.works_here():
+            return
+        end_ns, site = perf_counter_ns(), self.site
+        if site.key != id(module):
+            site = self.unwind_to(module)
+            if site is self.outside:
+                return
+        if self.reads_meters:
+            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
+        self.site = site.caller  # first: an interrupt loses time, and books none twice
+        self._own_nodes(site)
+        if outputs is None:
+            self.count_if_aborted()
+        if (site.is_entry or site.is_part) and self.owns_nodes:
+            self.finish_entry(site, end_ns, outputs)
+        else:
+            self.book((site.code, site.start_ns, end_ns))
+        self.fold_if_due()
+        if self.callbacks is not None:
+            self.callbacks.returned(site, outputs)
+
+    def _own_nodes(self, site: Site) -> None:
+        """The autograd nodes that were made since the call at `site` began are its
+        own."""
+        high = next_sequence_number()
+        if self.owns_nodes and high != site.low:
+            self.own((site.code, site.low, high))
+
+    # Entries: calls that interrupt their caller instead of being a part of it
+
+    def open_entry(self, site: Site) -> None:
+        """Begin an entry."""
+        if self.watches:
+            self.look_for_devices()
+        site.low = next_sequence_number()
+        site.start_ns = perf_counter_ns()
+        self.site = site
+        if self.reads_meters:
+            try:
+                self.meters.opened(site)  # type: ignore[union-attr]
+            except BaseException:
+                self.site = site.caller  # nobody closes it
+                raise
+
+    def close_entry(
+        self, site: Site, outputs: object = None, end_ns: int | None = None
+    ) -> None:
+        """End the current entry; `outputs` is what its graph can be reached from.
+
+        end_ns: when it ended, if that is not now.
+        """
+        if end_ns is None:
+            end_ns = perf_counter_ns()
+        if self.reads_meters:
+            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
+        self.site = site.caller
+        self.finish_entry(site, end_ns, outputs)
+
+    def finish_entry(self, site: Site, end_ns: int, outputs: object) -> None:
+        """Book an entry, and tell of its end. What that takes is a cost in its
+        caller."""
+        began_ns = perf_counter_ns()
+        self.end_entry(site, end_ns, outputs)
+        self.tell_of_pause(site, outputs, end_ns)
+        site.caller.reading_ns += perf_counter_ns() - began_ns
+
+    def end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
+        """Give the interrupted callers their time back, then book the entry, and keep
+        the intervals that it owns. An interrupt in between leaves time that nobody is
+        given."""
+        taken_ns = self.gives_time_back and site.is_entry and end_ns - site.start_ns
+        self.entered_ns += taken_ns
+        is_inside_call = False
+        caller = self.site
+        while caller is not self.outside:
+            caller.start_ns += taken_ns
+            is_inside_call |= caller.is_called and not caller.is_frame
+            caller = caller.caller
+        self.book((site.code, site.start_ns, end_ns))
+        if not self.intervals or is_inside_call:
+            return  # the record of the call around takes the intervals, too
+        if site.is_function and self.site is self.outside:
+            if len(self.intervals) > FIELDS * LOOSE_AT:  # a record each: too many
+                self.keep_loose()
+        else:
+            self.keep_intervals(site.low, outputs)
+
+    # Functions
+
+    def call_function(
+        self, function: Any, args: Any, kwargs: dict[str, Any] | None
+    ) -> Any:
+        """Call a function that a mode was shown, and measure the call if the function
+        is to be followed."""
+        try:
+            site = self.site.functions[function]
+        except (KeyError, TypeError):
+            site = self.functions.find(self, function)
+        if site is None:
+            return function(*args, **(kwargs or {}))
+        if self.tells_functions:
+            return self.functions.call(self, site, function, args, kwargs or {})
+        return self.measured(site, function, args, kwargs or {})
+
+    def measured(
+        self,
+        site: Site,
+        function: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        low: int = -1,
+    ) -> Any:
+        """Call `function`, and measure the call at the site that was found for it.
+
+        low: number of the first autograd node of the call, if it has been made before.
+        """
+        if self.by_shapes and not site.is_hidden:
+            shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
+            try:
+                site = site.by_shapes[shapes]
+            except KeyError:
+                sites = self.functions.sites
+                site = sites.shaped(site, function, args, kwargs)
+                if site.described is not None:
+                    function = partial(_call_first, sites, site, function)
+        if self.watches and site.is_entry:
+            self.look_for_devices()
+        try:
+            site.low = next_sequence_number() if low < 0 else low
+            site.start_ns = perf_counter_ns()
+            self.site = site
+            if self.reads_meters:
+                self.meters.opened(site)  # type: ignore[union-attr]
+            outputs = function(*args, **kwargs)
+            self.function_returned(site, perf_counter_ns(), outputs)
+        except BaseException as error:
+            self.functions.aborted(self, site, error)
+            raise
+        return outputs
+
+    def function_returned(self, site: Site, end_ns: int, outputs: object) -> None:
+        """Close the call of a function at `site`."""
+        if self.site is not site and not self.returns_to(site, end_ns):
+            return  # measuring was stopped in the middle of the call
+        if self.reads_meters:
+            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
+        self.site = site.caller
+        self._own_nodes(site)
+        if site.is_entry:
+            self.end_entry(site, end_ns, outputs)
+        else:
+            self.book((site.code, site.start_ns, end_ns))
+        self.fold_if_due()
+
+    # Booking
+
+    def is_booked(self, site: Site) -> bool:
+        """Whether the call that is open at `site` is booked already: an interrupt may
+        have come between booking and closing it."""
+        newest = self.entries[-FIELDS * _CLOSED_AT_ONCE :]
+        calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
+        return (site.code, site.start_ns) in calls
+
+    def last_booked_ns(self) -> int:
+        """When the last call ended; 0 if the log was folded since."""
+        newest = self.entries[-1:]  # a copy: a signal's handler may empty the log
+        return newest[0] if newest else 0
+
+    def fold_if_due(self) -> None:
+        """Keep the log short."""
+        if len(self.entries) > FOLD_AT:
+            self.log.fold()
+
+    # Backward passes: nodes have hooks (see `HookedPasses`)
+
+    def runs_task(self, task: int) -> bool:
+        """Whether this core is told of a pass with the engine's number `task`."""
+        return False
+
+    if TYPE_CHECKING:  # of the native core alone, for `Passes`
+        #: What the newest pass is working for, and how many calls are open in it.
+        pass_owner: Site | None
+        open_backward: int
+        #: Are told of the begin of a pass, of a node that Python sees first, and of the
+        #: end: that returns when the last node ended, None if none has run.
+        enter_pass: Callable[..., None]
+        engine_ends: Callable[[], None]
+        leave_pass: Callable[[BackwardPass, bool], int | None]
+        drop_pass: Callable[[BackwardPass], None]  # is dead, and its calls are closed
+        #: Do at once all that is to be done for passes outside of everything. Most are,
+        #: and many small functions of Python would be slow there, with the processor's
+        #: caches cold for them. False: something rare has happened, nothing is done.
+        begin_outer_pass: Callable[..., None]
+        end_outer_pass: Callable[[BackwardPass, Site | None, object], bool]
+        #: Makes a record of intervals, to live as long as their calls' graph.
+        add_record: Callable[[list[int], int, int], Any]
+
+    # Intervals of calls that ended
+
+    @property
+    def interval_count(self) -> int:
+        """How many intervals are in no record yet."""
+        return len(self.intervals) // FIELDS
+
+    def take_intervals(self, low: int) -> list[int]:
+        """Remove the intervals from number `low` on, and return them."""
+        intervals = self.intervals
+        lows = intervals[1::FIELDS]  # a copy: a signal's handler may take some
+        first = FIELDS * len(lows)
+        while lows and lows.pop() >= low:
+            first -= FIELDS
+        taken, intervals[first:] = intervals[first:], []
+        return taken
+
+
+def _call_first(
+    sites: FunctionSites, site: Site, function: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Make the first call at a site, and show what it returns."""
+    outputs = function(*args, **kwargs)
+    sites.returned(site, outputs)
+    return outputs
+
+
+class Seam:
+    """Shows calls of modules to cursors: a pair of hooks on all modules."""
+
+    def __init__(self, getter: object = None) -> None:
+        self._shown: tuple[Cursor, ...] = ()
+
+    def show_to(self, cursors: tuple[Cursor, ...]) -> None:
+        """Show all calls to these cursors, in this order."""
+        self._shown = cursors
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Show the begin of a call."""
+        if is_dynamo_compiling():
+            return
+        for cursor in self._shown:
+            if _is_seen_by(cursor):
+                cursor.forward_pre(module, args)
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Show the end of a call to all cursors, even if one raises. Those with
+        `on_pause` come last: calling it may end the steps of others."""
+        if is_dynamo_compiling():
+            return
+        raised: BaseException | None = None
+        for cursor in sorted(self._shown, key=_has_pause):
+            if not (_is_seen_by(cursor) or cursor.site.key == id(module)):
+                continue
+            try:
+                cursor.forward_post(module, args, outputs)
+            except BaseException as error:
+                if raised is not None:
+                    warnings.warn(f"after a hook has raised: {error!r}", stacklevel=2)
+                raised = raised or error
+        if raised is not None:
+            raise raised
+
+
+def _has_pause(cursor: Cursor) -> bool:
+    return cursor.on_pause is not None
+
+
+def _is_seen_by(cursor: Cursor) -> bool:
+    """Whether `cursor` is to see a call that is made now. A call in a backward pass is
+    not one from outside, whether or not anybody follows the pass."""
+    if not cursor.sees_outer_alone:
+        return True
+    return cursor.site.is_outer and current_graph_task() == -1
+
+
+def on_unseen_pass(callback: Callable[[], object] | None) -> None:
+    """Have `callback` called when a backward pass begins that was not started from
+    Python. Only the native core can: the engine tells it of nodes."""
+
+
+def seen_pass_begins() -> int:
+    """The pass that begins in this thread was started from Python, so it is no unseen
+    one. Returns what `seen_pass_ends` is to be given."""
+    return 0
+
+
+def seen_pass_ends(before: int) -> None:
+    """The pass that `seen_pass_begins` was called for is over."""
+
+
+#: The type of a callback in ``gc.callbacks``.
+AroundCollection = Callable[[str, dict[str, Any]], None]
+
+
+def around_collections(told: Callable[[int], object]) -> AroundCollection | None:
+    """A callback for ``gc.callbacks`` that calls `told` at the end of each full
+    collection, with the nanoseconds that it took.
+
+    None with several threads before Python 3.12: a collection may begin there while
+    torch iterates over its hooks, and a callback in Python lets other threads run. If
+    one of them changes the hooks, torch raises an error. The native core's callback
+    lets no thread run; it tells of collections in the main thread alone there.
+    """
+    if sys.version_info < (3, 12) and threading.active_count() > 1:
+        return None
+    began_ns = 0  # no begin was seen yet
+
+    def around_collection(moment: str, about: dict[str, Any]) -> None:
+        nonlocal began_ns
+        if about["generation"] < _FULL:
+            return
+        if moment == "start":
+            began_ns = perf_counter_ns()
+        elif began_ns:
+            told(perf_counter_ns() - began_ns)
+
+    return around_collection
