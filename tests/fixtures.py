@@ -19,7 +19,7 @@ from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
-from torchprof_hooks.capture.backward import ownership
+from torchprof_hooks.capture.core import reference
 from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.profiler import Profiler
@@ -86,9 +86,8 @@ def no_mode_stays() -> Iterator[None]:
 
 @pytest.fixture
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few steps fill the tables of records that are kept for a while."""
-    monkeypatch.setattr(ownership, "NEWEST_RECORDS", 4)
-    monkeypatch.setattr(ownership, "LOOSE_BYTES_KEPT", 1 << 12)
+    """A few steps fill the table of nodes that are remembered."""
+    monkeypatch.setattr(reference, "NODES_KEPT", 2048)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
+from torchprof_hooks.capture.core import CORE
 
 Measurer = Callable[[], AbstractContextManager[Any]]
 
@@ -70,13 +71,16 @@ MEASURERS: dict[str, Measurer] = {
     "link callbacks": EveryLink,
     "link timer": link_hooks.TimerHook,
     "link timer with backward": lambda: link_hooks.TimerHook(backward=True),
-    "link memory": link_hooks.MemoryProfileHook,
     "function callbacks": EveryFunction,
     "function timer": function_hooks.TimerHook,
-    "function memory": function_hooks.MemoryProfileHook,
     "function printer": lambda: function_hooks.PrintHook(file=io.StringIO()),
     "several": several,
 }
+if CORE.module is not None:  # which bytes on the CPU need
+    MEASURERS |= {
+        "link memory": link_hooks.MemoryProfileHook,
+        "function memory": function_hooks.MemoryProfileHook,
+    }
 
 
 def exact(value: Any, bits: bool = True) -> Any:

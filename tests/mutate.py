@@ -41,7 +41,7 @@ NATIVE_FILES: Final = tuple(
     for name in (
         *("log", "reading", "calls/calls", "calls/functions", "calls/modules"),
         *("backward/passes", "backward/nodes", "backward/outer_passes"),
-        *("backward/ownership", "meters/memory_meter", "meters/device_meter"),
+        *("backward/tape", "meters/memory_meter", "meters/device_meter"),
         "meters/accounts",
     )
 )
@@ -49,7 +49,7 @@ FILES: Final = (
     *("core/reference.py", "core/span_log.py"),
     *("tracking/thread_calls.py", "tracking/tracker.py", "tracking/pass_lifetime.py"),
     *("tracking/meters/meters.py", "tracking/meters/memory.py"),
-    *("backward/hooked.py", "backward/owners.py", "backward/ownership.py"),
+    *("backward/hooked.py", "backward/graph.py"),
     *("snapshot.py", "own_sums.py", "overhead.py"),
     *NATIVE_FILES,
 )

@@ -37,6 +37,7 @@ MEMORY: Final = (
     "tests/capture/test_unseen_passes.py",
     "tests/capture/test_device_graphs.py",
     "tests/capture/test_owner_search.py",
+    "tests/capture/test_tape.py",
     "tests/capture/test_tensor_memory.py",
     "tests/accelerator",
 )

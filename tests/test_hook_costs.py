@@ -73,9 +73,9 @@ CALLS_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(10, 34),
+    "link callbacks": Costs(10, 32),
     "function timer": Costs(3, 0),
-    "function callbacks": Costs(75, 45),
+    "function callbacks": Costs(75, 43),
     "profile() in another thread": Costs(0, 0),
 }
 
@@ -111,7 +111,7 @@ LINES_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(26, 102),
+    "link callbacks": Costs(26, 95),
     "function timer": Costs(4, 0),
     "profile() in another thread": Costs(0, 0),
 }

@@ -25,7 +25,6 @@ from torchprof_hooks import Profile, ProfilerHook
 from torchprof_hooks.capture.attach import loaders
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.loaders import loader_patches
-from torchprof_hooks.capture.backward.ownership import NEWEST_RECORDS
 from torchprof_hooks.capture.core.span_log import FOLD_AT
 from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
 from torchprof_hooks.capture.tracking import thread_calls
@@ -281,7 +280,7 @@ def test_a_loader_inside_of_a_forward_interrupts_it() -> None:
 
 def test_batches_that_carry_a_graph_find_their_owners() -> None:
     weight = torch.ones(3, requires_grad=True)
-    count = 2 * NEWEST_RECORDS
+    count = 128
     with torchprof_hooks.profile(functions=True) as prof:
         batches = DataLoader(
             Slow(count, 0.0), collate_fn=lambda rows: torch.stack(rows).mul(weight)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import burn
 from tests.helpers import timed_by
 from torchprof_hooks import Profile
@@ -471,6 +472,7 @@ def test_a_device_is_looked_for_where_others_begin() -> None:
     assert found == {("Model.a", "backward"): 10, ("Model.b", "backward"): 20}
 
 
+@NATIVE_CORE
 @pytest.mark.usefixtures("clock")
 def test_memory_that_was_measured_before_a_device_came_into_use() -> None:
     device = FakeDevice()

@@ -14,6 +14,7 @@ from torch._dynamo import eval_frame
 import torchprof_hooks
 from tests.capture.test_compile import Compiles
 from torchprof_hooks import FunctionHook
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -81,7 +82,7 @@ FUNCTIONS = [plain, with_custom_function, with_grad_in_backward]
 
 HOOKS: list[Callable[[], AbstractContextManager[Any]]] = [
     TimerHook,
-    MemoryProfileHook,
+    *([MemoryProfileHook] if CORE.module is not None else []),
     Seen,
     lambda: torchprof_hooks.profile(functions=True),
 ]

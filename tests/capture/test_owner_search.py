@@ -20,7 +20,8 @@ def tracker_of(prof: Profiler) -> Any:
 
 def steps_of(prof: Profiler) -> int:
     """Of the search, so far: the native core counts them."""
-    return getattr(tracker_of(prof), "owner_steps", 0)
+    _, steps = getattr(tracker_of(prof), "tape_sizes", (0, 0))
+    return int(steps)
 
 
 def unrolled(calls: int) -> torch.Tensor:

@@ -20,7 +20,6 @@ from torchprof_hooks.capture.attach.module_hooks import CursorHooks
 from torchprof_hooks.capture.backward import hooked
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.hooked import HookedPasses
-from torchprof_hooks.capture.backward.owners import Owner
 from torchprof_hooks.capture.tracking.tap import hide_modules, show_modules
 from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -146,7 +145,7 @@ def test_what_a_hooked_pass_calls_in_a_thread_of_a_devices() -> None:
     base = tracker.tree.entry_site(tracker.site, BACKWARD_NAME, "backward")
     tracker.open_entry(base)
     running = BackwardPass(base, opened_base=True, makes_graph=False)
-    running.owner = Owner(base, -1, None)
+    running.open = []
     tracker.passes.append(running)
 
     def call_in_pass(gradient: torch.Tensor) -> None:

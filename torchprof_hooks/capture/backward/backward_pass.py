@@ -4,12 +4,10 @@ followed of which the core hears: the engine tells the native one of each node."
 from __future__ import annotations
 
 from _thread import get_ident
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.backward.owners import Owner
 from torchprof_hooks.capture.record.exchanges import GradientBuckets
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
@@ -38,37 +36,43 @@ NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-
 REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 
 
+class OpenBackward(NamedTuple):
+    """A call whose backward is open.
+
+    key: is equal for this call alone (see `Cursor.owners_of`); None: an autograd node
+        under its own name, or the engine before the first node runs.
+    site: where the backward is booked.
+    """
+
+    key: object
+    site: Site
+
+
 class BackwardPass:
     """One run of the autograd engine.
 
     base: the site that the pass is booked on where no module call owns it.
     opened_base: whether the pass opened `base` itself, or runs inside of another pass
         and leaves unowned work with the owner that it found.
-    owners: of the nodes that are still to run, by number, if these have hooks.
-    owner: what the pass is working for now.
-    engine, engine_site: the owner until the first node runs, and where what the engine
-        does itself is booked, if that is told apart.
+    open: the calls whose backward is open, outermost first, if nodes have hooks.
+    engine_site: where what the engine does itself is booked, if that is told apart.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
     from_python: whether it was started from Python.
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
-    elsewhere: intervals of the nodes that other threads than the followed one have made
-        in this pass and in passes inside of it, by thread: each numbers its own nodes.
-        The native core gives them when the pass has ended.
     counts_in, number: the thread whose counter of nodes was read last, and its value.
+    keeps_graph: whether nodes may run again.
+    node: number of the node that was told of last, if nodes have hooks.
+    is_undivided: whether of some node nobody can tell whose it is.
     resumed: the mode that was put back in place for as long as the pass runs.
     """
 
-    owner: Owner
-    whole: Owner
-    engine: Owner | None = None
+    open: list[OpenBackward]
     engine_site: Site | None = None
-    owners: dict[int, Owner]
-    elsewhere: dict[int, list[int]] | None = None
     counts_in: int
-    number = task = -1
-    failed = ran_nodes = False
+    number = task = node = -1
+    failed = ran_nodes = is_undivided = keeps_graph = False
     nodes_ended_ns = entered_ns = 0
     resumed: TorchFunctionMode | None = None
 
@@ -141,13 +145,6 @@ class Passes:
             if is_outer and started.opened_base and started.from_python:
                 tracker.outer_sites = started.base, None  # from the next one on
             return
-        calls = None
-        if tracker.is_inside_call():
-            tracker.open_frames()
-            as_they_end = reversed([*tracker.open_intervals()])
-            calls = [*chain.from_iterable(as_they_end)]
-        elif not tracker.passes:
-            tracker.keep_loose()
         # Passes that Python has not started are heard of late: at their first node.
         if started.opened_base and started.from_python:
             started.engine_site = engine = tracker.tree.engine_site(started.base)
@@ -158,7 +155,6 @@ class Passes:
             True,
             started.makes_graph,
             tracker.names_nodes,
-            calls,
             engine=started.engine_site,
             started=started,
         )
@@ -196,12 +192,3 @@ class Passes:
 
     def rest(self) -> None:
         """No pass is running any more."""
-
-    def record_of(
-        self, tracker: Cursor, intervals: list[int], low: int, thread: int = 0
-    ) -> Any:
-        """The record of intervals from number `low` on.
-
-        thread: the one that has made the nodes, if that is not the running one.
-        """
-        return tracker.add_record(intervals, low, thread)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import chain
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torchprof_hooks.capture.backward.backward_pass import (
     BackwardPass,
+    OpenBackward,
     Passes,
     PassRequest,
     gradient_reduction,
 )
-from torchprof_hooks.capture.backward.owners import (
-    Move,
-    Owner,
-    move_between,
-    owners_of,
-    reachable_nodes,
-)
-from torchprof_hooks.capture.backward.ownership import Interval, Record, newest_first
+from torchprof_hooks.capture.backward.graph import reachable_nodes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
@@ -82,20 +75,18 @@ class HookedPasses(Passes):
     def begin(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
-        whole = Owner(started.base, -1, None, tracker.names_nodes)
-        started.whole = started.owner = whole
-        started.owners, started.elsewhere = {}, {}
+        started.open, started.keeps_graph = [], request.keeps_graph
         started.counts_in = started.thread
         if self.divides:
             read_before_ns = started.base.reading_ns
             walking = tracker.entry_site(PROFILER_NAME, "profiler")
             tracker.open_entry(walking)
             # In a method: when it ends, it lets go of the nodes, which takes time.
-            self._hook_nodes(tracker, started, request)
+            is_hooked = self._hook_nodes(tracker, request)
             if tracker.site is not walking:
                 return  # the handler of a signal has ended the profile
             tracker.close_entry(walking)
-            if started.owners and started.opened_base:
+            if is_hooked and started.opened_base:
                 started.base.reading_ns = read_before_ns  # walking came before
                 _engine_begins(tracker, started)
         elif request.roots:
@@ -107,19 +98,18 @@ class HookedPasses(Passes):
         self._hooks.callbacks[0] = at_node
 
     def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
-        if running.owner is running.engine:
-            self._make_last_move(tracker, running, perf_counter_ns())
+        if not _has_begun(running):
+            self._go_over(tracker, running, 0, [], perf_counter_ns())
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
-        return running.owner.site
+        return running.open[-1].site if running.open else running.base
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
-        has_begun = running.owner is not running.engine
-        return has_begun * running.owner.depth if self.divides else 1
+        return len(running.open) * _has_begun(running) if self.divides else 1
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         if self.divides and not running.ran_nodes:
-            self._make_last_move(tracker, running, now_ns)
+            self._go_over(tracker, running, 0, [], now_ns)
         elif not (running.failed or gradient_reduction.is_expected):
             since_ns = tracker.entered_ns - running.entered_ns
             running.book_tail(tracker, running.nodes_ended_ns + since_ns, now_ns)
@@ -133,60 +123,22 @@ class HookedPasses(Passes):
     def rest(self) -> None:
         self._hooks.callbacks.clear()
 
-    def record_of(
-        self, tracker: Cursor, intervals: list[int], low: int, thread: int = 0
-    ) -> Record:
-        return Record(intervals, low)
-
-    # The walk
-
-    def _hook_nodes(
-        self, tracker: Tracker, started: BackwardPass, request: PassRequest
-    ) -> None:
-        """Find the owners of the nodes that are to run, and put a hook on each."""
+    def _hook_nodes(self, tracker: Tracker, request: PassRequest) -> bool:
+        """Put a hook on each node that is to run. Whether there is any."""
         nodes = reachable_nodes(request.roots)
         if nodes is None:
             tracker.undivided_passes += 1
-            return
+            return False
         self.reaches(nodes)
-        numbers = sorted(nodes, reverse=True)
-        if request.stop >= 0:
-            numbers = [number for number in numbers if number > request.stop]
-        intervals = self._intervals(tracker, numbers, nodes) if numbers else None
-        if intervals is None:
-            return
-        started.owners = owners_of(started.whole, numbers, nodes, intervals, tracker)
-        unhooked = [nodes[number] for number in numbers if number not in self._hooked]
-        self._hooks.put_in_front_of(unhooked)
+        to_run = {n: node for n, node in nodes.items() if n > request.stop}
+        self._hooks.put_in_front_of(
+            [node for number, node in to_run.items() if number not in self._hooked]
+        )
         if request.keeps_graph:
             if len(self._hooked) > HOOKED_NODES_KEPT:
                 self._hooked.clear()
-            self._hooked.update(numbers)
-
-    def _intervals(
-        self, tracker: Tracker, numbers: list[int], nodes: Mapping[int, Any]
-    ) -> Iterator[Interval] | None:
-        """Those of the calls that may own these nodes, newest first; None if nobody can
-        tell whose they are."""
-        is_inside_call = tracker.is_inside_call()
-        if not tracker.passes and not is_inside_call:
-            tracker.keep_loose()
-        newest, oldest = numbers[0], numbers[-1]
-        records = list(tracker.ownership.newest_records(oldest, newest + 1))
-        if tracker.ownership.elsewhere:
-            opened = (low for _, low, _ in tracker.open_intervals())
-            since = min(opened, default=newest + 1)
-            found = tracker.ownership.with_elsewhere(records, nodes, numbers, since)
-            if found is None:
-                tracker.undivided_passes += 1
-                return None
-            records = found
-        intervals = chain.from_iterable(newest_first(r.intervals) for r in records)
-        if not is_inside_call:
-            return intervals
-        tracker.open_frames()
-        inside = newest_first(tracker.intervals)  # of calls that have ended there
-        return chain(tracker.open_intervals(), inside, intervals)
+            self._hooked.update(to_run)
+        return bool(to_run)
 
     # While a pass runs
 
@@ -199,16 +151,13 @@ class HookedPasses(Passes):
         if running.task == -1:
             running.task = current_graph_task()
             at_end_of_nodes(partial(self.nodes_end, tracker, running))
-        owner = running.owners.pop(current_autograd_node()._sequence_nr(), None)
-        if owner is None:  # hooked by an earlier pass over this graph
-            if running.owner is not running.engine:
-                return
-            owner = running.whole
-        if owner is not running.owner:
-            if tracker.site is not running.owner.site:
-                tracker.abort_down_to(running.owner.site, now_ns)
-            self._go_over(tracker, running, owner, now_ns)
-        owner.site.heard += 1
+        node = current_autograd_node()
+        if node._sequence_nr() == running.node:  # hooked twice
+            return
+        running.node = node._sequence_nr()
+        kept, opens = _owners(tracker, running, node)
+        self._go_over(tracker, running, kept, opens, now_ns)
+        tracker.site.heard += 1
 
     def nodes_end(self, tracker: Tracker, running: BackwardPass) -> None:
         """The engine has run all nodes of the pass. What comes now is what others have
@@ -217,87 +166,102 @@ class HookedPasses(Passes):
             return
         running.ran_nodes = True
         now_ns = perf_counter_ns()
-        if tracker.site is not running.owner.site:
-            tracker.abort_down_to(running.owner.site, now_ns)
-        self._make_last_move(tracker, running, now_ns)
+        tracker.abort_down_to(self.owner_of(tracker, running), now_ns)
+        self._go_over(tracker, running, 0, [], now_ns)
         running.entered_ns = tracker.entered_ns
         running.nodes_ended_ns = perf_counter_ns() if tracker.reads_meters else now_ns
         if gradient_reduction.is_expected:
             tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
 
-    def _make_last_move(
-        self, tracker: Tracker, running: BackwardPass, now_ns: int
-    ) -> None:
-        if running.owner is not running.whole:
-            self._go_over(tracker, running, running.whole, now_ns)
-
     def _go_over(
-        self, tracker: Tracker, running: BackwardPass, owner: Owner, now_ns: int
+        self,
+        tracker: Tracker,
+        running: BackwardPass,
+        kept: int,
+        opens: list[OpenBackward],
+        now_ns: int,
     ) -> None:
-        before, move = running.owner, move_between(running.owner, owner)
-        for site in move.closes:
+        """Close all open calls but the first `kept`, and open others."""
+        closed = [each.site for each in reversed(running.open[kept:])]
+        opened = [each.site for each in opens]
+        if not (closed or opened):
+            return
+        tracker.abort_down_to(self.owner_of(tracker, running), now_ns)
+        for site in closed:
             tracker.book((site.code, site.start_ns, now_ns))
-        for site in move.opens:
+        for site in opened:
             site.start_ns = now_ns
-        # At once: see `ThreadCalls.abort_call`.
-        running.owner, tracker.site = owner, owner.site
         if running.makes_graph:
-            _own_made_nodes(tracker, running, before, move)
+            _own_made_nodes(tracker, running, closed, opened)
+        # At once: see `ThreadCalls.abort_call`.
+        running.open[kept:] = opens
+        tracker.site = self.owner_of(tracker, running)
         if tracker.reads_meters:
-            tracker.meters.moved(move.closes, move.opens)  # type: ignore[union-attr]
+            tracker.meters.moved(closed, opened)  # type: ignore[union-attr]
         if self._callbacks is not None:
             if tracker.meters is not None:
-                tracker.meters.pass_moved(move.closes, move.opens)
-            self._callbacks.moved(move.closes, move.opens, running.failed)
+                tracker.meters.pass_moved(closed, opened)
+            self._callbacks.moved(closed, opened, running.failed)
+
+
+def _owners(
+    tracker: Tracker, running: BackwardPass, node: Any
+) -> tuple[int, list[OpenBackward]]:
+    """How many of the open calls own the node, too, and which others do."""
+    chain = tracker.owners_of(node._sequence_nr(), not running.keeps_graph)
+    if chain is None:  # nobody can tell
+        tracker.undivided_passes += not running.is_undivided
+        running.is_undivided, chain = True, []
+    kept = 0
+    for each, (key, _) in zip(running.open, chain, strict=False):
+        if each.key != key:
+            break
+        kept += 1
+    around = running.open[kept - 1].site if kept else running.base
+    opens = []
+    for key, code in chain[kept:]:
+        around = tracker.backward_site(around, code)
+        opens.append(OpenBackward(key, around))
+    if tracker.names_nodes and around.function is None:
+        site = tracker.site_of_node(around, node.name())
+        opens.append(OpenBackward(None, site))
+    return kept, opens
+
+
+def _has_begun(running: BackwardPass) -> bool:
+    """Whether any node has run: before, only the engine is at work."""
+    return not running.open or running.open[0].site is not running.engine_site
 
 
 def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
     """Begin the time of the engine. This comes last: what we do before a pass is not to
     be a part of it."""
     started.engine_site = site = tracker.tree.engine_site(started.base)
-    started.owner = started.engine = Owner(site, -1, started.whole)
+    started.open.append(OpenBackward(None, site))
     site.low = started.number = next_sequence_number()
     started.base.start_ns = site.start_ns = perf_counter_ns()
     tracker.site = site
 
 
 def _own_made_nodes(
-    tracker: Tracker, running: BackwardPass, before: Owner, move: Move
+    tracker: Tracker, running: BackwardPass, closed: list[Site], opened: list[Site]
 ) -> None:
     """In a pass with ``create_graph=True``, the nodes that a module's backward makes
     belong to that module's backward in turn.
 
     Each thread counts its own nodes, and the engine runs parts of a pass in others than
-    the one that is followed: an interval has both its numbers from one thread.
+    the one that is followed: both numbers have to be from one thread.
     """
     here, number = get_ident(), next_sequence_number()
-    if here != running.counts_in:  # open intervals end there, and begin anew here
-        _own(tracker, running, _open_sites(before))
+    if here != running.counts_in:  # all end there, and begin anew here
         running.counts_in = here
-        for site in _open_sites(running.owner):
-            site.low = number
+        owners = [e.site for e in running.open if e.site is not running.engine_site]
+        for site in reversed(owners):
+            tracker.own_until(site, running.number)
+        for site in owners:
+            tracker.own_from(site, number, True)
     running.number = number
-    _own(tracker, running, move.closes)
-    for site in move.opens:
-        site.low = number
-
-
-def _own(tracker: Tracker, running: BackwardPass, sites: Iterable[Site]) -> None:
-    """End the intervals of calls, innermost first, at the number that was read last."""
-    thread, high = running.counts_in, running.number
-    for site in sites:
-        if site.low == high:
-            continue
-        if thread == tracker.thread:
-            tracker.own((site.code, site.low, high))
-        else:
-            elsewhere = tracker.passes[0].elsewhere
-            assert elsewhere is not None  # of passes that are hooked
-            elsewhere.setdefault(thread, []).extend((site.code, site.low, high))
-
-
-def _open_sites(owner: Owner) -> Iterator[Site]:
-    """The sites of open calls, innermost first, without that of the pass itself."""
-    while owner.around is not None:
-        yield owner.site
-        owner = owner.around
+    for site in closed:
+        tracker.own_until(site, number)
+    for site in opened:
+        tracker.own_from(site, number, True)

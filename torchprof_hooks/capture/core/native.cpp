@@ -1,6 +1,6 @@
 // The native core: follows one thread through its tree of calls, and books what each took.
 //
-// It does what core/python.py does, under the same names; what each is for is said there.
+// It does what core/reference.py does, under the same names; what each is for is said there.
 // Only hot code is here: no names of modules, no files, no reports. Rare cases are left
 // to methods of the Python class that derives from Cursor.
 //
@@ -39,7 +39,6 @@ PyMemberDef cursor_members[] = {
     {"tells_functions", T_BOOL, offsetof(Cursor, tells_functions), 0, nullptr},
     {"sees_outer_alone", T_BOOL, offsetof(Cursor, sees_outer_alone), 0, nullptr},
     {"divides", T_BOOL, offsetof(Cursor, divides), 0, nullptr},
-    {"owner_steps", T_LONGLONG, offsetof(Cursor, owner_steps), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {
@@ -48,9 +47,7 @@ PyGetSetDef cursor_getset[] = {
     {"memory", cursor_get<&Cursor::memory>, cursor_set<&Cursor::memory, is_a<&meter_type>>, nullptr, nullptr},
     {"device", cursor_get<&Cursor::device>, cursor_set<&Cursor::device, is_a<&device_meter_type>>, nullptr,
      nullptr},
-    {"ties", cursor_get<&Cursor::ties>, cursor_set<&Cursor::ties, is_pair>, nullptr, nullptr},
-    {"intervals", get_intervals, nullptr, nullptr, nullptr},
-    {"interval_count", interval_count, nullptr, nullptr, nullptr},
+    {"tape_sizes", tape_sizes, nullptr, nullptr, nullptr},
     {"open_backward", open_backward, nullptr, nullptr, nullptr},
     {"pass_owner", pass_owner, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -69,9 +66,9 @@ PyMethodDef cursor_methods[] = {
     {"is_booked", py_is_booked, METH_O, nullptr},
     {"last_booked_ns", last_booked_ns, METH_NOARGS, nullptr},
     {"fold_if_due", fold_log, METH_NOARGS, nullptr},
-    {"own", own, METH_O, nullptr},
-    {"take_intervals", take_intervals, METH_VARARGS, nullptr},
-    {"add_record", add_record, METH_VARARGS, nullptr},
+    {"own_from", py_own_from, METH_VARARGS, nullptr},
+    {"own_until", py_own_until, METH_VARARGS, nullptr},
+    {"owners_of", owners_of, METH_VARARGS, nullptr},
     {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"begin_outer_pass", begin_outer_pass, METH_VARARGS, nullptr},
     {"end_outer_pass", end_outer_pass, METH_VARARGS, nullptr},
@@ -117,7 +114,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   PyTypeObject* seam_type;
   std::pair<PyType_Spec*, PyTypeObject**> types[] = {
       {&node_spec, &node_type},     {&log_spec, &log_type},       {&meter_spec, &meter_type},
-      {&record_spec, &record_type}, {&cursor_spec, &cursor_type}, {&device_meter_spec, &device_meter_type},
+      {&cursor_spec, &cursor_type}, {&device_meter_spec, &device_meter_type},
       {&seam_spec, &seam_type},     {&seam_call_spec, &seam_call_type}};
   for (auto [spec, type] : types) {
     *type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(spec));

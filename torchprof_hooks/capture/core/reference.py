@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog, times_of
+from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
     next_sequence_number,
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
     from torchprof_hooks.capture.tracking.meters.meters import Meters
 
-#: Numbers of one owned interval: code of the site, low, high (exclusive).
-FIELDS: Final = 3
-#: How many intervals of loose calls (see `Ownership`) make a record.
-LOOSE_AT: Final = 256
+#: So many nodes are remembered, the newest: those of older graphs are nobody's.
+NODES_KEPT: Final = 1 << 18
 #: How many nested calls may close at once, about: so far back `is_booked` looks.
 _CLOSED_AT_ONCE: Final = 256
 #: The generation that a collection of all objects reports.
@@ -55,9 +53,6 @@ class Node:
     key: id of the module, optimizer or data loader that is called here; else 0.
     is_entry: whether a call here interrupts its caller instead of being a part of it.
     is_called: whether calls here are forwards, or recomputations of forwards.
-    is_frame: whether a profiled function is called here that is in no module, or
-        something that trains in a loop (see `open_frames`).
-    is_part: whether a module is called here, directly from a frame.
     is_outer: whether modules called from here are outermost ones: the node stands for
         the program itself, or for an optimizer.
     is_function: whether a function is called here.
@@ -68,6 +63,7 @@ class Node:
     by_shapes: for a function: nodes of its calls by the shapes of their inputs.
     start_ns: when the open call began; moved forward by what interruptions took.
     low: number of the first autograd node that the open call can own.
+    owner: by which these nodes are found again; None: it owns none.
     heard: how many autograd nodes of passes ran here.
     reading_ns: how much of the node's time measuring took: reading meters, finding
         nodes for new calls, beginning and ending passes, booking entries and telling
@@ -83,13 +79,12 @@ class Node:
         "heard",
         "is_called",
         "is_entry",
-        "is_frame",
         "is_function",
         "is_hidden",
         "is_outer",
-        "is_part",
         "key",
         "low",
+        "owner",
         "reading_ns",
         "start_ns",
     )
@@ -102,7 +97,8 @@ class Node:
         self.code = self.key = self.start_ns = self.low = 0
         self.heard = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
-        self.is_frame = self.is_part = self.is_outer = False
+        self.is_outer = False
+        self.owner: Owner | None = None
 
     def child(self, key: int) -> Site | None:
         """The node of calls of the module whose id is `key`, from here."""
@@ -125,11 +121,41 @@ class Node:
         self.key = other.key
         self.start_ns = other.start_ns
         self.low = other.low
+        self.owner, other.owner = other.owner, None
+        if self.owner is not None:
+            self.owner.code = self.code
+
+
+class Owner:
+    """A call that owns autograd nodes: those that are made while it is the innermost
+    one that is open.
+
+    around: the call around it.
+    thread: the one that makes the nodes, and numbers its own.
+    is_backward: whether it is the backward of a call, in a pass that makes a graph.
+    """
+
+    __slots__ = ("around", "code", "is_backward", "is_open", "low", "thread")
+
+    def __init__(
+        self, code: int, low: int, around: Owner | None, thread: int, is_backward: bool
+    ) -> None:
+        self.code = code
+        self.low = low
+        self.around = around
+        self.thread = thread
+        self.is_backward = is_backward
+        self.is_open = True
+
+    def is_passed_over(self) -> bool:
+        """Whether it owns what the pass makes that runs, and nothing that is run in a
+        pass inside of it."""
+        return self.is_open and self.is_backward
 
 
 class Cursor:
     """Where one thread is, and which autograd nodes its calls make: the counter of
-    nodes is read before and after each call (see `ownership`).
+    nodes is read before and after each call.
 
     Entries are calls that interrupt their caller instead of being a part of it: a
     module called from outside, an optimizer step, a batch that is waited for, and more.
@@ -169,8 +195,9 @@ class Cursor:
         #: Told when a backward pass ends, or an entry that was called from outside of
         #: all others, unless it failed.
         self.on_pause: Callable[[Site, int], object] | None = None
-        #: Of calls that have ended, and are in no record yet.
-        self.intervals: list[int] = []
+        #: By thread: the innermost open call, and the owners of nodes by number.
+        self._innermost: dict[int, Owner | None] = {}
+        self._owners: dict[int, dict[int, Owner]] = {}
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
         self.owns_nodes = self.divides = self.reads_meters = False
@@ -181,7 +208,6 @@ class Cursor:
         self.callbacks: LinkCallbacks | None = None
         self.functions: Any = None  # FunctionCalls; their methods need a Tracker
         self.by_shapes = self.tells_functions = self.sees_outer_alone = False
-        self.own = self.intervals.extend  # takes code of the site, low, high
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 
@@ -196,12 +222,11 @@ class Cursor:
         def works_in_pass(self) -> bool: ...
         def called_site(self, module: torch.nn.Module) -> Site | None: ...
         def look_for_devices(self) -> None: ...
+        def drop_dead_calls(self, beginning: object = None) -> None: ...
         def unwind_to(self, module: torch.nn.Module) -> Site: ...
         def returns_to(self, site: Site, end_ns: int) -> bool: ...
         def count_if_aborted(self) -> None: ...
         def open_sites(self) -> Iterator[Site]: ...
-        def keep_loose(self) -> None: ...
-        def keep_intervals(self, low: int, outputs: object) -> None: ...
         def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None: ...
 
     # Modules
@@ -217,6 +242,8 @@ class Cursor:
         if self.watches and site.is_entry:
             self.look_for_devices()
         site.low = next_sequence_number()
+        if self.divides:
+            self.own_from(site, site.low)
         site.start_ns = perf_counter_ns()
         self.site = site  # last: an interrupt before this line has opened nothing
         if self.reads_meters:
@@ -236,23 +263,16 @@ class Cursor:
         if self.reads_meters:
             self.meters.closing(site, end_ns)  # type: ignore[union-attr]
         self.site = site.caller  # first: an interrupt loses time, and books none twice
-        self._own_nodes(site)
+        self.own_until(site, next_sequence_number())
         if outputs is None:
             self.count_if_aborted()
-        if (site.is_entry or site.is_part) and self.owns_nodes:
+        if site.is_entry and self.owns_nodes:
             self.finish_entry(site, end_ns, outputs)
         else:
             self.book((site.code, site.start_ns, end_ns))
         self.fold_if_due()
         if self.callbacks is not None:
             self.callbacks.returned(site, outputs)
-
-    def _own_nodes(self, site: Site) -> None:
-        """The autograd nodes that were made since the call at `site` began are its
-        own."""
-        high = next_sequence_number()
-        if self.owns_nodes and high != site.low:
-            self.own((site.code, site.low, high))
 
     # Entries: calls that interrupt their caller instead of being a part of it
 
@@ -288,30 +308,20 @@ class Cursor:
         """Book an entry, and tell of its end. What that takes is a cost in its
         caller."""
         began_ns = perf_counter_ns()
-        self.end_entry(site, end_ns, outputs)
+        self.end_entry(site, end_ns)
         self.tell_of_pause(site, outputs, end_ns)
         site.caller.reading_ns += perf_counter_ns() - began_ns
 
-    def end_entry(self, site: Site, end_ns: int, outputs: object) -> None:
-        """Give the interrupted callers their time back, then book the entry, and keep
-        the intervals that it owns. An interrupt in between leaves time that nobody is
-        given."""
+    def end_entry(self, site: Site, end_ns: int) -> None:
+        """Give the interrupted callers their time back, then book the entry. An
+        interrupt in between leaves time that nobody is given."""
         taken_ns = self.gives_time_back and site.is_entry and end_ns - site.start_ns
         self.entered_ns += taken_ns
-        is_inside_call = False
         caller = self.site
         while caller is not self.outside:
             caller.start_ns += taken_ns
-            is_inside_call |= caller.is_called and not caller.is_frame
             caller = caller.caller
         self.book((site.code, site.start_ns, end_ns))
-        if not self.intervals or is_inside_call:
-            return  # the record of the call around takes the intervals, too
-        if site.is_function and self.site is self.outside:
-            if len(self.intervals) > FIELDS * LOOSE_AT:  # a record each: too many
-                self.keep_loose()
-        else:
-            self.keep_intervals(site.low, outputs)
 
     # Functions
 
@@ -355,6 +365,8 @@ class Cursor:
             self.look_for_devices()
         try:
             site.low = next_sequence_number() if low < 0 else low
+            if self.divides:
+                self.own_from(site, site.low)
             site.start_ns = perf_counter_ns()
             self.site = site
             if self.reads_meters:
@@ -373,9 +385,9 @@ class Cursor:
         if self.reads_meters:
             self.meters.closing(site, end_ns)  # type: ignore[union-attr]
         self.site = site.caller
-        self._own_nodes(site)
+        self.own_until(site, next_sequence_number())
         if site.is_entry:
-            self.end_entry(site, end_ns, outputs)
+            self.end_entry(site, end_ns)
         else:
             self.book((site.code, site.start_ns, end_ns))
         self.fold_if_due()
@@ -420,25 +432,62 @@ class Cursor:
         #: caches cold for them. False: something rare has happened, nothing is done.
         begin_outer_pass: Callable[..., None]
         end_outer_pass: Callable[[BackwardPass, Site | None, object], bool]
-        #: Makes a record of intervals, to live as long as their calls' graph.
-        add_record: Callable[[list[int], int, int], Any]
 
-    # Intervals of calls that ended
+    # Owners of nodes
 
-    @property
-    def interval_count(self) -> int:
-        """How many intervals are in no record yet."""
-        return len(self.intervals) // FIELDS
+    def own_from(self, site: Site, low: int, is_backward: bool = False) -> None:
+        """The call at `site` owns the nodes that this thread makes from number `low`
+        on, as far as no call inside of it does."""
+        thread = get_ident()
+        around = self._innermost.get(thread) or self._innermost.get(self.thread)
+        owner = Owner(site.code, low, around, thread, is_backward)
+        site.owner = self._innermost[thread] = owner
 
-    def take_intervals(self, low: int) -> list[int]:
-        """Remove the intervals from number `low` on, and return them."""
-        intervals = self.intervals
-        lows = intervals[1::FIELDS]  # a copy: a signal's handler may take some
-        first = FIELDS * len(lows)
-        while lows and lows.pop() >= low:
-            first -= FIELDS
-        taken, intervals[first:] = intervals[first:], []
-        return taken
+    def own_until(self, site: Site, high: int) -> None:
+        """It does so no longer, and neither do calls inside of it that were left open;
+        the next node has this number."""
+        owner, site.owner = site.owner, None
+        if owner is None or not owner.is_open:
+            return
+        known = self._owners.setdefault(owner.thread, {})
+        inner: list[Owner] = []
+        around = self._innermost.get(owner.thread)
+        while around is not None and around is not owner:
+            inner.append(around)
+            around = around.around
+        for ended in (*inner, owner):
+            ended.is_open = False
+            for number in range(ended.low, high):
+                known.setdefault(number, ended)
+        around = owner.around
+        is_here = around is not None and around.thread == owner.thread
+        self._innermost[owner.thread] = around if is_here else None
+        while len(known) > NODES_KEPT:
+            del known[next(iter(known))]
+
+    def owners_of(
+        self, number: int, is_last: bool = False
+    ) -> list[tuple[object, int]] | None:
+        """The calls that own the node of this number, outermost first: of each,
+        something that is equal for this call alone, and its code. None if several
+        threads have made such a node. is_last: the node will not run again."""
+        around = self._innermost.get(self.thread)
+        while around is not None and (around.low > number or around.is_passed_over()):
+            around = around.around
+        take = dict.pop if is_last else dict.__getitem__
+        found = [take(k, number) for k in self._owners.values() if number in k]
+        own = [each for each in found if each.thread == self.thread]
+        if around is not None and not own:
+            found.append(around)
+        if len(found) > 1:
+            return None
+        chain: list[tuple[object, int]] = []
+        owner = found[0] if found else None
+        while owner is not None:
+            if not owner.is_passed_over():
+                chain.append((owner, owner.code))
+            owner = owner.around
+        return chain[::-1]
 
 
 def _call_first(
@@ -465,6 +514,8 @@ class Seam:
         if is_dynamo_compiling():
             return
         for cursor in self._shown:
+            if cursor.sees_outer_alone and cursor.site.key == id(module):
+                cursor.drop_dead_calls(module)  # an interrupt may have left it open
             if _is_seen_by(cursor):
                 cursor.forward_pre(module, args)
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
+from torchprof_hooks.capture.backward.graph import nodes_behind, nodes_within
 from torchprof_hooks.capture.backward.hooked import HookedPasses
-from torchprof_hooks.capture.backward.owners import nodes_within
-from torchprof_hooks.capture.backward.ownership import nodes_behind
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.function_names import function_name

@@ -167,6 +167,8 @@ class FunctionCalls:
                 infos[site.name], compiled=True, implementation="compiled"
             )
         tracker.open_entry(site)
+        if tracker.divides:
+            tracker.own_from(site, site.low)
         return site
 
     def end_region(self, tracker: Tracker, site: Site, call: CompiledCall) -> None:

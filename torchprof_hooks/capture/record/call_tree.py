@@ -97,10 +97,10 @@ class CallTree:
             living = site.living_module()
             if living is None or living is module:
                 site.adopt(module)
-                return _placed(site, module)
+                return site
         site = self.new_site(caller, self._path(caller, name, phase), phase, module)
         namesakes.append(site)
-        return _placed(site, module)
+        return site
 
     def _name(self, caller: Site, module: torch.nn.Module) -> str:
         name = self.names.get(module)
@@ -136,16 +136,6 @@ class CallTree:
         """Forget at which sites `module` is called: its next calls are placed anew."""
         for site in self.sites:
             site.forget_child(id(module))
-
-    def make_frame(self, site: Site) -> None:
-        """From now on, `site` is a frame, as profiled functions are: modules called
-        directly from it are parts of it (see `Node`)."""
-        site.is_frame = True
-        for child in site.all_children():
-            if isinstance(child.living_module(), ProfiledFunction):
-                self.make_frame(child)
-            else:
-                child.is_part = True
 
     # Entries: calls that interrupt their caller instead of being a part of it
 
@@ -214,15 +204,6 @@ class CallTree:
             site.is_counted = False
             known = asking.children_by_name[_RECOMPUTATION] = [site]
         return known[0]
-
-
-def _placed(site: Site, module: torch.nn.Module) -> Site:
-    """Set whether `site`, which calls `module`, is a frame or a part (see `Node`)."""
-    caller = site.caller
-    is_profiled = isinstance(module, ProfiledFunction)
-    site.is_frame = is_profiled and (caller.is_frame or caller.caller is caller)
-    site.is_part = caller.is_frame and not is_profiled
-    return site
 
 
 def _modules_around(site: Site) -> Iterator[torch.nn.Module]:

@@ -156,8 +156,6 @@ def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
         _forget_pass(self, ended)
         if not self.passes:
             _all_passes_ended(self, failed)
-        if ended.elsewhere:
-            self.keep_elsewhere(ended.elsewhere, outputs)
         if ended.opened_base:  # what we do here is no part of the pass
             base.reading_ns = of_base_ns
             if not self.reads_meters and self.device is None:  # else meters add it

@@ -17,6 +17,7 @@ from torchprof_hooks.capture.record.exchanges import Exchanges
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
@@ -215,9 +216,10 @@ class ThreadCalls(Cursor):
         if self.callbacks is not None:
             self.callbacks.aborted(site)
         self.site = site.caller
+        self.own_until(site, next_sequence_number())
         end_ns = max(end_ns, site.start_ns)
         if site.is_entry:
-            self.end_entry(site, end_ns, None)
+            self.end_entry(site, end_ns)
         # An interrupt may have come in the middle of a move, after the call was booked.
         elif site.phase != "backward" or not self.is_booked(site):
             self.book((site.code, site.start_ns, end_ns))

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.backward.ownership import (
-    FIELDS,
-    Interval,
-    Ownership,
-)
-from torchprof_hooks.capture.backward.parts import Part, Parts, are_many
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.autograd import (
-    current_graph_task,
-    next_sequence_number,
-)
+from torchprof_hooks.capture.torch_names.autograd import current_graph_task
 from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
 from torchprof_hooks.capture.tracking.meters.meters import Meter, Meters
 from torchprof_hooks.capture.tracking.pass_lifetime import (
@@ -37,6 +27,7 @@ from torchprof_hooks.profiles.names import OUTSIDE_NAME
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.record.site import Site
 
 
 class Tracker(ThreadCalls):
@@ -74,11 +65,6 @@ class Tracker(ThreadCalls):
     ) -> None:
         super().__init__(names, backward)
         self.follows_loading = callbacks is not None  # they are told of all calls
-        self.ownership = Ownership()
-        self.forget_oldest = self.ownership.forget_oldest  # for the native core
-        self.parts = Parts()
-        if backward is not None and self.divides and not backward.looks_at_nodes:
-            self.ties = self.ownership.ties  # records are the core's
         self.functions = functions
         self.callbacks = callbacks
         self.follows_modules = follows_modules
@@ -107,87 +93,6 @@ class Tracker(ThreadCalls):
             self.runs_task(task)
             or any(p.thread == thread or p.task == task for p in self.passes)
         )
-
-    # Owners of nodes
-
-    def keep_intervals(self, low: int, outputs: object) -> None:
-        """Make a record of the intervals from number `low` on."""
-        passes = self.backward
-        if passes is None or not passes.divides:  # nobody asks whose a node is
-            self.take_intervals(-1)
-            return
-        if self.site is not self.outside and self._keep_part(low, outputs):
-            return
-        own = self.take_intervals(low)
-        if self.interval_count and self.site is self.outside:
-            self.keep_loose()
-        if own:
-            self.ownership.add(passes.record_of(self, own, low), outputs)
-
-    def _keep_part(self, low: int, outputs: object) -> bool:
-        """Whether the call that has ended was a part of a frame. Its intervals then
-        stay with the frame, which owns the nodes around them, while they are needed."""
-        since, high = self._low_of_frames(), next_sequence_number()
-        if since is None:
-            return False
-        if high != low:
-            part = Part(low, high)
-            is_tied = bool(self.ownership.tie(part, outputs))
-            self.parts.add(part, since, self.interval_count, is_tied)
-        if self.interval_count > self.parts.look_at and not self.passes:
-            self.own(self.parts.living(self.take_intervals(since)))
-        return True
-
-    def _low_of_frames(self) -> int | None:
-        """The number of the first node that the outermost open frame can own."""
-        frames = [site for site in self.open_sites() if site.is_frame]
-        return frames[-1].low if frames else None
-
-    def open_frames(self) -> None:
-        """A pass begins inside of open calls. If many calls have ended inside of these,
-        they train in a loop, maybe for as long as the program: make them frames."""
-        if self.passes or not are_many(self.interval_count):
-            return  # a call that is recomputed in a pass soon ends
-        found = [s for s in self.open_sites() if s.is_called and not s.is_frame]
-        for site in found:
-            self.tree.make_frame(site)
-        since = self._low_of_frames()
-        if found and since is not None:
-            self.parts.hold(Part(found[-1].low, next_sequence_number()), since)
-
-    def keep_loose(self) -> None:
-        """Make a record of the intervals of loose calls (see `Ownership`)."""
-        own = self.take_intervals(-1)
-        if own and self.backward is not None:
-            lowest = min(own[1::FIELDS])
-            self.ownership.add_loose(self.backward.record_of(self, own, lowest))
-
-    def keep_elsewhere(self, elsewhere: dict[int, list[int]], outputs: object) -> None:
-        """Make records of the nodes that other threads have made in a pass that has
-        ended. The calls that are open around the pass own all of them."""
-        assert self.backward is not None  # there are passes
-        around = [code for code, _, _ in self.open_intervals()]
-        for thread, made in elsewhere.items():
-            low, high = min(made[1::FIELDS]), max(made[2::FIELDS])
-            own = [*made]
-            for code in reversed(around):
-                own += code, low, high
-            record = self.backward.record_of(self, own, low, thread)
-            self.ownership.add(record, outputs, thread)
-
-    def is_inside_call(self) -> bool:
-        """Whether a module call is open, however far out."""
-        site = self.site  # by a loop: this is asked in every pass
-        while site is not self.outside and not site.is_called:
-            site = site.caller
-        return site is not self.outside
-
-    def open_intervals(self) -> Iterator[Interval]:
-        """Intervals of open calls, which go on, outermost first."""
-        high = next_sequence_number()
-        for site in reversed(list(self.open_sites())):
-            if site.is_called:
-                yield site.code, site.low, high
 
     # Backward passes
 

@@ -1,8 +1,7 @@
-// A cursor, and the backward passes that run for it. See core/python.py.
+// A cursor, and the backward passes that run for it. See core/reference.py.
 
 #pragma once
 
-#include "backward/ownership.h"
 #include "log.h"
 #include "meters/device_meter.h"
 #include "meters/memory_meter.h"
@@ -25,14 +24,21 @@ int get_current_graph_task_id();
 
 namespace {
 
-// A call whose backward is open.
-struct OpenBackward {
-  int interval;  // its place in `Pass::current`; -1: an autograd node under its own name
-  Node* node;    // where the backward is booked
+// A call, by its place in a tape.
+struct Owner {
+  Tape* tape = nullptr;
+  int64_t entry = kNone;
 };
 
-//: Instead of an interval, before the first node runs: the engine itself is at work.
-constexpr int kEngine = -2;
+// A call whose backward is open.
+// owner: kNone: an autograd node under its own name, or the engine itself (kEngine), before the
+// first node runs. node: where the backward is booked.
+struct OpenBackward {
+  Owner owner;
+  Node* node;
+};
+
+constexpr int64_t kEngine = -2;
 
 // A run of the autograd engine (a backward pass), as one cursor follows it.
 struct Pass : std::enable_shared_from_this<Pass> {
@@ -43,18 +49,14 @@ struct Pass : std::enable_shared_from_this<Pass> {
   int task = -1;     // the engine's number for the pass; -1: not known yet
   bool hears = true;  // whether the engine tells of its nodes
   bool divides, makes_graph, names_nodes;
-  std::shared_ptr<CallsAround> calls;  // null if none are open around the pass
-  std::shared_ptr<Intervals> current;  // those that the open calls are among; null: none
-  uint64_t current_of = 0;             // the thread that has made the nodes of `current`
-  std::vector<OpenBackward> open;      // outermost first
+  std::vector<OpenBackward> open;  // outermost first
   uint64_t counts_in;  // the thread whose counter of nodes was read last
   int64_t number;      // and what that counter was
-  std::unordered_map<uint64_t, std::vector<int64_t>> elsewhere;  // see `made_in`
   Nanoseconds ended_ns = 0;    // when a node ended last; 0: none has
   Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
   bool is_over = false;        // forgotten; maybe while somebody works on it
   Node* owner() const { return open.empty() ? base : open.back().node; }
-  bool has_begun() const { return open.empty() || open.front().interval != kEngine; }
+  bool has_begun() const { return open.empty() || open.front().owner.entry != kEngine; }
 };
 
 struct Cursor;
@@ -79,20 +81,22 @@ struct CursorState {
   PyObject *meters = Py_NewRef(Py_None), *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
   PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
-  PyObject* ties = Py_NewRef(Py_None);  // see `Ownership.ties`; None: records are made in Python
   Nanoseconds entered_ns;
   char gives_time_back = 1, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
   char divides;
-  int64_t owner_steps;  // how many intervals and records it took to find owners; for tests
-  std::vector<int64_t> intervals;  // code, low, high of ended calls that are in no record yet
-  std::unordered_map<uint64_t, Records> records;  // by the thread that made the nodes
-  std::shared_ptr<Running> running = std::make_shared<Running>();  // its mutex guards the records, too
+  // Each thread numbers the nodes that it makes, so each has a tape: the followed one, and others
+  // in which the engine runs parts of passes, by torch's number of the thread. The mutex of
+  // `running` guards them while passes run.
+  Tape own_tape;
+  std::unordered_map<uint64_t, Tape> tapes;
+  uint64_t own_thread = at::RecordFunction::currentThreadId();
+  std::shared_ptr<Running> running = std::make_shared<Running>();
   PyObject* raised;  // an exception that no callback of the engine could raise (see WithPython), or null
 
   template <class Function>
   void each_held(Function function) {
     function(sites), function(passes), function(on_pause), function(meters), function(callbacks);
-    function(functions), function(log), function(memory), function(device), function(ties), function(raised);
+    function(functions), function(log), function(memory), function(device), function(raised);
   }
 };
 
@@ -178,8 +182,6 @@ int cursor_set(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-bool is_pair(PyObject* value) { return PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 2; }
-
 template <PyTypeObject** type>
 bool is_a(PyObject* value) {
   return PyObject_TypeCheck(value, *type);
@@ -194,6 +196,18 @@ inline MemoryMeter* memory_of(Cursor* cursor) {
 inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
   return device == nullptr || device == Py_None ? nullptr : DeviceMeter::of(device);
+}
+
+// The tape of the running thread.
+inline Tape* tape_here(Cursor* cursor) {
+  uint64_t here = at::RecordFunction::currentThreadId();
+  return here == cursor->own_thread ? &cursor->own_tape : &cursor->tapes[here];
+}
+
+// The call around an owner.
+inline Owner around(Cursor* cursor, Owner owner) {
+  int64_t parent = owner.tape->parent_of(owner.entry);
+  return parent >= kNone ? Owner{owner.tape, parent} : Owner{&cursor->own_tape, Tape::in_other(parent)};
 }
 
 // Holds the mutex of a cursor's passes. Whoever has that may be waiting for the GIL, so we

@@ -56,8 +56,6 @@ PyTypeObject* log_type;
 //: Numbers of one call in `kept`, and the length of `kept` at which it is handed over.
 constexpr size_t kFields = 3;
 constexpr size_t kFoldAt = kFields * 4096;
-//: How many intervals of loose calls (see `Ownership`) make a record.
-constexpr size_t kLooseAt = 256;
 
 PyObject* as_list(const std::vector<int64_t>& numbers) {
   PyObject* list = PyList_New(Py_ssize_t(numbers.size()));

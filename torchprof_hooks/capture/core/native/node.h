@@ -1,8 +1,9 @@
 // A place in the tree of calls, with the state of the call that is open there. See
-// core/python.py.
+// core/reference.py.
 
 #pragma once
 
+#include "backward/tape.h"
 #include "clock.h"
 
 #include <c10/util/flat_hash_map.h>
@@ -43,9 +44,13 @@ struct BackwardChildren {
 };
 
 // The call that is open at a node.
+// low: number of the first autograd node that is its own. tape, entry: where it is written that
+// it owns nodes; null if it is not.
 struct OpenCall {
   Nanoseconds start_ns;
   int64_t low;
+  Tape* tape;
+  int64_t entry;
   // Readings of memory when it began, and the highest level since; valid if `is_metered`.
   char is_metered;
   int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
@@ -58,7 +63,7 @@ struct NodeState : OpenCall {
   uint64_t key;
   int64_t heard;  // how many nodes of passes ran here
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function, is_hidden, is_frame, is_part, is_outer;
+  char is_entry, is_called, is_function, is_hidden, is_outer;
   PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
   Children children;
   BackwardChildren backward;
@@ -104,6 +109,8 @@ PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   node->key = before->key;
   static_cast<OpenCall&>(*node) = std::move(static_cast<OpenCall&>(*before));
   before->is_metered = 0;
+  before->tape = nullptr;
+  if (node->tape != nullptr) node->tape->entry(node->entry).code = int32_t(node->code);
   Py_RETURN_NONE;
 }
 
@@ -178,8 +185,6 @@ PyMemberDef node_members[] = {
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
     {"is_hidden", T_BOOL, offsetof(Node, is_hidden), 0, nullptr},
-    {"is_frame", T_BOOL, offsetof(Node, is_frame), 0, nullptr},
-    {"is_part", T_BOOL, offsetof(Node, is_part), 0, nullptr},
     {"is_outer", T_BOOL, offsetof(Node, is_outer), 0, nullptr},
     {"functions", T_OBJECT, offsetof(Node, functions), READONLY, nullptr},
     {"by_shapes", T_OBJECT, offsetof(Node, by_shapes), READONLY, nullptr},

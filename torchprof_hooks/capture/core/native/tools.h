@@ -141,14 +141,12 @@ inline void tell_unraisable(PyObject* about) {
 }
 
 // Names of attributes, methods and keys of Python objects, interned.
-#define EACH_NAME(DO)                                                                  \
-  DO(_call_impl) DO(_compiled_call_impl) DO(_sequence_nr)                              \
-  DO(abort_down_to) DO(aborted) DO(append) DO(backward_site) DO(call) \
-  DO(called) DO(called_site) DO(closing) DO(count_if_aborted) DO(elsewhere) DO(find)   \
-  DO(forget_oldest) DO(generation)                                                     \
-  DO(grad_fn) DO(keep_intervals) DO(keep_loose) DO(look_for_devices) DO(metadata)      \
-  DO(moved) DO(opened) DO(returned) DO(returns_to) DO(shaped) DO(site_of_node)         \
-  DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_in_pass) DO(_wrapped_call_impl)
+#define EACH_NAME(DO)                                                                         \
+  DO(_call_impl) DO(_compiled_call_impl) DO(abort_down_to) DO(aborted) DO(backward_site)      \
+  DO(call) DO(called) DO(called_site) DO(closing) DO(count_if_aborted) DO(find)               \
+  DO(generation) DO(look_for_devices) DO(moved) DO(opened) DO(returned) DO(returns_to)        \
+  DO(shaped) DO(site_of_node) DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_in_pass)     \
+  DO(_wrapped_call_impl)
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "../cursor.h"
+#include "../calls/calls.h"
 
 #include <ATen/record_function.h>
 #include <c10/util/ArrayRef.h>
@@ -12,44 +12,27 @@
 
 namespace {
 
-// The nodes that a pass makes (create_graph=True) belong to the calls whose backward makes
-// them. Each thread numbers the nodes that it makes, and the engine runs parts of a pass in
-// other threads than the one that is followed. So both numbers of an interval must come from
-// one thread: where a pass goes on in another one, all open intervals end, and begin anew.
+// The nodes that a pass makes (create_graph=True) belong to the calls whose backward makes them:
+// open owners take entries, too. Each thread numbers the nodes that it makes, and the engine runs
+// parts of a pass in others than the followed one. So both numbers of an entry must come from one
+// thread: where a pass goes on in another one, the entries of all open owners end, and begin anew.
 
-// Where intervals of the nodes belong that a thread has made in passes.
-std::vector<int64_t>& made_in(Cursor* cursor, uint64_t thread) {
-  Pass& outermost = *cursor->running->passes.front();  // begun by the thread that is followed
-  return thread == outermost.made_by ? cursor->intervals : outermost.elsewhere[thread];
+// Ends the entries of all open owners but the first `kept`, at the number that was read last.
+void end_made(const Pass& pass, size_t kept) {
+  for (size_t place = pass.open.size(); place > kept; place--) own_until(pass.open[place - 1].node, pass.number);
 }
 
-// Ends the intervals of all open calls but the first `kept`, innermost first, at the number
-// that was read last.
-void own_made_nodes(Cursor* cursor, const Pass& pass, size_t kept) {
-  for (size_t place = pass.open.size(); place > kept; place--) {
-    const Node* node = pass.open[place - 1].node;
-    if (node->low == pass.number) continue;
-    std::vector<int64_t>& made = made_in(cursor, pass.counts_in);
-    made.insert(made.end(), {node->code, node->low, pass.number});
-  }
-}
-
-// Reads the counter of this thread. If that of another thread was read before, the intervals
-// of all open calls end there, at the number that was read last, and begin anew here.
+// Reads the counter of this thread.
 void count_here(Cursor* cursor, Pass& pass) {
   uint64_t here = at::RecordFunction::currentThreadId();
+  int64_t number = next_number();
   if (here != pass.counts_in) {
-    own_made_nodes(cursor, pass, 0);
+    end_made(pass, 0);
     pass.counts_in = here;
-    for (const OpenBackward& one : pass.open) one.node->low = next_number();
+    for (const OpenBackward& one : pass.open)
+      if (one.owner.entry != kEngine) own_from(cursor, one.node, number, true);
   }
-  pass.number = next_number();
-}
-
-// The pass is about to go over to other owners: all open calls but the first `kept` end.
-void own_before_move(Cursor* cursor, Pass& pass, size_t kept) {
-  count_here(cursor, pass);
-  own_made_nodes(cursor, pass, kept);
+  pass.number = number;
 }
 
 // A node has ended. This thread's counter is read now, as the next node may run in another
@@ -146,7 +129,10 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     if (device != nullptr) stamp = device->stamp();
     reading_ns = clock_ns() - began_ns;
   }
-  if (pass.makes_graph) own_before_move(cursor, pass, kept);
+  if (pass.makes_graph) {
+    count_here(cursor, pass);
+    end_made(pass, kept);
+  }
   while (pass.open.size() > kept) {
     Node* node = pass.open.back().node;
     pass.open.pop_back();
@@ -160,7 +146,7 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     one.node->start_ns = now_ns + reading_ns;
     if (meter != nullptr) meter->opened(one.node, bytes);
     if (device != nullptr) device->opened(one.node, stamp);
-    if (pass.makes_graph) one.node->low = pass.number;
+    if (pass.makes_graph) own_from(cursor, one.node, pass.number, true);
     pass.open.push_back(one);
     if (cursor->reads_meters) opened.push_back(one.node);
   }
@@ -168,27 +154,21 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
   if (cursor->reads_meters) tell_of_move(cursor, closed, opened);
 }
 
-bool may_hold(const std::shared_ptr<Intervals>& intervals, int64_t number) {
-  return intervals && intervals->low <= number && number < intervals->high;
+// Whether `one` is not around `other`, where both are in chains of calls of one pass. The chain of
+// another thread's tape goes on in that of the followed thread.
+bool is_left_for(Cursor* cursor, const Owner& one, const Owner& other) {
+  return one.tape == other.tape ? one.entry > other.entry : one.tape != &cursor->own_tape;
 }
 
-// The intervals, other than the current ones of the pass, that may hold the number of a node
-// that `thread` has made, and so tell whose it is; null: there are none.
-std::shared_ptr<Intervals> intervals_of(Cursor* cursor, Pass& pass, int64_t number, uint64_t thread) {
-  if (thread == pass.made_by && pass.calls && may_hold(pass.calls->tree(), number)) return pass.calls->tree();
-  auto found = cursor->records.find(thread);
-  return found == cursor->records.end() ? nullptr : found->second.find(number, &cursor->owner_steps);
-}
-
-// If a call around the pass owns the node with this number, it is in the tree of these calls
-// from now on. The tree may get more intervals in front: then those that are open move.
-void look_back_to(Cursor* cursor, Pass& pass, int64_t number) {
-  std::shared_ptr<Intervals> before = pass.calls->tree();
-  int added = pass.calls->look_back_to(number, &cursor->owner_steps);
-  if (added == 0 || pass.current != before) return;
-  pass.current = pass.calls->tree();
-  for (OpenBackward& one : pass.open)
-    if (one.interval >= 0) one.interval += added;
+// The call that made the node with this number, which `thread` has made.
+Owner owner_of(Cursor* cursor, int64_t number, uint64_t thread) {
+  Tape* tape = &cursor->own_tape;
+  if (thread != cursor->own_thread) {
+    auto found = cursor->tapes.find(thread);
+    if (found == cursor->tapes.end()) return {};
+    tape = &found->second;
+  }
+  return {tape, tape->find(number)};
 }
 
 // The engine's own node, at which a pass with several roots begins: no function of the
@@ -203,37 +183,40 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     if (!pass.has_begun()) move(cursor, pass, 0);
     return;
   }
-  uint64_t thread = node.forwardThreadId();  // by whose counter the node has its number
-  if (pass.calls && thread == pass.made_by) look_back_to(cursor, pass, number);
-  bool is_current = thread == pass.current_of && may_hold(pass.current, number);
-  std::shared_ptr<Intervals> others;
-  if (!is_current) others = intervals_of(cursor, pass, number, thread);
-  const Intervals* intervals = is_current ? pass.current.get() : others.get();
-  // Each open call is an interval inside of the one before, but for the last, which may be an
-  // autograd node under its own name: that is not kept.
-  size_t kept = is_current ? pass.open.size() : 0;
-  if (kept != 0 && pass.open[kept - 1].interval < 0) kept--;
-  Way entered;
-  if (intervals) kept -= intervals->go(kept ? pass.open[kept - 1].interval : -1, number, &entered);
+  // Each open call is inside of the one before, but for the last, which may be an autograd node
+  // under its own name, or the engine.
+  size_t kept = pass.open.size();
+  if (kept != 0 && pass.open[kept - 1].owner.entry < 0) kept--;
+  // By whose counter the node has its number, that thread's tape tells whose it is.
+  Owner owner = owner_of(cursor, number, node.forwardThreadId());
+  c10::SmallVector<std::pair<Owner, int64_t>, 16> entered;  // with their codes, innermost first
+  while (owner.entry != kNone) {
+    const Owner* last = kept == 0 ? nullptr : &pass.open[kept - 1].owner;
+    if (last != nullptr && is_left_for(cursor, *last, owner)) {
+      kept--;
+      continue;
+    }
+    if (last != nullptr && last->tape == owner.tape && last->entry == owner.entry) break;
+    entered.push_back({owner, owner.tape->entry(owner.entry).code});
+    owner = around(cursor, owner);
+  }
+  if (owner.entry == kNone) kept = 0;  // no open call is around it
   if (entered.empty() && kept == pass.open.size() && !pass.names_nodes) return;  // as mostly
   auto stays = pass.shared_from_this();
   c10::SmallVector<OpenBackward, 16> opens;
-  Node* around = kept ? pass.open[kept - 1].node : pass.base;
-  for (int one : entered) {
-    around = backward_of(cursor, around, intervals->all[size_t(one)].code);
-    if (around == nullptr || pass.is_over) return;
-    opens.push_back({one, around});
+  Node* around_it = kept ? pass.open[kept - 1].node : pass.base;
+  for (auto one = entered.rbegin(); one != entered.rend(); ++one) {
+    around_it = backward_of(cursor, around_it, one->second);
+    if (around_it == nullptr || pass.is_over) return;
+    opens.push_back({one->first, around_it});
   }
-  if (pass.names_nodes && !around->is_function) {
-    around = named(cursor, around, node.name());
-    if (around == nullptr || pass.is_over) return;
-    opens.push_back({-1, around});
+  if (pass.names_nodes && !around_it->is_function) {
+    around_it = named(cursor, around_it, node.name());
+    if (around_it == nullptr || pass.is_over) return;
+    opens.push_back({{}, around_it});
   }
   if (opens.empty() && kept == pass.open.size()) return;
   move(cursor, pass, kept, opens);
-  if (is_current || pass.is_over) return;
-  pass.current = std::move(others);
-  pass.current_of = thread;
 }
 
 thread_local int seen_passes = 0;  // passes that run in this thread, and were started from Python

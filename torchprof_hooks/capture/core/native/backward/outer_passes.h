@@ -23,8 +23,7 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   pass->hears = itself != nullptr;
   Nanoseconds read_before_ns = cursor->outside->reading_ns;
   if (!is_done(open_entry(self, base))) return nullptr;
-  bool is_begun = cursor->intervals.empty() || is_done(call_method(self, names.keep_loose));
-  if (!is_begun || !begin(self, std::move(pass), itself)) {
+  if (!begin(self, std::move(pass), itself)) {
     cursor->site = cursor->outside;
     return nullptr;
   }
@@ -37,10 +36,8 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
 bool ends_well(Cursor* cursor, PyObject* started) {
   if (!is_last(cursor, started) || cursor->running->passes.size() != 1) return false;
   const Pass& pass = *cursor->running->passes.back();
-  // If another thread's counter was read last, open calls may own nodes that it has made.
-  bool is_made_here = !pass.makes_graph || pass.counts_in == pass.made_by;
-  return (pass.ended_ns != 0 || !pass.hears) && is_made_here && pass.elsewhere.empty() && cursor->site == pass.owner() &&
-         cursor->raised == nullptr;
+  bool has_run = pass.ended_ns != 0 || !pass.hears;
+  return has_run && cursor->site == pass.owner() && cursor->raised == nullptr;
 }
 
 // Ends such a pass, which has not failed. engine: as it was begun with. outputs: what its
@@ -59,8 +56,8 @@ PyObject* end_outer_pass(PyObject* self, PyObject* args) {
     if (!ends_well(cursor, started)) Py_RETURN_FALSE;
     base = cursor->running->passes.back()->base;
     of_base_ns = base->reading_ns;
-    bool is_given, is_ours;
-    nodes_ended_ns = end(cursor, false, &is_given, &is_ours);
+    bool is_ours;
+    nodes_ended_ns = end(cursor, false, &is_ours);
     if (!is_ours) Py_RETURN_TRUE;
   }
   if (engine != Py_None && now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time

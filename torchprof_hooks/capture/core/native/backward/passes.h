@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include "../calls/calls.h"
 #include "nodes.h"
 
 #include <atomic>
@@ -93,7 +92,7 @@ PyObject* seen_pass_ends(PyObject*, PyObject* before) {
 // The pass begins here. To be called after all else that is done before it, none of which is
 // time of the pass.
 void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
-  pass.open.push_back({kEngine, engine});
+  pass.open.push_back({{nullptr, kEngine}, engine});
   engine->low = pass.number;
   pass.base->start_ns = engine->start_ns = clock_ns();
   cursor->site = engine;
@@ -154,22 +153,15 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass, Node* engine) {
 }
 
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
-  static const char* parameters[] = {"base",        "divides", "makes_graph",
-                                     "names_nodes", "calls",   "engine",
-                                     "started",     nullptr};
-  PyObject *base, *calls = Py_None, *engine = Py_None, *started = Py_None;
+  static const char* parameters[] = {"base",   "divides", "makes_graph", "names_nodes",
+                                     "engine", "started", nullptr};
+  PyObject *base, *engine = Py_None, *started = Py_None;
   int divides = 1, makes_graph = 0, names_nodes = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppOOO", const_cast<char**>(parameters), &base,
-                                   &divides, &makes_graph, &names_nodes, &calls, &engine, &started) ||
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppOO", const_cast<char**>(parameters), &base,
+                                   &divides, &makes_graph, &names_nodes, &engine, &started) ||
       !is_node(base) || (engine != Py_None && !is_node(engine)))
     return nullptr;
-  Cursor* cursor = Cursor::of(self);
   std::shared_ptr<Pass> pass = new_pass(started, Node::of(base), divides, makes_graph, names_nodes);
-  if (calls != Py_None) {
-    std::vector<int64_t> numbers = cursor->intervals;  // of those that ended inside of `calls`
-    if (!from_list(calls, &numbers)) return nullptr;
-    pass->calls = std::make_shared<CallsAround>(std::move(numbers), &cursor->owner_steps);
-  }
   Node* itself = engine == Py_None ? nullptr : Node::of(engine);
   if (!begin(self, std::move(pass), itself)) return nullptr;
   Py_RETURN_NONE;
@@ -195,19 +187,6 @@ void forget_pass(Cursor* cursor) {
   watch_nodes();
 }
 
-// At the end of the outermost pass: gives Python the intervals of nodes that other threads
-// than the followed one have made in passes. False: an exception.
-bool give_elsewhere(const Pass& pass) {
-  if (pass.elsewhere.empty() || pass.started == nullptr) return true;
-  Owned started(Py_NewRef(pass.started)), given(PyDict_New());
-  for (const auto& [thread, numbers] : pass.elsewhere) {
-    Owned key(PyLong_FromUnsignedLongLong(thread));
-    Owned list(as_list(numbers));
-    if (!given || !key || !list || PyDict_SetItem(given.get(), key.get(), list.get()) < 0) return false;
-  }
-  return PyObject_SetAttr(started.get(), names.elsewhere, given.get()) == 0;
-}
-
 // Whether `started` is the pass that began last.
 bool is_last(Cursor* cursor, PyObject* started) {
   const auto& running = cursor->running->passes;
@@ -216,18 +195,16 @@ bool is_last(Cursor* cursor, PyObject* started) {
 
 // Ends the pass that began last: closes what is open in it as of the end of its last node (as
 // of now, if it failed), and returns that moment; 0 if no node has run.
-// is_given: becomes false if there was an exception. is_ours: becomes false if Python code that
-// ran meanwhile has ended the pass: then there is nothing more to do. Otherwise the caller,
-// who has a reference to the cursor, still has to give back that of the pass, and to
-// `raise_again`.
-Nanoseconds end(Cursor* cursor, bool failed, bool* is_given, bool* is_ours) {
+// is_ours: becomes false if Python code that ran meanwhile has ended the pass: then there is
+// nothing more to do. Otherwise the caller, who has a reference to the cursor, still has to give
+// back that of the pass, and to `raise_again`.
+Nanoseconds end(Cursor* cursor, bool failed, bool* is_ours) {
   auto stays = cursor->running->passes.back();
   Pass& pass = *stays;
   Nanoseconds end_ns = 0;
   if (pass.ended_ns != 0)
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
   if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns);
-  *is_given = pass.is_over || give_elsewhere(pass);
   *is_ours = !pass.is_over;
   if (*is_ours) forget_pass(cursor);
   return end_ns;
@@ -242,10 +219,10 @@ PyObject* leave_pass(PyObject* self, PyObject* args) {
   Cursor* cursor = Cursor::of(self);
   PassLock locked(cursor);
   if (!is_last(cursor, started)) Py_RETURN_NONE;
-  bool is_given, is_ours;
-  Nanoseconds end_ns = end(cursor, failed, &is_given, &is_ours);
+  bool is_ours;
+  Nanoseconds end_ns = end(cursor, failed, &is_ours);
   if (is_ours) Py_DECREF(self);
-  if (!is_given || raise_again(cursor)) return nullptr;
+  if (raise_again(cursor)) return nullptr;
   if (end_ns == 0) Py_RETURN_NONE;
   return PyLong_FromLongLong(end_ns);
 }

@@ -2,7 +2,9 @@
 
 #pragma once
 
-#include "../backward/ties.h"
+#include "../cursor.h"
+
+#include <optional>
 
 namespace {
 
@@ -66,43 +68,54 @@ bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
   return is_done(call_method(cursor->meters, names.closing, node, end.get()));
 }
 
+// Guards the tapes while passes run.
+class TapesLock {
+ public:
+  explicit TapesLock(Cursor* cursor) {
+    if (!cursor->running->passes.empty()) locked_.emplace(cursor);
+  }
+
+ private:
+  std::optional<PassLock> locked_;
+};
+
+// The call at `node` owns the nodes that are made from number `low` on, until `own_until`.
+void own_from(Cursor* cursor, Node* node, int64_t low, bool is_backward = false) {
+  node->tape = tape_here(cursor);
+  int64_t outer = node->tape == &cursor->own_tape ? kNone : cursor->own_tape.top();
+  node->entry = node->tape->open(low, node->code, is_backward, outer);
+}
+
+void own_until(Node* node, int64_t high) {
+  Tape* tape = std::exchange(node->tape, nullptr);
+  if (tape != nullptr && tape->is_open(node->entry, node->code)) tape->close(node->entry, high);
+}
+
+// A call of a module or a function begins, or has ended.
+void own_calls(Cursor* cursor, Node* node, int64_t low) {
+  if (!cursor->divides) return;
+  TapesLock locked(cursor);
+  own_from(cursor, node, low);
+}
+void end_own(Cursor* cursor, Node* node) {
+  if (node->tape == nullptr) return;
+  TapesLock locked(cursor);
+  own_until(node, next_number());
+}
+
 bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument) {
   PyObject* callbacks = Cursor::of(self)->callbacks;
   if (callbacks == Py_None) return true;
   return is_done(call_method(callbacks, method, node, argument));
 }
 
-// The autograd nodes that were made since the call at `node` began are its own.
-void own_nodes(Cursor* cursor, Node* node) {
-  int64_t high = next_number();
-  if (high != node->low)
-    cursor->intervals.insert(cursor->intervals.end(), {node->code, node->low, high});
-}
-
-// Gives the callers that an entry has interrupted their time back, books the entry, and has
-// a record made of its intervals. -1: an exception.
-int end_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
-  Cursor* cursor = Cursor::of(self);
-  // A part of a profiled function ends as entries do, and interrupts nothing.
+// Gives the callers that an entry has interrupted their time back, and books the entry.
+void end_entry(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   Nanoseconds taken_ns = cursor->gives_time_back && node->is_entry ? end_ns - node->start_ns : 0;
   cursor->entered_ns += taken_ns;
-  bool is_inside_call = false, is_in_frame = false;
-  for (Node* around = cursor->site; around != cursor->outside && around->caller;
-       around = around->around()) {
+  for (Node* around = cursor->site; around != cursor->outside && around->caller; around = around->around())
     around->start_ns += taken_ns;
-    is_inside_call |= around->is_called && !around->is_frame;
-    is_in_frame |= around->is_frame;
-  }
   cursor->log->book(node->code, node->start_ns, end_ns);
-  if (cursor->intervals.empty() || is_inside_call) return 0;  // the call around takes them
-  if (node->is_function && cursor->site == cursor->outside) {  // a record each would be too many
-    if (cursor->intervals.size() <= kFields * kLooseAt) return 0;
-    return is_done(call_method(self, names.keep_loose)) ? 0 : -1;
-  }
-  int kept = is_in_frame ? 0 : keep_here(self, node->low, outputs);
-  if (kept != 0) return std::min(kept, 0);
-  Owned low(PyLong_FromLongLong(node->low));
-  return is_done(call_method(self, names.keep_intervals, low.get(), outputs)) ? 0 : -1;
 }
 
 // Whether `on_pause` is told of the end of an entry. kIfPause: if `tell_of_pause` says so, in
@@ -114,7 +127,7 @@ enum class Told { kNever, kIfPause, kAlways };
 int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs, Told told = Told::kIfPause) {
   Cursor* cursor = Cursor::of(self);
   Nanoseconds began_ns = clock_ns();
-  if (end_entry(self, node, end_ns, outputs) < 0) return -1;
+  end_entry(cursor, node, end_ns);
   if (told != Told::kNever && cursor->on_pause != Py_None) {
     Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
     PyObject* done =
@@ -167,10 +180,10 @@ PyObject* py_works_here(PyObject* self, PyObject*) {
 }
 
 PyObject* py_end_entry(PyObject* self, PyObject* args) {
-  PyObject *node, *outputs;
+  PyObject* node;
   long long end_ns;
-  if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
-  if (end_entry(self, Node::of(node), end_ns, outputs) < 0) return nullptr;
+  if (!PyArg_ParseTuple(args, "OL", &node, &end_ns) || !is_node(node)) return nullptr;
+  end_entry(Cursor::of(self), Node::of(node), end_ns);
   Py_RETURN_NONE;
 }
 
@@ -195,42 +208,61 @@ PyObject* fold_log(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// Intervals
+// The tape
 
-bool from_list(PyObject* list, std::vector<int64_t>* numbers) {
-  Owned fast(PySequence_Fast(list, "intervals must be a list"));
-  if (!fast) return false;
-  for (Py_ssize_t place = 0; place < PySequence_Fast_GET_SIZE(fast.get()); place++)
-    numbers->push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast.get(), place)));
-  return !PyErr_Occurred();
-}
-
-PyObject* own(PyObject* self, PyObject* intervals) {
-  if (!from_list(intervals, &Cursor::of(self)->intervals)) return nullptr;
+// From Python: the call at `site`, which has begun with the node of number `low`, takes an entry.
+PyObject* py_own_from(PyObject* self, PyObject* args) {
+  PyObject* node;
+  long long low;
+  int is_backward = 0;
+  if (!PyArg_ParseTuple(args, "OL|p", &node, &low, &is_backward) || !is_node(node)) return nullptr;
+  TapesLock locked(Cursor::of(self));
+  own_from(Cursor::of(self), Node::of(node), low, is_backward);
   Py_RETURN_NONE;
 }
 
-PyObject* take_intervals(PyObject* self, PyObject* args) {
-  long long low;
-  if (!PyArg_ParseTuple(args, "L", &low)) return nullptr;
-  return as_list(take_from(Cursor::of(self), low));
+// From Python: the call at `site` owns no node that is made from now on, with number `high`.
+PyObject* py_own_until(PyObject* self, PyObject* args) {
+  PyObject* node;
+  long long high;
+  if (!PyArg_ParseTuple(args, "OL", &node, &high) || !is_node(node)) return nullptr;
+  TapesLock locked(Cursor::of(self));
+  own_until(Node::of(node), high);
+  Py_RETURN_NONE;
 }
 
-PyObject* get_intervals(PyObject* self, void*) {
-  return as_list(Cursor::of(self)->intervals);
+// The calls that own the node of a number, outermost first: of each, something that is equal for
+// this call alone, and its code. The node is one that the followed thread has made, unless only
+// others have made nodes with such a number. None if nobody can tell whose it is.
+PyObject* owners_of(PyObject* self, PyObject* args) {
+  long long value;
+  int is_last = 0;  // all is kept as long as there is room
+  if (!PyArg_ParseTuple(args, "L|p", &value, &is_last)) return nullptr;
+  Cursor* cursor = Cursor::of(self);
+  TapesLock locked(cursor);
+  Owner found{&cursor->own_tape, cursor->own_tape.find(value)};
+  for (auto& [_, tape] : cursor->tapes) {
+    int64_t entry = tape.find(value);
+    if (entry == kNone) continue;
+    if (found.entry != kNone) Py_RETURN_NONE;
+    found = {&tape, entry};
+  }
+  Owned chain(PyList_New(0));
+  for (; chain && found.entry != kNone; found = around(cursor, found)) {
+    Owned one(Py_BuildValue("((LL)L)", (long long)(intptr_t)found.tape, (long long)found.entry,
+                            (long long)found.tape->entry(found.entry).code));
+    if (!one || PyList_Append(chain.get(), one.get()) < 0) return nullptr;
+  }
+  if (!chain || PyList_Reverse(chain.get()) < 0) return nullptr;
+  return Py_NewRef(chain.get());
 }
 
-PyObject* interval_count(PyObject* self, void*) {
-  return PyLong_FromSize_t(Cursor::of(self)->intervals.size() / kFields);
-}
-
-PyObject* add_record(PyObject* self, PyObject* args) {
-  PyObject* flat;
-  long long low;
-  unsigned long long thread = 0;
-  std::vector<int64_t> numbers;
-  if (!PyArg_ParseTuple(args, "OL|K", &flat, &low, &thread) || !from_list(flat, &numbers)) return nullptr;
-  return make_record(Cursor::of(self), numbers, low, thread ? thread : at::RecordFunction::currentThreadId());
+// How many entries there are, and how many were looked at to find owners; for tests.
+PyObject* tape_sizes(PyObject* self, void*) {
+  Cursor* cursor = Cursor::of(self);
+  long long entries = cursor->own_tape.size(), steps = cursor->own_tape.steps;
+  for (auto& [_, tape] : cursor->tapes) entries += tape.size(), steps += tape.steps;
+  return Py_BuildValue("(LL)", entries, steps);
 }
 
 }  // namespace

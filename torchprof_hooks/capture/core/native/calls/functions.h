@@ -44,11 +44,11 @@ bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject*
   }
   if (!read_at_end(self, node, end_ns)) return false;
   cursor->site = node->around();
-  own_nodes(cursor, node);
-  if (!node->is_entry)
+  end_own(cursor, node);
+  if (node->is_entry)
+    end_entry(cursor, node, end_ns);
+  else
     cursor->log->book(node->code, node->start_ns, end_ns);
-  else if (end_entry(self, node, end_ns, outputs) < 0)
-    return false;
   return fold_if_due(cursor) >= 0;
 }
 
@@ -70,7 +70,9 @@ PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* arg
   Node* node = Node::of(place.get());
   if (node->is_entry && !look_for_devices(self)) return nullptr;
   PyObject* outputs = nullptr;
-  if (open_node(self, node, low < 0 ? next_number() : low))
+  if (low < 0) low = next_number();
+  own_calls(Cursor::of(self), node, low);
+  if (open_node(self, node, low))
     outputs = PyObject_Call(function, args, kwargs);
   if (outputs != nullptr && (!is_new || tell_outputs(self, node, outputs)) &&
       function_returned(self, node, clock_ns(), outputs))

@@ -22,7 +22,9 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     node = Node::of(found.get());
   }
   if (node->is_entry && !look_for_devices(self)) return nullptr;
-  if (!open_node(self, node, next_number())) return nullptr;
+  int64_t low = next_number();
+  own_calls(cursor, node, low);
+  if (!open_node(self, node, low)) return nullptr;
   if (!call_back(self, names.called, node, args[1])) return nullptr;
   Py_RETURN_NONE;
 }
@@ -43,16 +45,16 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   }
   if (!read_at_end(self, node, end_ns)) return nullptr;
   cursor->site = node->around();
-  if (cursor->divides) own_nodes(cursor, node);
+  end_own(cursor, node);
   if (args[2] == Py_None && !is_done(call_method(self, names.count_if_aborted))) return nullptr;
-  if ((node->is_entry || node->is_part) && cursor->owns_nodes) {
+  if (node->is_entry && cursor->owns_nodes) {
     // As `tell_of_pause` would say, without a call of Python.
     bool is_outermost = cursor->site == cursor->outside;
     Told told = !is_outermost ? Told::kNever : args[2] == Py_None ? Told::kIfPause : Told::kAlways;
     if (finish_entry(self, node, end_ns, args[2], told) < 0) return nullptr;
   } else {
     cursor->log->book(node->code, node->start_ns, end_ns);
-    }
+  }
   if (fold_if_due(cursor) < 0 || !call_back(self, names.returned, node, args[2])) return nullptr;
   Py_RETURN_NONE;
 }

@@ -1,0 +1,134 @@
+"""Which call made which node: the native core's tape against the reference, and where
+it has no room for more."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cores import NATIVE_CORE
+from torchprof_hooks import profile
+from torchprof_hooks.capture.core import Node, reference
+from torchprof_hooks.capture.tracking.tracker import Tracker
+
+#: So many calls a tape has room for.
+ROOM = 1 << 18
+
+
+def codes(owners: list[tuple[object, int]] | None) -> list[int]:
+    assert owners is not None
+    return [code for _, code in owners]
+
+
+class Calls:
+    """Calls that are shown to a cursor, with numbers of nodes that are made up."""
+
+    def __init__(self, cursor: Any, kind: Any) -> None:
+        self.cursor, self.kind = cursor, kind
+        self.open: list[Any] = []
+        self.made = 0
+
+    def begin(self, number: int, is_backward: bool = False) -> None:
+        node = self.kind()
+        node.code, self.made = self.made, self.made + 1
+        self.cursor.own_from(node, number, is_backward)
+        self.open.append(node)
+
+    def end(self, number: int, calls: int = 1) -> None:
+        """Of so many calls, of which only the outermost is told."""
+        outermost = self.open[-calls]
+        del self.open[-calls:]
+        self.cursor.own_until(outermost, number)
+
+    def owners(self, number: int) -> list[int]:
+        return codes(self.cursor.owners_of(number))
+
+
+@NATIVE_CORE
+@pytest.mark.parametrize("seed", range(20))
+def test_random_calls_own_what_the_reference_says(seed: int) -> None:
+    generator, number = random.Random(seed), 0
+    both = [Calls(Tracker(), Node), Calls(reference.Cursor(), reference.Node)]
+    for _ in range(2_000):
+        number += generator.choice((0, 0, 1, 1, 5))
+        depth = len(both[0].open)
+        if depth < 2 or generator.random() < 0.5 - depth / 40:
+            is_backward = generator.random() < 0.1
+            for each in both:
+                each.begin(number, is_backward)
+        else:
+            calls = generator.choice((1, 1, 1, min(2, depth)))
+            for each in both:
+                each.end(number, calls)
+        for _ in range(3):
+            asked = max(number - generator.choice((0, 1, 3, 30, 3_000)), 0)
+            native, wanted = (each.owners(asked) for each in both)
+            assert native == wanted
+
+
+@NATIVE_CORE
+def test_calls_that_are_open_for_long_keep_what_happens_in_them() -> None:
+    calls, count = Calls(Tracker(), Node), ROOM + 5_000
+    calls.begin(0)  # around all
+    calls.begin(10)
+    calls.end(20)
+    calls.begin(20)
+    for number in range(30, 30 + count):
+        calls.begin(number)
+        calls.end(number + 1)
+    newest = 29 + count
+    assert calls.owners(newest) == [0, 2, calls.made - 1]
+    assert calls.owners(newest - 1_000) == [0, 2, calls.made - 1_001]
+    assert calls.owners(25) == [0, 2]
+    # Too long ago: the calls around have them.
+    assert calls.owners(40) == [0, 2]
+    assert calls.owners(15) == [0]
+    calls.end(newest + 1)
+    assert calls.owners(newest + 5) == [0]
+    assert calls.cursor.tape_sizes[0] == ROOM
+
+
+class Scale(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 1.5
+
+
+class Unrolled(nn.Module):
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.cell = Scale()
+        self.calls = calls
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.calls):
+            x = self.cell(x)
+        return x
+
+
+@NATIVE_CORE
+@pytest.mark.slow
+def test_of_more_calls_in_one_graph_the_oldest_belong_to_the_call_around() -> None:
+    model = Unrolled(300_000)
+    with profile() as prof:
+        model(torch.ones(1, requires_grad=True)).backward()
+    cells = {key: totals.calls for key, totals in prof.profile.cells.items()}
+    inner = ("Unrolled", "Unrolled.cell")
+    assert cells[inner, "forward"] == 300_000
+    # The outermost call has an entry, too.
+    assert cells[inner, "backward"] == ROOM
+    assert cells[("Unrolled",), "backward"] == 1
+
+
+@NATIVE_CORE
+def test_calls_without_nodes_leave_nothing() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with profile() as prof:
+        steps: Any = prof._rounds[0]._steps
+        with torch.no_grad():
+            for _ in range(1_000):
+                model(torch.ones(2))
+        assert steps.tracker.tape_sizes == (0, 0)
