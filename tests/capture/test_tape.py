@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
+from tests.helpers import in_thread
 from torchprof_hooks import profile
 from torchprof_hooks.capture.core import Node, reference
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -68,6 +69,26 @@ def test_random_calls_own_what_the_reference_says(seed: int) -> None:
             asked = max(number - generator.choice((0, 1, 3, 30, 3_000)), 0)
             native, wanted = (each.owners(asked) for each in both)
             assert native == wanted
+
+
+def test_calls_in_another_thread_are_inside_of_those_in_the_followed_one() -> None:
+    """The engine may run a part of a pass in a thread of its own, where a checkpoint
+    calls modules again. Each thread numbers its own nodes."""
+    calls = Calls(Tracker(), Node)
+    calls.begin(100)
+
+    def elsewhere() -> None:
+        for number in (5, 6):
+            calls.begin(number)
+            calls.begin(number)
+            calls.end(number + 1)
+            calls.end(number + 1)
+
+    in_thread(elsewhere)
+    assert [calls.owners(number) for number in (5, 6)] == [[0, 1, 2], [0, 3, 4]]
+    calls.begin(110)
+    calls.end(112)
+    assert calls.owners(111) == [0, 5]
 
 
 @NATIVE_CORE
