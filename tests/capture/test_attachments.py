@@ -22,6 +22,7 @@ from torchprof_hooks.capture.attach.attachments import (
     Attachments,
     Layer,
     Patch,
+    attachments,
 )
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
 from torchprof_hooks.capture.torch_names.place import Place
@@ -434,3 +435,28 @@ def test_a_session_does_not_take_that_for_its_end() -> None:
         torchprof_hooks.TrainingSession([]) as session,
     ):
         session.run(step)
+
+
+class _FreesAnother(Attachment):
+    """While somebody comes to use it, garbage is collected: a user of before."""
+
+    is_on = False
+
+    def put_on(self) -> None:
+        self.is_on = True
+
+    def take_off(self) -> bool:
+        self.is_on = False
+        return True
+
+    def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
+        attachments.give_up(self)
+        super().add_user(user, when_gone)
+
+
+def test_what_is_given_up_while_it_is_attached_stays_known() -> None:
+    attachment, user = _FreesAnother(), nn.ReLU()
+    attachments.attach(attachment, user)
+    assert attachment.is_on
+    attachments.detach(attachment, user)
+    assert not attachment.is_on

@@ -129,11 +129,13 @@ class Attachments:
     ) -> None:
         """`detach`, for finalizers, which run in the middle of anything, in any thread:
         garbage is collected wherever memory is asked for. This never waits for the
-        lock: whoever has it may wait for this thread, and detaches in its place."""
+        lock: whoever has it may wait for this thread, and detaches in its place. That
+        may be this thread, in the middle of attaching the same."""
         if is_ending():  # modules are empty by now, torch's and ours, with `sys`
             return
         self._given_up.append((attachment, user))
-        if self._lock.acquire(blocking=False):
+        is_mine: bool = self._lock._is_owned()  # type: ignore[attr-defined]
+        if not is_mine and self._lock.acquire(blocking=False):
             try:
                 self._settle_given_up()
             finally:
@@ -150,6 +152,7 @@ class Attachments:
         with self._lock:
             if attachment in self._written and attachment.is_used:
                 (put_on or attachment.put_on)()
+            self._settle_given_up()
 
     def heal(self) -> None:
         """Take off what interrupts have left, and nobody uses. To be called before
@@ -160,6 +163,7 @@ class Attachments:
             with self._lock:
                 for attachment in list(self._written):
                     self._settle(attachment)
+                self._settle_given_up()
 
     def forget_lock(self) -> None:
         """Make a new lock, where the thread that holds the old one will not release it:

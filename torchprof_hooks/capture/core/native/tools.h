@@ -9,6 +9,7 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 
 // Shorthands for the tables that describe types and methods to Python.
@@ -22,8 +23,8 @@ constexpr unsigned kWithCycles = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_T
 class SpinLock {
  public:
   void lock() {
-    while (flag_.test_and_set(std::memory_order_acquire)) {
-    }
+    for (int tries = 0; flag_.test_and_set(std::memory_order_acquire); tries++)
+      if (tries >= 64) std::this_thread::yield();  // the holder may not be running
   }
   void unlock() { flag_.clear(std::memory_order_release); }
 
