@@ -98,7 +98,7 @@ def _budgets(part: str) -> Callable[[Figures], Values]:
                     figures[name]["variants"][variant], aims[variant]
                 )[part]
                 for name, aims in budget_tables.AIMS.items()
-                if name in figures
+                if name in figures and variant in aims
             }
             found.update(sorted(parts.items(), key=lambda each: each[1])[-1:])
         return found

@@ -55,6 +55,7 @@ def summary(figures_of: Callable[[str], _Figures | None]) -> Table:
         tool: {
             name: 1 + found["variants"][variant]["wall"][0]
             for name, found in budgets.items()
+            if variant in found["variants"]
         }
         for tool, variant in ((WHOLE_PROGRAM, "default"), (BUDGETED, "0.01"))
     }
