@@ -13,6 +13,7 @@ from torch import nn
 from tests.cores import NATIVE_CORE
 from tests.helpers import in_thread
 from torchprof_hooks import profile
+from torchprof_hooks.capture.backward.graph import reachable_nodes
 from torchprof_hooks.capture.core import Node, reference
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -153,3 +154,14 @@ def test_calls_without_nodes_leave_nothing() -> None:
             for _ in range(1_000):
                 model(torch.ones(2))
         assert steps.tracker.tape_sizes == (0, 0)
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_nothing_is_written_into_nodes(functions: bool) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with profile(functions=functions):
+        loss = model(torch.ones(2)).sum()
+        nodes = reachable_nodes([loss.grad_fn])
+        assert nodes
+        assert not any(node.metadata for node in nodes.values())
+        loss.backward()
