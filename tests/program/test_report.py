@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.cores import NATIVE_CORE
 from tests.programs import (
     EACH_STEP,
     NOTHING,
@@ -211,6 +212,7 @@ with torch.no_grad():
 )
 
 
+@NATIVE_CORE
 def test_memory_of_outer_products(tmp_path: Path) -> None:
     options = ("--profile-memory", *EACH_STEP)
     run = with_tables(*options, written(tmp_path, MEMORY))
