@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -246,6 +247,16 @@ class Keeper(Recorder):
     def note(self, callback: str, args: LinkCall) -> None:
         super().note(callback, args)
         self.calls.append(args)
+
+
+def run_traced(work: Callable[[], object], trace: Callable[..., Any]) -> None:
+    """Do it with `trace` in the place of Python's hook for debuggers."""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
 
 
 class StoppedClock:

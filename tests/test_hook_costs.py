@@ -44,7 +44,7 @@ from .chains import (
 from .cores import NATIVE_CORE
 from .doing import in_backward
 from .exact import OPTIONS
-from .helpers import in_thread
+from .helpers import in_thread, run_traced
 from .invisible import EveryFunction, EveryLink
 
 
@@ -73,9 +73,9 @@ CALLS_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(10, 32),
+    "link callbacks": Costs(10, 31),
     "function timer": Costs(3, 0),
-    "function callbacks": Costs(75, 43),
+    "function callbacks": Costs(75, 42),
     "profile() in another thread": Costs(0, 0),
 }
 
@@ -181,12 +181,7 @@ def count_lines(work: Callable[[], object]) -> Counts:
             found[f"{name}:{frame.f_lineno}"] += 1
         return note
 
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
+    run_traced(work, note)
     return found
 
 

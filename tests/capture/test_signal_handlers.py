@@ -3,7 +3,6 @@ call modules."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
@@ -13,8 +12,10 @@ import torch
 from torch import nn
 
 from tests.cores import PYTHON_CORE
+from tests.helpers import run_traced
 from torchprof_hooks import profile
 from torchprof_hooks.capture.core import reference
+from torchprof_hooks.files.collector import without_collections
 
 pytestmark = PYTHON_CORE  # nothing of Python's is in between in the other
 
@@ -42,12 +43,7 @@ def traced(step: Callable[[], None], before: Callable[[Place], object]) -> None:
             before((frame.f_code, frame.f_lasti))
         return trace
 
-    outer = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        step()
-    finally:
-        sys.settrace(outer)
+    run_traced(step, trace)
 
 
 def test_what_one_calls_raises_nothing() -> None:
@@ -60,7 +56,8 @@ def test_what_one_calls_raises_nothing() -> None:
         optimizer.step()
 
     places: dict[Place, None] = {}
-    with profile() as prof:
+    # Each step is to go through the same places.
+    with without_collections(), profile() as prof:
         step()  # what is met first is a matter of its own
         traced(step, places.setdefault)
         for each in places:

@@ -193,9 +193,10 @@ class HookedPasses(Passes):
             site.start_ns = now_ns
         if running.makes_graph:
             _own_made_nodes(tracker, running, closed, opened)
+        still_open = [*running.open[:kept], *opens]
+        owner = still_open[-1].site if still_open else running.base
         # At once: see `ThreadCalls.abort_call`.
-        running.open[kept:] = opens
-        tracker.site = self.owner_of(tracker, running)
+        running.open, tracker.site = still_open, owner
         if tracker.reads_meters:
             tracker.meters.moved(closed, opened)  # type: ignore[union-attr]
         if self._callbacks is not None:

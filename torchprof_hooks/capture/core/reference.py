@@ -112,10 +112,6 @@ class Node:
         """The next call of a module with this id, from here, is a new one."""
         self.children.pop(key, None)
 
-    def all_children(self) -> list[Site]:
-        """Of all modules called from here."""
-        return list(self.children.values())
-
     def continue_call_of(self, other: Any) -> None:
         """The call that is open at `other` turns out to be one at this node."""
         self.key = other.key

@@ -134,11 +134,6 @@ def is_loading_on_stack() -> bool:
     return False
 
 
-def is_module_call_on_stack() -> bool:
-    """Whether the call of a module is on this thread's Python stack."""
-    return any(_kind(frame) == _CALLING for frame in frames_from(sys._getframe(1)))
-
-
 def error_of_call() -> BaseException | None:
     """The exception that has ended the call whose end a hook is being told of; None if
     the call returned. That exception is being handled by torch or this package, no

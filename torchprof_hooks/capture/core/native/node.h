@@ -27,10 +27,6 @@ class Children {
   }
   void insert(uint64_t key, Node* node) { nodes_[key] = node; }
   void erase(uint64_t key) { nodes_.erase(key); }
-  template <class Function>
-  void each(Function function) const {
-    for (const auto& [key, node] : nodes_) function(key, node);
-  }
 
  private:
   ska::flat_hash_map<uint64_t, Node*> nodes_;
@@ -141,12 +137,6 @@ PyObject* node_forget_child(PyObject* self, PyObject* number) {
   Py_RETURN_NONE;
 }
 
-PyObject* node_all_children(PyObject* self, PyObject*) {
-  PyObject* all = PyList_New(0);
-  if (all != nullptr) Node::of(self)->children.each([&](uint64_t, Node* child) { PyList_Append(all, child); });
-  return all;
-}
-
 // The nodes in a list. False: an exception.
 bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
   for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
@@ -197,7 +187,6 @@ PyMethodDef node_methods[] = {{"continue_call_of", node_continue_call_of, METH_O
                               {"child", node_child, METH_O, nullptr},
                               {"add_child", node_add_child, METH_VARARGS, nullptr},
                               {"forget_child", node_forget_child, METH_O, nullptr},
-                              {"all_children", node_all_children, METH_NOARGS, nullptr},
                               {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot node_slots[] = {SLOT(Py_tp_new, Node::make),

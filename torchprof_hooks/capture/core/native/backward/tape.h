@@ -41,7 +41,7 @@ class Tape {
 
   // Closes the call, and all that are still open inside of it.
   void close(int64_t index, int64_t high) {
-    while (top_ >= index && top_ != kNone) {
+    while (top_ >= index) {
       TapeEntry& ended = entry(top_);
       int64_t closed = top_;
       top_ = ended.parent < kNone ? kNone : ended.parent;
