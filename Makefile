@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all test-interrupts coverage test-torch test-and-record mutate sanitize lint format bench bench-budgets gpu-check docs page trace-picture page-pictures clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate sanitize lint format bench bench-budgets gpu-check docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -53,12 +53,6 @@ test-all: $(VENV)/test.installed  ## try everything with everything, with both c
 	$(THOROUGH) $(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
 	$(PYTEST) $(ALONE)
 	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES) tests/distributed tests/program
-
-EVERY_LINE := TORCHPROF_HOOKS_EVERY_LINE=1
-LONG := -o faulthandler_timeout=3600
-test-interrupts: $(VENV)/test.installed  ## interrupt measuring at each of its lines, with both cores (half an hour)
-	$(EVERY_LINE) $(PYTEST) $(SIDE_BY_SIDE) $(LONG) tests/capture/test_interrupts.py
-	$(EVERY_LINE) $(IN_PYTHON) $(LONG) tests/capture/test_interrupts.py
 
 # Quick tests of both cores. Those that trace lines themselves take the place of what
 # follows them here.

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.utils import checkpoint
 from torch.utils.data import DataLoader, dataloader
 
-from torchprof_hooks.capture.attach.module_hooks import MOST_CHANGES, _seam_in_calls
+from torchprof_hooks.capture.attach.interception import MOST_CHANGES, interception
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.torch_names.distributed import (
     collectives,
@@ -98,10 +98,10 @@ def _compiler() -> dict[str, object]:
 
 
 def _implementation_of_calls() -> object:
-    """What torch is to call in place of modules' own: a seam that stays since it has
-    come and gone too often is as good as none."""
+    """What torch is to call in place of modules' own: an interceptor that stays as
+    it has come and gone too often is as good as none."""
     found = vars(torch.nn.Module)["_compiled_call_impl"]
-    return None if _seam_in_calls()._changes >= MOST_CHANGES else found
+    return None if interception()._changes >= MOST_CHANGES else found
 
 
 def registered() -> dict[str, object]:
@@ -116,7 +116,7 @@ def registered() -> dict[str, object]:
         **tables,
         **{what: Place(*place).read() for what, place in REPLACED.items()},
         **_compiler(),
-        "who sees modules": [user for user in _seam_in_calls().users if user.cursor],
+        "who sees modules": [id(user) for user in interception().users if user.cursors],
         "implementation of calls": _implementation_of_calls(),
         "tensors are counted": CORE.module is not None and CORE.module.counts_tensors(),
         "function modes": torch._C._len_torch_function_stack(),

@@ -27,7 +27,7 @@ from torch.autograd import Function
 from torch.nn.modules import module as nn_module
 
 from torchprof_hooks import profile
-from torchprof_hooks.capture.attach import module_hooks
+from torchprof_hooks.capture.attach import interception
 from torchprof_hooks.hooks import measuring
 
 from .capture.budgeted import Fixed, Limited, Net, X, bare, measured, sgd
@@ -300,7 +300,7 @@ def test_leaving_does_not_take_longer_after_more_steps(
 
     monkeypatch.setattr(measuring, "Duty", fixed)
     # However many tests have changed the class of modules before, it changes back.
-    monkeypatch.setattr(module_hooks, "MOST_CHANGES", sys.maxsize)
+    monkeypatch.setattr(interception, "MOST_CHANGES", sys.maxsize)
     monkeypatch.chdir(tmp_path)
 
     def leave_after(steps: int) -> Counts:

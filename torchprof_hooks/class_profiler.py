@@ -45,12 +45,7 @@ class ClassProfiler:
             has_ended=lambda tracker: tracker.retired_ns is not None,
             profile_of=_profile_of,
         )
-        self._tap = ProcessTap(
-            self._make_tracker,
-            lambda tracker, module: (
-                tracker.site.module is not None or isinstance(module, cls)
-            ),
-        )
+        self._tap = ProcessTap(self._make_tracker)
         self._pid = os.getpid()
         atexit.register(self._report_at_exit)
         interrupted_exit.registered()
@@ -67,6 +62,10 @@ class ClassProfiler:
     def _make_tracker(self) -> Tracker:
         """Make the tracker of a new thread."""
         tracker = new_tracker(ModuleNames(number_roots=False))
+        cls = self._cls
+        tracker.is_left_out = lambda site, module: (
+            site.module is None and not isinstance(module, cls)
+        )
         self._threads.add(tracker)
         return tracker
 

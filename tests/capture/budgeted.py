@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.attach.module_hooks import _seam_in_calls
+from torchprof_hooks.capture.attach.interception import interception
 from torchprof_hooks.capture.duty import Block, Duty, Kind, Plan
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
@@ -134,8 +134,8 @@ def check_sums(found: Profile) -> None:
 
 def shows_insides() -> bool:
     """Whether calls inside of others are shown to somebody here."""
-    shown = [user.cursor for user in _seam_in_calls().users]
-    return any(cursor and not cursor.sees_outer_alone for cursor in shown)
+    shown = [cursor for user in interception().users for cursor in user.cursors]
+    return any(not cursor.sees_outer_alone for cursor in shown)
 
 
 def registered(model: nn.Module) -> dict[str, object]:

@@ -26,8 +26,6 @@ from torchprof_hooks.capture.attach import loaders
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.core.span_log import FOLD_AT
-from torchprof_hooks.capture.torch_names.modules import is_loading_on_stack
-from torchprof_hooks.capture.tracking import thread_calls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiles.data import ProfileData
@@ -220,23 +218,6 @@ def test_a_module_called_by_a_loader_is_a_part_of_loading() -> None:
     assert [name for name in rows if not name.startswith("(")] == ["Linear"]
     calls = {phase: totals.calls for phase, totals in rows["Linear"].phases.items()}
     assert (calls["forward"], calls["backward"]) == (2, 2)
-
-
-def test_the_stack_is_looked_at_once_for_a_module_that_transforms(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looks: list[bool] = []
-
-    def look() -> bool:
-        looks.append(is_loading_on_stack())
-        return looks[-1]
-
-    monkeypatch.setattr(thread_calls, "is_loading_on_stack", look)
-    same = nn.Identity()
-    with torchprof_hooks.profile():
-        for _ in DataLoader(Slow(4), batch_size=2, collate_fn=same):
-            pass
-    assert looks == [True] * 2  # of the call's begin, and not of its end
 
 
 def test_functions_called_by_a_loader_are_a_part_of_loading() -> None:

@@ -52,7 +52,7 @@ def everything() -> None:
 
 
 @NATIVE_CORE
-def test_one_seam_serves_all_threads() -> None:
+def test_one_interceptor_serves_all_threads() -> None:
     threads = 5
     all_are_in = Barrier(threads)
 
@@ -60,19 +60,19 @@ def test_one_seam_serves_all_threads() -> None:
         model = Does(lambda: None)
         with profile() as prof, profile() as inner:
             all_are_in.wait(60)
-            seam = vars(nn.Module)["_compiled_call_impl"]
+            interceptor = vars(nn.Module)["_compiled_call_impl"]
             all_are_in.wait(60)
             for _ in range(number):
                 model(X)
             all_are_in.wait(60)
         numbers = found(prof.profile)["Does", "forward"]
         assert found(inner.profile)["Does", "forward"].calls == numbers.calls
-        return seam, numbers.calls
+        return interceptor, numbers.calls
 
     with ThreadPoolExecutor(threads) as pool:
         results = [*pool.map(work, range(1, 1 + threads))]
     assert [calls for _, calls in results] == [*range(1, 1 + threads)]
-    assert len({id(seam) for seam, _ in results}) == 1
+    assert len({id(interceptor) for interceptor, _ in results}) == 1
 
 
 @each_option

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.planted import Work, check
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.data import ProfileData
@@ -246,6 +247,7 @@ class _Interrupting(nn.Module):
         return _Interrupted.apply(torch.relu(x))
 
 
+@NATIVE_CORE  # hooks do not tell of the interrupt
 def test_functions_called_after_an_interrupt_are_not_those_of_dead_calls() -> None:
     model = _Interrupting()
 

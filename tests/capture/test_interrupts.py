@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import gc
-import os
+import random
 import signal
 import sys
 from collections.abc import Callable
@@ -49,12 +49,8 @@ from torchprof_hooks.profiles.memory import NO_MEMORY
 
 Place = tuple[CodeType, int]
 
-#: If this is in the environment, at each line of each case, the first time that it is
-#: run, which takes twenty minutes; or, if it is "always", each time: that takes hours.
-EVERY_LINE = os.environ.get("TORCHPROF_HOOKS_EVERY_LINE", "")
-BOTH = True, False
-#: Lines of each case at which to interrupt otherwise, at most.
-MOST = 120 if IS_THOROUGH else 8
+#: At how many lines of each case to interrupt, drawn by chance.
+PLACES = 120 if IS_THOROUGH else 13
 PACKAGE = str(Path(torchprof_hooks.__file__).parent)
 SEARCHING = str(Path("torch_names", "profiler.py"))
 
@@ -225,37 +221,16 @@ def whole(make: Callable[[], Any]) -> Any:
 
 
 @cache
-def _distinct_places(name: str) -> frozenset[Place]:
-    """All that a case runs."""
-    return frozenset(places(CASES[name]))
-
-
-@cache
 def _warm_up() -> None:
     """What is done once in a process."""
     for make in CASES.values():
         whole(make)
 
 
-def chosen(name: str) -> list[int]:
-    """The numbers of the lines of a case at which to interrupt: of each place that no
-    case before has, the first, as far as there is time; or all."""
-    lines = places(CASES[name])
-    if EVERY_LINE == "always":
-        return list(range(1, len(lines) + 1))
-    others = [] if EVERY_LINE else list(CASES)[: list(CASES).index(name)]
-    seen = frozenset[Place]().union(*map(_distinct_places, others))
-    first: dict[Place, int] = {}
-    for number, place in enumerate(lines, 1):
-        if place not in seen:
-            first.setdefault(place, number)
-    found = list(first.values())
-    if EVERY_LINE:
-        return found
-    most = MOST // 4 if name == "ProfilerHook" else MOST  # a trace takes its time
-    distance = len(found) // most + 1
-    # Most lines are those of both cores: with each, others are tried.
-    return found[distance // 2 if CORE.name == "python" else 0 :: distance]
+def chosen(make: Callable[[], Any], name: str) -> list[int]:
+    """The numbers of the lines at which to interrupt."""
+    chance = random.Random(f"{name} {CORE.name}")
+    return sorted(chance.sample(range(1, len(places(make)) + 1), PLACES))
 
 
 def test_a_pass_is_over_although_an_interrupt_came_before_it_was_ended(
@@ -326,7 +301,7 @@ def test_steps_that_an_interrupt_left_can_be_left_again(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:ProfilerHook cannot write")
 @pytest.mark.parametrize("name", CASES)
-def test_an_interrupt_at_every_line(
+def test_an_interrupt_anywhere(
     name: str, ticking: FakeClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)  # traces are written
@@ -338,9 +313,8 @@ def test_an_interrupt_at_every_line(
     _warm_up()
     expected = whole(make)
     failures = []
-    for at in chosen(name):
-        for catches_inside in BOTH if EVERY_LINE else [at % 2 == 0]:
-            failures.append(interrupted(make, at, catches_inside))
+    for at in chosen(make, name):
+        failures.append(interrupted(make, at, catches_inside=at % 2 == 0))
         if whole(make) != expected:
             failures.append(f"line {at} makes the next profile another one")
     assert "\n".join(filter(None, failures)) == ""

@@ -11,17 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.cores import PYTHON_CORE
+import torchprof_hooks
 from tests.helpers import run_traced
 from torchprof_hooks import profile
-from torchprof_hooks.capture.core import reference
 from torchprof_hooks.files.collector import without_collections
-
-pytestmark = PYTHON_CORE  # nothing of Python's is in between in the other
 
 X = torch.ones(4, 8)
 PROBE = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-CORE_FOLDER = str(Path(reference.__file__).parent)
+PACKAGE = str(Path(torchprof_hooks.__file__).parent)
 
 #: An instruction of a function.
 Place = tuple[CodeType, int]
@@ -33,10 +30,10 @@ def handle() -> None:
 
 
 def traced(step: Callable[[], None], before: Callable[[Place], object]) -> None:
-    """Make a step, with `before` called before each instruction of the core."""
+    """Make a step, with `before` called before each instruction of the package."""
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(CORE_FOLDER):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

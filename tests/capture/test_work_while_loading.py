@@ -14,8 +14,6 @@ import torchprof_hooks
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import LinkHook, Profile
-from torchprof_hooks.capture.attach.loaders import begin_loading
-from torchprof_hooks.capture.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -176,17 +174,6 @@ def test_whoever_asks_to_be_told_is_told() -> None:
     with Listener() as hook:
         next(iter(loader))
     assert hook.told == 2 * ["Sequential", "Normalize", "Normalize"]
-
-
-def test_an_interrupt_that_nobody_told_us_of_does_not_hide_modules() -> None:
-    model = Work(7, 9)
-    with torchprof_hooks.profile() as prof:
-        steps: Any = prof._own_rounds()._steps
-        tracker: Tracker = steps.tracker  # as if its end had been interrupted
-        begin_loading(tracker, object(), gives_batch=True)
-        burn(1)
-        model(torch.ones(3))
-    assert own_ms(prof.profile)["Work", "forward"] == 7
 
 
 @pytest.mark.usefixtures("ticking")

@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.attach.module_hooks import modules_show_by_seam
+from torchprof_hooks.capture.attach.interception import interception
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
 from torchprof_hooks.capture.core import (
-    Seam,
+    Interceptor,
     seen_pass_begins,
     seen_pass_ends,
 )
@@ -181,13 +181,14 @@ def _measure(functions: bool) -> Costs:
 
 def _run(tracker: Tracker | None) -> _Trial:
     """One layer after the other, with a tracker or without."""
-    seam = Seam(no_implementation()) if tracker and modules_show_by_seam() else None
-    kind = with_implementation(_Layer, seam) if seam else _Layer
+    has_place = interception().place is not None
+    interceptor = Interceptor(no_implementation()) if tracker and has_place else None
+    kind = with_implementation(_Layer, interceptor) if interceptor else _Layer
     layers = [kind() for _ in range(_LAYERS)]
     forward_ns, backward_ns = list[int](), list[int]()
     given = torch.ones(4, 16, device="cpu", dtype=torch.float32).requires_grad_()
     for _ in range(_ROUNDS):
-        with _shown(tracker, layers, seam):
+        with _shown(tracker, layers, interceptor):
             start_ns = perf_counter_ns()
             value = given
             for layer in layers:
@@ -204,12 +205,14 @@ def _run(tracker: Tracker | None) -> _Trial:
 
 @contextmanager
 def _shown(
-    tracker: Tracker | None, layers: Sequence[torch.nn.Module], seam: Seam | None
+    tracker: Tracker | None,
+    layers: Sequence[torch.nn.Module],
+    interceptor: Interceptor | None,
 ) -> Iterator[None]:
     with ExitStack() as stack:
-        if seam is not None and tracker is not None:
-            seam.show_to((tracker,))
-            stack.callback(seam.show_to, ())
+        if interceptor is not None and tracker is not None:
+            interceptor.show_to((tracker,))
+            stack.callback(interceptor.show_to, ())
         elif tracker is not None:
             pre, post = tracker.forward_pre, tracker.forward_post
             for layer in layers:

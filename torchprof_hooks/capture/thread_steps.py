@@ -14,7 +14,7 @@ import torch
 from torchprof_hooks.capture.attach.attachments import attachments, held_weakly
 from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.attach.garbage import garbage_callback
-from torchprof_hooks.capture.attach.module_hooks import CursorHooks
+from torchprof_hooks.capture.attach.interception import Subscription
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.duty import Block, Duty, Kind, Plan
 from torchprof_hooks.capture.program_facts import read_optimizer, together
@@ -88,7 +88,7 @@ class ThreadSteps:
             self._detector = StepDetector(held_weakly(self._step_ended), on_first)
         self._optimizers: dict[int, OptimizerFacts] = {}  # by their ids
         self._detects_anomalies = False
-        self._shows = CursorHooks()  # keeps the place where modules are shown
+        self._shows = Subscription()  # keeps the place where modules are shown
         self._plan: Plan | None = None  # of the block; None: the start
         self._is_between = False  # two blocks
         self._hides_functions = False  # as the block does not end
@@ -132,7 +132,7 @@ class ThreadSteps:
         """Begin; or go on after `stop`."""
         attachments.attach(optimizer_hooks, self)
         if self._duty is not None:
-            show_modules(self._shows, self)
+            show_modules(self._shows)
         self._show(self._open)
         self._detector.start()
         self._began_ns = perf_counter_ns()
@@ -144,7 +144,7 @@ class ThreadSteps:
         attachments.detach(garbage_callback, self)
         attachments.detach(optimizer_hooks, self)
         self._hide(by_exception)
-        hide_modules(self._shows, self)
+        hide_modules(self._shows)
         self._book_time()
         self._began_ns = 0
 
@@ -154,20 +154,11 @@ class ThreadSteps:
             self._plan = self._plan._replace(steps=0, lasts_ns=0)
         self._detector.quiet_until_ns = 0
 
-    def join(self, module: torch.nn.Module, args: Any) -> None:
-        """A call of `module` is beginning that torch does not show to hooks which came
-        during it: see it all the same."""
-        self._open.tracker.forward_pre(module, args)
-
-    def leave(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """The call that `join` has shown is over."""
-        self._open.tracker.forward_post(module, args, outputs)
-
     def close_left_calls(self) -> None:
-        """The program is ending: close calls that an interrupt has left, of which torch
-        does not tell, as of the moment when they were last known to run."""
+        """The program is ending: close calls that are open, as of the moment when they
+        were last known to run."""
         if self._open.tracker.works_here():
-            self._open.tracker.drop_dead_calls()
+            self._open.tracker.abort_all(by_exception=False)
 
     # Reading
 

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
-from torchprof_hooks.capture.tracking.tap import AtEnd, FirstCall
+from torchprof_hooks.capture.tracking.tap import FirstCall
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import Settings, make_steps
 from torchprof_hooks.measure.device_clock import default_device_clock
@@ -99,24 +97,22 @@ class Recorder:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main:
             self._steps.start()
-        FirstCall(self._go_on_here, is_main).open()
+        self._first_call = FirstCall(self._go_on_here, is_main)
+        self._first_call.open()
 
     def _forked(self) -> None:
         """A fork has our hooks: it is left alone after its step (see `_at_step`)."""
         self._steps.hurry()
 
-    def _go_on_here(self, module: torch.nn.Module, args: Any) -> AtEnd | None:
-        """Follow the running thread instead, which is calling `module`."""
+    def _go_on_here(self) -> None:
+        """Follow the running thread instead, which is about to call a module."""
         try:
             self._sigterm.heed()
             self._thread = threading.current_thread().name
             self._steps = self._new_steps()
             self._steps.start()
-            self._steps.join(module, args)
-            return self._steps.leave
         except Exception as error:  # the program goes on, whatever it is
             complain(f"torchprof_hooks: cannot measure: {error!r}")
-            return None
 
     def _new_steps(self) -> ThreadSteps:
         steps = _make_steps(self._flags)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +16,7 @@ from torchprof_hooks.capture.attach.attachments import (
     Patch,
     attachments,
 )
-from torchprof_hooks.capture.attach.module_hooks import (
-    Show,
-    hide_modules_from,
-    numbers_of,
-)
+from torchprof_hooks.capture.attach.interception import interception
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
     export_contexts,
@@ -123,7 +119,7 @@ class Compilations(Attachment):
 
 class CompileShield(Attachment):
     """Takes hooks on all modules away for as long as torch.compile compiles something;
-    its users are `ModuleHooks`.
+    its users are `Subscription`s that are shown modules by hooks.
 
     If torch.compile saw them, it would recompile as soon as they are removed, or
     replaced. Nothing is to be measured meanwhile in its thread; calls of modules in
@@ -138,7 +134,7 @@ class CompileShield(Attachment):
         self.has_missed = False
         self._lock = threading.RLock()
         self._is_watching = self._was_unwatched = False
-        self._show: Show | None = None
+        self._show: Callable[[], None] | None = None
         self._callbacks = self._hide, self._show_again
 
     def watch(self) -> None:
@@ -166,18 +162,18 @@ class CompileShield(Attachment):
     def _hide(self, *compilation: object) -> None:
         with self._lock:
             if self.is_used and self._show is None:
-                self._show = hide_modules_from(self.users, self)
+                self._show = interception().hide(self)
 
     def _show_again(self, *compilation: object) -> None:
         with self._lock:
             show, self._show = self._show, None
             if show is not None:
-                show(self.users)
+                show()
 
 
 class ExportShield(Attachment):
     """Takes hooks on all modules away while torch.export, which refuses hooks, traces a
-    model; its users are `ModuleHooks`.
+    model; its users are `Subscription`s that are shown modules by hooks.
 
     Torch tells nobody of that, but it enters a context, in place of which we put ours.
     Modules of torch that are imported later import ours from there.
@@ -209,18 +205,18 @@ class ExportShield(Attachment):
     def _exporting(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         assert self._original is not None
         with self._original(*args, **kwargs) as entered:
-            show = hide_modules_from(self.users, self)
+            show = interception().hide(self)
             try:
                 yield entered
             finally:
-                show(self.users)
+                show()
 
 
 def _make_check(original: Function, layer: Layer) -> Function:
     def has_hooks_of_others() -> bool:
         if not layer.is_on:
             return bool(original())
-        return has_other_global_hooks(numbers_of(hushed_warning.users))
+        return has_other_global_hooks(interception().numbers)
 
     return has_hooks_of_others
 
@@ -229,7 +225,7 @@ def _make_scripting(original: Function, layer: Layer) -> Function:
     def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
         if not layer.is_on:
             return original(nn_module, *args, **kwargs)
-        numbers = numbers_of(script_patch.users)
+        numbers = {n for tap in script_patch.users for n in tap.numbers}
         show = hide_hooks_of(nn_module, numbers)
         try:
             return original(nn_module, *args, **kwargs)
@@ -247,7 +243,7 @@ export_shield: Final = ExportShield()
 #: torch.compile warns its users when hooks on all modules fire for a compiled module as
 #: well. Ours can deal with that: while they are on, torch is told only of other hooks.
 #: A filter for warnings would not do: whoever catches warnings copies the filters, and
-#: restores them later. Its users are `ModuleHooks`.
+#: restores them later. Its users are `Subscription`s that are shown modules by hooks.
 hushed_warning: Final = Patch(CHECK_FOR_GLOBAL_HOOKS, _make_check)
 
 #: TorchScript would compile the hooks of a module along with it, and cannot compile

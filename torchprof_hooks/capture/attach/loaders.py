@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.capture.attach.attachments import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
+from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.capture.torch_names.torch_utils import LOADER_METHODS, LoaderMethod
 from torchprof_hooks.profiles.names import DATA_NAME
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
 def begin_loading(tracker: Tracker, source: object, gives_batch: bool) -> Site | None:
     """Begin to wait for `source`, an iterator over batches, or a loader that makes one.
     None if that is a part of other loading: a data set may load from another."""
-    tracker.drop_dead_calls(source)
+    tracker.close_left_entries()
     if tracker.site.phase == "data":
-        return None
+        if _loads_on_stack() > 1:
+            return None
+        tracker.abort_call(tracker.last_stamp_ns())  # an interrupt has left it
     site = tracker.entry_site(DATA_NAME, "data", id(source))
     if not gives_batch:
         site = tracker.tree.uncounted(site)
@@ -47,6 +51,15 @@ def loading_failed(tracker: Tracker, site: Site, error: BaseException) -> None:
     elif tracker.returns_to(site, now_ns):
         tracker.site = tracker.tree.uncounted(site)
         tracker.close_entry(tracker.site)
+
+
+def _loads_on_stack() -> int:
+    """How many loads this thread's Python stack shows, with the one that begins."""
+    frames = frames_from(sys._getframe(1))
+    return sum(
+        frame.f_code.co_name == "load_measured" and frame.f_globals is globals()
+        for frame in frames
+    )
 
 
 class LoaderPatch(Patch):

@@ -58,6 +58,7 @@ class BackwardPass:
     engine_site: where what the engine does itself is booked, if that is told apart.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
+    was_left: whether it ended without anybody telling of it.
     from_python: whether it was started from Python.
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
@@ -72,7 +73,7 @@ class BackwardPass:
     engine_site: Site | None = None
     counts_in: int
     number = task = node = -1
-    failed = ran_nodes = is_undivided = keeps_graph = False
+    failed = ran_nodes = is_undivided = keeps_graph = was_left = False
     nodes_ended_ns = entered_ns = 0
     resumed: TorchFunctionMode | None = None
 

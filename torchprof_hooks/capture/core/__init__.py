@@ -18,8 +18,8 @@ if TYPE_CHECKING or CORE.module is None:
     from torchprof_hooks.capture.core.reference import (
         AroundCollection,
         Cursor,
+        Interceptor,
         Node,
-        Seam,
         around_collections,
         on_unseen_pass,
         seen_pass_begins,
@@ -27,7 +27,7 @@ if TYPE_CHECKING or CORE.module is None:
     )
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
-    Seam = CORE.module.Seam
+    Interceptor = CORE.module.Interceptor
     around_collections = CORE.module.around_collections
     on_unseen_pass = CORE.module.on_unseen_pass
     seen_pass_begins = CORE.module.seen_pass_begins
@@ -38,8 +38,8 @@ __all__ = [
     "CORE",
     "AroundCollection",
     "Cursor",
+    "Interceptor",
     "Node",
-    "Seam",
     "around_collections",
     "on_unseen_pass",
     "seen_pass_begins",

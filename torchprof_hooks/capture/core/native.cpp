@@ -4,14 +4,14 @@
 // Only hot code is here: no names of modules, no files, no reports. Rare cases are left
 // to methods of the Python class that derives from Cursor.
 //
-// Forward: a seam (calls/seam.h) or torch's hooks call forward_pre and forward_post.
+// Forward: an interceptor (calls/interceptor.h) or torch's hooks call forward_pre and forward_post.
 // Backward: the autograd engine calls us before and after each node (at::RecordFunction),
 // with the number of the node and of the thread that made it, and without Python's global
 // interpreter lock (the GIL).
 
 #include "native/backward/outer_passes.h"
 #include "native/calls/functions.h"
-#include "native/calls/seam.h"
+#include "native/calls/interceptor.h"
 #include "native/collections.h"
 #include "native/reading.h"
 
@@ -110,12 +110,12 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   if (module == nullptr) return nullptr;
   names.intern();
   if (!shapes::know_tensors()) return nullptr;
-  measure_seam();
-  PyTypeObject* seam_type;
+  measure_interceptor();
+  PyTypeObject* interceptor_type;
   std::pair<PyType_Spec*, PyTypeObject**> types[] = {
       {&node_spec, &node_type},     {&log_spec, &log_type},       {&meter_spec, &meter_type},
       {&cursor_spec, &cursor_type}, {&device_meter_spec, &device_meter_type},
-      {&seam_spec, &seam_type},     {&seam_call_spec, &seam_call_type}};
+      {&interceptor_spec, &interceptor_type},     {&intercepted_call_spec, &intercepted_call_type}};
   for (auto [spec, type] : types) {
     *type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(spec));
     if (*type == nullptr || PyModule_AddType(module, *type) < 0) return nullptr;

@@ -218,8 +218,8 @@ class Cursor:
         def works_in_pass(self) -> bool: ...
         def called_site(self, module: torch.nn.Module) -> Site | None: ...
         def look_for_devices(self) -> None: ...
-        def drop_dead_calls(self, beginning: object = None) -> None: ...
-        def unwind_to(self, module: torch.nn.Module) -> Site: ...
+        def unwind_to(self, called: object) -> Site: ...
+        def close_left_calls(self) -> None: ...
         def returns_to(self, site: Site, end_ns: int) -> bool: ...
         def count_if_aborted(self) -> None: ...
         def open_sites(self) -> Iterator[Site]: ...
@@ -495,23 +495,33 @@ def _call_first(
     return outputs
 
 
-class Seam:
+class Interceptor:
     """Shows calls of modules to cursors: a pair of hooks on all modules."""
 
     def __init__(self, getter: object = None) -> None:
         self._shown: tuple[Cursor, ...] = ()
+        self._watcher: Callable[[torch.nn.Module, Any], object] | None = None
 
-    def show_to(self, cursors: tuple[Cursor, ...]) -> None:
-        """Show all calls to these cursors, in this order."""
-        self._shown = cursors
+    def show_to(
+        self,
+        cursors: tuple[Cursor, ...],
+        watcher: Callable[[torch.nn.Module, Any], object] | None = None,
+    ) -> None:
+        """Show all calls to these cursors, in this order.
+
+        watcher: called before each call; cursors that come meanwhile see the call.
+        """
+        self._shown, self._watcher = cursors, watcher
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Show the begin of a call."""
         if is_dynamo_compiling():
             return
+        if self._watcher is not None:
+            self._watcher(module, args)
         for cursor in self._shown:
             if cursor.sees_outer_alone and cursor.site.key == id(module):
-                cursor.drop_dead_calls(module)  # an interrupt may have left it open
+                cursor.close_left_calls()
             if _is_seen_by(cursor):
                 cursor.forward_pre(module, args)
 

@@ -67,8 +67,6 @@ class FunctionCalls:
         self.at_unknown: Callable[[], object] = lambda: None
         self._counts_flops = counts_flops
         self._wants = wants
-        # Whether an interrupt has left a function, and maybe the calls around it.
-        self._was_interrupted = False
 
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
@@ -97,13 +95,6 @@ class FunctionCalls:
     def find(self, tracker: Tracker, function: Any) -> Site | None:
         """The site of a call of `function` from the current site, which does not know
         it yet; None if the call is not to be followed."""
-        if self._was_interrupted or (
-            tracker.site.phase == "backward"
-            and not tracker.passes
-            and self._wants is None
-        ):
-            self._was_interrupted = False
-            tracker.drop_dead_calls()  # an interrupt may have hidden their ends
         caller = tracker.site
         if caller.phase == "backward" and not _is_recomputing(tracker):
             return None
@@ -136,12 +127,6 @@ class FunctionCalls:
         """An exception is leaving the call at `site`: close it."""
         now_ns = perf_counter_ns()
         aborted_calls = tracker.aborted_calls
-        if not isinstance(error, Exception):
-            # Torch does not tell that modules around it have ended. So the next call
-            # has to look, in `find`: it is asked only if no site is known there.
-            self._was_interrupted = True
-            for around in tracker.open_sites():
-                around.functions.clear()
         tracker.leave_failed(site, now_ns)
         if type(error).__name__ == STOPS_RECOMPUTATION:
             tracker.aborted_calls = aborted_calls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
@@ -11,7 +10,6 @@ import torch
 from torch import autograd
 
 from torchprof_hooks.capture.torch_names import Canary
-from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Place
 
 #: What ``AccumulateGrad`` nodes report in place of a sequence number.
@@ -112,15 +110,6 @@ def engine_entry() -> Place:
 
 
 _ENGINE_ENTRY: Final = Place(autograd, "_engine_run_backward")
-
-
-def passes_on_stack() -> int:
-    """How many backward passes on this thread's Python stack have begun to run."""
-    return sum(
-        frame.f_code.co_name == "_engine_run_backward"
-        and frame.f_code.co_filename == autograd.graph.__file__
-        for frame in frames_from(sys._getframe(1))
-    )
 
 
 def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:

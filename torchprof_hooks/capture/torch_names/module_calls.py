@@ -19,8 +19,8 @@ _IMPLEMENTATION: Final = "_compiled_call_impl"
 ASKING: Final = "_wrapped_call_impl"
 
 
-def seam_in_calls() -> Any:
-    """The seam that we have put there for all modules, or None."""
+def interceptor_in_calls() -> Any:
+    """The interceptor that we have put there for all modules, or None."""
     found = vars(torch.nn.Module).get(_IMPLEMENTATION)
     return found if isinstance(found, property) else None
 

@@ -6,13 +6,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.torch_names.module_calls import is_asking, seam_in_calls
+from torchprof_hooks.capture.torch_names.module_calls import interceptor_in_calls
 
 
 class _OpenRegions(threading.local):
@@ -31,10 +30,10 @@ def begin_region(module: torch.nn.Module) -> None:
     block of code in place of a forward. Where torch keeps hooks in other tables, hooks
     do not see it."""
     entered = _open_regions.entered
-    entered.append((len(_owners_on_stack()), module))
+    entered.append((len(modules_on_stack()), module))
     try:
-        if (seam := seam_in_calls()) is not None:
-            seam.forward_pre(module, ())
+        if (interceptor := interceptor_in_calls()) is not None:
+            interceptor.forward_pre(module, ())
         for number, hook in _hooks_of_call(module, "_forward_pre_hooks"):
             if number in vars(module).get("_forward_pre_hooks_with_kwargs", ()):
                 hook(module, (), {})
@@ -64,8 +63,8 @@ def end_region(module: torch.nn.Module, by_exception: bool) -> None:
                 hook(module, (), *kwargs, None)
     finally:
         try:
-            if (seam := seam_in_calls()) is not None:
-                seam.forward_post(module, (), None)
+            if (interceptor := interceptor_in_calls()) is not None:
+                interceptor.forward_post(module, (), None)
         finally:
             _open_regions.entered.pop()
 
@@ -92,46 +91,16 @@ def caller_kwargs() -> dict[str, Any]:
     return {}
 
 
-def owners_on_stack() -> list[int]:
-    """Ids of the modules, optimizers, data loaders and iterators of these whose call is
-    on this thread's Python stack, outermost first."""
-    return [id(owner) for owner in _owners_on_stack()]
-
-
-def owners_around(beginning: object) -> list[int]:
-    """`owners_on_stack` without `beginning`, the owner whose call is about to be shown
-    to hooks: its frame may be there already."""
-    owners = owners_on_stack()
-    if owners and owners[-1] == id(beginning) and not _is_call_still_to_begin():
-        owners.pop()
-    return owners
-
-
-def _is_call_still_to_begin() -> bool:
-    """Whether the call is shown before torch's implementation of it runs: by a seam.
-    Then a frame of the same module is that of a call around it, not its own."""
-    for frame in frames_from(sys._getframe(2)):
-        if is_asking(frame):
-            return True
-        if _kind(frame) in _OWNERS or frame.f_code is begin_region.__code__:
-            return False
-    return False
-
-
 def modules_on_stack() -> list[torch.nn.Module]:
     """The modules whose call is on this thread's Python stack, outermost first."""
-    return [o for o in _owners_on_stack() if isinstance(o, torch.nn.Module)]
-
-
-def is_loading_on_stack() -> bool:
-    """Whether this thread is loading data: whether one of the methods that we put in
-    place of torch's is on its Python stack."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:  # in line: each module that transforms data asks this
-        if frame.f_code.co_name == _LOADING[0] and _kind(frame) == _LOADING:
-            return True
-        frame = frame.f_back
-    return False
+    modules: list[torch.nn.Module] = []
+    for frame in frames_from(sys._getframe(1)):
+        if _kind(frame) == _CALLING:
+            modules.append(frame.f_locals["self"])
+    modules.reverse()
+    for position, module in _open_regions.entered:  # they have no frame
+        modules.insert(position, module)
+    return modules
 
 
 def error_of_call() -> BaseException | None:
@@ -145,7 +114,7 @@ def error_of_call() -> BaseException | None:
     handling = error.__traceback__.tb_frame
     stack = list(frames_from(sys._getframe(1)))
     if all(frame is not handling for frame in stack):
-        return error  # handled in C++, by the native core's seam (see `core.Seam`)
+        return error  # handled in C++, by the native interceptor
     for frame in stack:
         if frame.f_code is end_region.__code__:  # of a block of the program's
             return error if frame.f_locals["by_exception"] else None
@@ -179,18 +148,6 @@ def place_of_caller() -> str:
     return ""
 
 
-def _owners_on_stack() -> list[object]:
-    owners: list[object] = []
-    for frame in frames_from(sys._getframe(2)):
-        variable = _OWNERS.get(_kind(frame))
-        if variable is not None:
-            owners.append(frame.f_locals.get(variable))
-    owners.reverse()
-    for position, module in _open_regions.entered:  # they have no frame
-        owners.insert(position, module)
-    return owners
-
-
 def _kind(frame: FrameType) -> tuple[str, str]:
     """Name and file of the function that runs in a frame."""
     return frame.f_code.co_name, frame.f_code.co_filename
@@ -206,22 +163,7 @@ _FOLDERS: Final = tuple(
 
 #: Files of torch's modules, not of the functions in them: programs may replace these.
 _MODULE_FILE: Final = torch.nn.modules.module.__file__
-_OPTIMIZER_FILE: Final = sys.modules[torch.optim.Optimizer.__module__].__file__
-
 _CALLING: Final = ("_call_impl", _MODULE_FILE)
-
-#: Our function in place of methods of torch's loaders.
-_LOADING: Final = (
-    "load_measured",
-    str(Path(__file__).parents[1] / "attach" / "loaders.py"),
-)
-
-#: Functions whose frames show an owner's call -> the variable that holds the owner.
-_OWNERS: Final = {
-    _CALLING: "self",
-    ("wrapper", _OPTIMIZER_FILE): "self",
-    _LOADING: "source",
-}
 
 
 def pre_hooks_of(module: torch.nn.Module) -> list[Any]:

@@ -76,8 +76,9 @@ def make_tracker(
         tracker = Tracker(backward=passes, callbacks=callbacks, meters=meters)
     else:
         tracker = new_tracker(backward=measures_backward, meters=meters)
+    tracker.shown_by_hooks = not everywhere
     if everywhere:
-        tracker.is_replaced = lambda module: hook.name in module_taps(module)
+        tracker.is_left_out = lambda _, module: hook.name in module_taps(module)
         _everywhere.add(tracker)
     return tracker
 

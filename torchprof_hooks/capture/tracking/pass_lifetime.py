@@ -23,7 +23,6 @@ from torchprof_hooks.capture.torch_names.autograd import (
     at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
-    passes_on_stack,
 )
 from torchprof_hooks.profiles.names import BACKWARD_NAME
 
@@ -70,7 +69,7 @@ def begin_pass(
     if outer and from_python and is_outermost and is_told:
         _begin_at_once(self, *outer, request.makes_graph, began_ns)
         return
-    self.drop_dead_calls()
+    drop_left_passes(self)
     if self.site.phase != "data" or self.follows_loading:  # else it is loading
         _begin_in_steps(self, request, began_ns or perf_counter_ns(), from_python)
 
@@ -134,9 +133,10 @@ def _have_nodes_ended() -> bool:
 
 def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
     """The backward pass that began last is over."""
-    if not self.passes or self.backward is None:  # measuring was stopped
+    passes = [*self.passes]  # the handler of a signal may stop measuring
+    if not passes or self.backward is None:
         return
-    ended = self.passes[-1]
+    ended = passes[-1]
     if self.outer_sites and not failed and _ends_at_once(self, ended, outputs):
         return
     if self.site.phase == "waiting" and not failed:
@@ -156,7 +156,7 @@ def end_pass(self: Tracker, outputs: object, failed: bool) -> None:
         _forget_pass(self, ended)
         if not self.passes:
             _all_passes_ended(self, failed)
-        if ended.opened_base:  # what we do here is no part of the pass
+        if ended.opened_base and not ended.was_left:  # what we do is no part of it
             base.reading_ns = of_base_ns
             if not self.reads_meters and self.device is None:  # else meters add it
                 base.caller.reading_ns += perf_counter_ns() - now_ns
@@ -187,22 +187,21 @@ def _all_passes_ended(self: Tracker, failed: bool) -> None:
         self.exchanges.add_pass(gradient_reduction.buckets)
 
 
-def drop_dead_passes(self: Tracker) -> None:
-    """End passes that an interrupt has kept from being ended."""
-    if self.passes and get_ident() == self.thread:
-        alive = passes_on_stack()
-        if current_graph_task() != -1:  # passes that Python's stack does not show
-            alive += sum(not running.from_python for running in self.passes)
-        while len(self.passes) > alive:
-            self.abort_down_to(self.passes[-1].base, self.last_stamp_ns())
-            dead = self.passes[-1]
-            _forget_pass(self, dead)
-            if dead.opened_base:
-                self.abort_call(self.last_stamp_ns())
-    if self.site is not self.outside and not self.passes:
-        left = [site for site in self.open_sites() if site.phase == "backward"]
-        if left:
-            self.abort_down_to(left[-1].caller, self.last_stamp_ns())
+def drop_left_passes(self: Tracker) -> None:
+    """End passes that are not over, although the engine runs none in this thread: an
+    interrupt has left them, or an exception, if they were not started from Python."""
+    if current_graph_task() != -1 or get_ident() != self.thread:
+        return
+    if self.passes and self.site is self.passes[-1].engine_site:
+        return  # it is about to begin, and the handler of a signal runs
+    while self.passes:
+        left = self.passes[-1]
+        left.was_left = True
+        self.abort_down_to(left.base, self.last_stamp_ns())
+        _forget_pass(self, left)
+    open_ones = [site for site in self.open_sites() if site.phase == "backward"]
+    if open_ones:
+        self.abort_down_to(open_ones[-1].caller, self.last_stamp_ns())
 
 
 def drop_passes_after(self: Tracker, count: int) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.compiling import (
@@ -18,12 +17,8 @@ from torchprof_hooks.capture.attach.compiling import (
     hushed_warning,
 )
 from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_patches
+from torchprof_hooks.capture.attach.interception import Subscription, interception
 from torchprof_hooks.capture.attach.loaders import loader_patches
-from torchprof_hooks.capture.attach.module_hooks import (
-    AnyHooks,
-    CursorHooks,
-    ModuleHooks,
-)
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
 from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
@@ -45,12 +40,11 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
 )
 
 
-#: Told of the end of a call: with the module, what it was called with, and what it has
-#: returned.
-AtEnd = Callable[[torch.nn.Module, Any, Any], None]
+#: What hides hooks on all modules where these would be in the way.
+_SHIELDS: Final = compile_shield, hushed_warning, export_shield
 
 
-class Tap:
+class Tap(Subscription):
     """Lets a tracker see every module call of the process, from `open` to `close`. Both
     can be called again if an interrupt has cut them short.
 
@@ -60,7 +54,7 @@ class Tap:
     def __init__(self, tracker: Tracker, *, optimizers: bool = True) -> None:
         self._tracker = tracker
         self._shows_optimizers = optimizers
-        self._hooks = CursorHooks(tracker)
+        self.cursors = (tracker,)
         self._function_taps: FunctionTaps | None = None  # imported if it is needed
         self._is_open = False
 
@@ -78,7 +72,8 @@ class Tap:
         self._is_open = True
         tracker = self._tracker
         if tracker.follows_modules:
-            show_modules(self._hooks, self)
+            show_modules(self)
+            tracker.shown_by_hooks = interception().uses_hooks
         if tracker.backward is not None:
             self._show_backward()
         if tracker.meters is not None:
@@ -113,7 +108,7 @@ class Tap:
         """
         tracker = self._tracker
         self.hide_functions()
-        hide_modules(self._hooks, self)
+        hide_modules(self)
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
@@ -122,95 +117,65 @@ class Tap:
         self._is_open = False
 
 
-def show_modules(hooks: AnyHooks, user: object) -> None:
-    """Have `hooks` see all modules, for as long as `user` lives, or until
-    `hide_modules`."""
-    for shield in (compile_shield, hushed_warning, export_shield):
-        attachments.attach(shield, hooks)
-    attachments.attach(hooks, user)
+def show_modules(subscription: Subscription) -> None:
+    """Show it all module calls, for as long as it lives, or until `hide_modules`."""
+    attachments.attach(interception(), subscription)
+    if interception().uses_hooks:
+        for shield in _SHIELDS:
+            attachments.attach(shield, subscription)
 
 
-def hide_modules(hooks: AnyHooks, user: object) -> None:
+def hide_modules(subscription: Subscription) -> None:
     """Undo `show_modules`."""
-    attachments.detach(hooks, user)
-    for shield in (export_shield, hushed_warning, compile_shield):
-        attachments.detach(shield, hooks)
+    attachments.detach(interception(), subscription)
+    for shield in _SHIELDS:
+        attachments.detach(shield, subscription)
 
 
-class ProcessTap:
+class ProcessTap(Subscription):
     """Lets trackers see every module call in every thread, for the rest of the process.
 
     Each thread gets a tracker of its own from `make_tracker`.
-
-    wants: whether the call of a module that begins is shown to the tracker.
     """
 
-    def __init__(
-        self,
-        make_tracker: Callable[[], Tracker],
-        wants: Callable[[Tracker, torch.nn.Module], bool],
-    ) -> None:
+    watches = True
+
+    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
         self._threads = ThreadTrackers(make_tracker)
         attachments.attach(self._threads.passes, self)
-        self._wants = wants
-        self._hooks = ModuleHooks(self._forward_pre, self._forward_post)
-        attachments.attach(hushed_warning, self._hooks)
-        attachments.attach(self._hooks, self)
+        show_modules(self)
 
-    def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        if not is_dynamo_compiling():
-            tracker = self._threads.here()
-            if self._wants(tracker, module):
-                tracker.forward_pre(module, args)
-
-    def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        if not is_dynamo_compiling():
-            self._threads.here().forward_post(module, args, outputs)
+    def watch(self, module: torch.nn.Module, args: Any) -> None:
+        """Make the tracker of a thread that calls a module for the first time."""
+        if self._threads.here() not in self.cursors:
+            self.cursors = tuple(self._threads.trackers)
+            interception().users_changed()
 
 
-class FirstCall:
+class FirstCall(Subscription):
     """Waits until the thread that opens it calls a module, or another thread one with
     parameters: threads that prepare data call modules, too, but transforms have no
     parameters.
 
     elsewhere: told of a call by another thread, in that thread, as the call begins.
-        Hooks that it puts on modules are shown later calls only, so what it returns is
-        told of the end of this one.
     is_here: if not, the thread that opens it is treated like the others.
     """
 
-    def __init__(
-        self,
-        elsewhere: Callable[[torch.nn.Module, Any], AtEnd | None],
-        is_here: bool,
-    ) -> None:
+    watches = True
+
+    def __init__(self, elsewhere: Callable[[], object], is_here: bool) -> None:
         self._elsewhere = elsewhere
         self._home = get_ident() if is_here else None
-        self._is_over = False
-        self._called = 0  # the id of the module
-        self._at_end: AtEnd | None = None
-        self._hooks = ModuleHooks(self._forward_pre, self._forward_post)
 
     def open(self) -> None:
         """Begin to wait."""
-        show_modules(self._hooks, self)
+        show_modules(self)
 
-    def _forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+    def watch(self, module: torch.nn.Module, args: Any) -> None:
         """A call begins."""
-        if is_dynamo_compiling() or self._is_over:
-            return
         is_home = get_ident() == self._home
-        if is_home or next(module.parameters(), None) is not None:
-            self._is_over = True
+        if self.watches and (is_home or next(module.parameters(), None) is not None):
+            self.watches = False
             if not is_home:
-                self._called = id(module)
-                self._at_end = self._elsewhere(module, args)
-            if self._at_end is None:
-                hide_modules(self._hooks, self)
-
-    def _forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """A call ends."""
-        if self._at_end is not None and id(module) == self._called:
-            at_end, self._at_end = self._at_end, None
-            hide_modules(self._hooks, self)
-            at_end(module, args, outputs)
+                self._elsewhere()
+            hide_modules(self)

@@ -24,8 +24,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
 )
 from torchprof_hooks.capture.torch_names.modules import (
     error_of_call,
-    is_loading_on_stack,
-    owners_around,
+    modules_on_stack,
 )
 from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.profiles.names import Phase
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
 
 #: A number that no thread has.
 _NO_THREAD: Final = -1
+#: Phases in which no module is called, and no data loaded: an optimizer that has its
+#: loss computed again does so by a closure.
+_WITHOUT_MODULES: Final = ("communication", "optimizer", "waiting")
 
 
 class ThreadCalls(Cursor):
@@ -52,7 +54,9 @@ class ThreadCalls(Cursor):
         nodes; None: passes are not followed, and nobody asks for owners.
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
-    is_replaced: whether a module has a hook of its own in place of the one served here.
+    shown_by_hooks: whether hooks show it module calls.
+    is_left_out: whether calls of a module from a site are not to be followed: if it has
+        a hook of its own in place of the one served here, say.
     """
 
     def __init__(self, names: ModuleNames | None, backward: Passes | None) -> None:
@@ -69,17 +73,19 @@ class ThreadCalls(Cursor):
         self.follows_loading = False
         self.born_ns = perf_counter_ns()
         self.retired_ns: int | None = None
-        self.is_replaced: Callable[[torch.nn.Module], bool] = lambda module: False
+        self.shown_by_hooks = False
+        self.is_left_out: Callable[[Site, torch.nn.Module], bool] = lambda *_: False
 
     def called_site(self, module: torch.nn.Module) -> Site | None:
         """The site of a call of `module` from the current site, which does not know it
-        yet (or lost it: see `drop_dead_calls`); None if the call is not to be followed.
-        """
+        yet; None if the call is not to be followed."""
         began_ns = perf_counter_ns()
+        self.close_left_entries()
+        if self.shown_by_hooks:
+            self.close_left_calls()
         if self.looks_away_from(module):
             self.site.reading_ns += perf_counter_ns() - began_ns  # in each such call
             return None
-        self.drop_dead_calls(module)
         if self.watches and self.meters is not None:
             # Calls around this one may have put a device into use.
             self.meters.look_for_devices(self)
@@ -105,16 +111,13 @@ class ThreadCalls(Cursor):
             self.site.is_region
             or (around is not None and is_compiled_module(around))
             or is_tracing()
-            or self.is_replaced(module)
+            or self.is_left_out(self.site, module)
         )
 
     def is_loading(self) -> bool:
         """Whether all that is done now is loading data: transforms may be modules, and
-        a data set may call a model. The Python stack decides: an interrupt may have
-        kept us from being told that loading has ended."""
-        if self.site.phase != "data" or self.follows_loading:
-            return False
-        return is_loading_on_stack()
+        a data set may call a model."""
+        return self.site.phase == "data" and not self.follows_loading
 
     def retire(self) -> None:
         """The followed thread has ended."""
@@ -137,9 +140,9 @@ class ThreadCalls(Cursor):
             yield site
             site = site.caller
 
-    def is_open(self, module: torch.nn.Module) -> bool:
-        """Whether a call of `module` is open."""
-        return any(site.key == id(module) for site in self.open_sites())
+    def is_open(self, called: object) -> bool:
+        """Whether a call of this module is open, or a step of this optimizer."""
+        return any(site.key == id(called) for site in self.open_sites())
 
     def garbage_collected(self, took_ns: int) -> None:
         """Python has looked for garbage in the running thread."""
@@ -148,18 +151,41 @@ class ThreadCalls(Cursor):
 
     # Calls that do not end in order: an exception or an interrupt went through them
 
-    def unwind_to(self, module: torch.nn.Module) -> Site:
-        """Make the call of `module` the current one again, closing calls inside it that
-        were left by an exception that torch's hooks do not see. `outside` if that call
-        is not open: it began before the thread was followed, or as data was loaded."""
+    def unwind_to(self, called: object) -> Site:
+        """Make the call of a module, or of an optimizer, the current one again, closing
+        calls inside it that were left by an exception of which nobody was told.
+        `outside` if that call is not open: it began before the thread was followed, or
+        as data was loaded."""
         began_ns = perf_counter_ns()
-        if not self.is_open(module) or self.is_loading():
+        if self.is_loading() or not self.is_open(called):
             self.site.reading_ns += perf_counter_ns() - began_ns
             return self.outside
         last_ns = self.last_stamp_ns()
-        while self.site.key != id(module):
+        while self.site.key != id(called):
             self.abort_call(last_ns)
         return self.site
+
+    def close_left_entries(self) -> None:
+        """A module is called, or data loaded: close what does neither, and so has been
+        left by an exception of which nobody was told."""
+        while self.site.phase in _WITHOUT_MODULES:
+            self.abort_call(self.last_stamp_ns())
+
+    def close_left_calls(self) -> None:
+        """A module is called, as a hook tells. Hooks do not tell when an interrupt
+        leaves a call: close calls that are not on the stack any more."""
+        calls: list[Site] = []
+        for site in self.open_sites():
+            if site.phase == "backward":  # maybe in another thread than what is around
+                break
+            if site.key != NO_MODULE and site.is_called:
+                calls.append(site)
+        # The call that begins is on the stack already.
+        alive = map(id, modules_on_stack()[:-1])
+        for site in reversed(calls):
+            if site.key not in alive:  # which goes on behind what it has found
+                self.abort_down_to(site.caller, self.last_stamp_ns())
+                return
 
     def returns_to(self, site: Site, end_ns: int) -> bool:
         """Close what was left open inside of `site`; False if `site` is not open any
@@ -179,35 +205,6 @@ class ThreadCalls(Cursor):
         """What was begun at `site` is done: end it, if it is still open."""
         if self.returns_to(site, perf_counter_ns()):
             self.close_entry(site, outputs)
-
-    def drop_dead_calls(self, beginning: object = None) -> None:
-        """Close calls that are no longer on the Python stack. torch calls no post-hook
-        when a forward is left by KeyboardInterrupt or another BaseException.
-
-        beginning: the module or optimizer, or what loads data, whose call may be on the
-            stack already, but is not open yet.
-        """
-        if self.site is self.outside:
-            return
-        # A frame must exist for these. Backward sites have none of their own; calls
-        # around a pass belong to the code that started it, and are checked when the
-        # pass is over.
-        floor = self.outside
-        if self.passes and self.backward is not None:
-            floor = self.backward.owner_of(self, self.passes[-1])
-        calls: list[Site] = []
-        for site in self.open_sites():
-            if site is floor:
-                break
-            if site.key != NO_MODULE:
-                calls.append(site)
-        frames = iter(owners_around(beginning))
-        # Frames of calls that are not followed may lie in between.
-        alive = 0
-        while alive < len(calls) and calls[-1 - alive].key in frames:
-            alive += 1
-        if alive < len(calls):
-            self.abort_down_to(calls[-1 - alive].caller, self.last_stamp_ns())
 
     def abort_call(self, end_ns: int) -> None:
         """Close the current call, which an exception went through."""

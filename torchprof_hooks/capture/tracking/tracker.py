@@ -17,7 +17,7 @@ from torchprof_hooks.capture.tracking.meters.meters import Meter, Meters
 from torchprof_hooks.capture.tracking.pass_lifetime import (
     begin_pass,
     begin_unseen_pass,
-    drop_dead_passes,
+    drop_left_passes,
     drop_passes_after,
     end_pass,
 )
@@ -100,11 +100,10 @@ class Tracker(ThreadCalls):
     begin_pass = begin_pass
     end_pass = end_pass
 
-    def drop_dead_calls(self, beginning: object = None) -> None:
-        """Also ends passes that an interrupt kept from being ended."""
-        if self.passes or self.site is not self.outside:
-            drop_dead_passes(self)
-            super().drop_dead_calls(beginning)
+    def close_left_entries(self) -> None:
+        """Also ends passes that were left by an interrupt."""
+        drop_left_passes(self)
+        super().close_left_entries()
 
     def abort_all(self, by_exception: bool) -> None:
         """Close whatever is open (see the parent class)."""
@@ -134,7 +133,6 @@ class Tracker(ThreadCalls):
         """Open a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
             began_ns = perf_counter_ns()
-            self.drop_dead_calls(optimizer)
             around = self.site
             if around.phase == "data" and not self.follows_loading:
                 return
@@ -149,10 +147,10 @@ class Tracker(ThreadCalls):
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Close a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
-            if self.site.key != id(optimizer):
-                self.drop_dead_calls()
             end_ns, site = perf_counter_ns(), self.site
-            if site.key == id(optimizer):
+            if site.key != id(optimizer):
+                site = self.unwind_to(optimizer)
+            if site is not self.outside:
                 around, read_before_ns = site.caller, site.caller.reading_ns
                 self.close_entry(site, None, end_ns)
                 now_ns = perf_counter_ns()

@@ -1,4 +1,4 @@
-// How calls of modules begin and end, as hooks or a seam show them to cursors.
+// How calls of modules begin and end, as hooks or an interceptor show them to cursors.
 
 #pragma once
 
@@ -62,9 +62,11 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
 // All cursors that are shown modules, in the order in which they came; never changed once it
 // is made. It has a copy of their threads, side by side: to ask each cursor of another thread
 // for its own would take a cache miss.
+// watcher: called before each call, in any thread: cursors that come meanwhile see the call. Or
+// null.
 class Shown {
  public:
-  explicit Shown(PyObject* tuple) {
+  Shown(PyObject* tuple, PyObject* watcher) : watcher_(Py_XNewRef(watcher)) {
     for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(tuple); place++) {
       cursors_.push_back(Cursor::of(Py_NewRef(PyTuple_GET_ITEM(tuple, place))));
       threads_.push_back(cursors_.back()->thread);
@@ -74,6 +76,12 @@ class Shown {
   Shown& operator=(const Shown&) = delete;
   ~Shown() {
     for (Cursor* cursor : cursors_) Py_DECREF(cursor);
+    Py_XDECREF(watcher_);
+  }
+
+  // False: an exception.
+  bool watch(PyObject* module, PyObject* args) const {
+    return watcher_ == nullptr || is_done(PyObject_CallFunctionObjArgs(watcher_, module, args, nullptr));
   }
 
   // Calls `use` with each cursor that is to see a call that begins in this thread now, or the
@@ -96,10 +104,11 @@ class Shown {
     return true;
   }
   bool is_any_here() const {
-    return !each_here(nullptr, [](Cursor*) { return false; });
+    return watcher_ != nullptr || !each_here(nullptr, [](Cursor*) { return false; });
   }
 
  private:
+  PyObject* watcher_;
   std::vector<long> threads_;
   std::vector<Cursor*> cursors_;
 };

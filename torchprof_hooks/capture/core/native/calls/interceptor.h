@@ -47,18 +47,26 @@ PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
 
 // Put in place of `torch.nn.Module._compiled_call_impl`. Unless that is None for a module,
 // torch calls it in place of its own implementation, and there need not be any hooks, with
-// which torch takes a longer way through each call. The seam is a property whose getter
-// returns None: torch.compile sees that getter, which `seam_get` does not call, and compiles
+// which torch takes a longer way through each call. The interceptor is a property whose getter
+// returns None: torch.compile sees that getter, which `interceptor_get` does not call, and compiles
 // the same with and without us.
-struct Seam {
+struct Interceptor {
   std::shared_ptr<Shown> shown;
   PyObject* doc;  // the `__doc__` that property.__init__ sets on objects of derived classes
 };
 
-// Where `Seam` begins in the object: behind a property, whose size is known at run time only.
-Py_ssize_t seam_offset;
+// Where `Interceptor` begins in the object: behind a property, whose size is known at run time only.
+Py_ssize_t interceptor_offset;
 
-Seam* seam_of(PyObject* self) { return reinterpret_cast<Seam*>(reinterpret_cast<char*>(self) + seam_offset); }
+Interceptor* interceptor_of(PyObject* self) {
+  return reinterpret_cast<Interceptor*>(reinterpret_cast<char*>(self) + interceptor_offset);
+}
+
+// A call is about to begin. False: an exception.
+bool watch(PyObject* self, PyObject* module, PyObject* args) {
+  std::shared_ptr<Shown> shown = interceptor_of(self)->shown;  // which may change meanwhile
+  return shown == nullptr || shown->watch(module, args);
+}
 
 // Shows the end of a call that has raised. Meanwhile, its exception is the one that is being
 // handled (sys.exc_info), as where torch calls hooks: it is put on top of those that are
@@ -81,18 +89,19 @@ void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
   set_raised(error);
 }
 
-// What a seam has torch call in place of a module's implementation.
-struct SeamCall {
+// What an interceptor has torch call in place of a module's implementation.
+struct InterceptedCall {
   PyObject_HEAD
-  PyObject *seam, *module;
+  PyObject *interceptor, *module;
 };
 
-PyTypeObject* seam_call_type;
+PyTypeObject* intercepted_call_type;
 
-PyObject* seam_call_call(PyObject* self, PyObject* args, PyObject* kwargs) {
-  SeamCall* call = reinterpret_cast<SeamCall*>(self);
+PyObject* intercepted_call_call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  InterceptedCall* call = reinterpret_cast<InterceptedCall*>(self);
   PyObject* module = call->module;
-  ShownHere shown(seam_of(call->seam)->shown);
+  if (!watch(call->interceptor, module, args)) return nullptr;
+  ShownHere shown(interceptor_of(call->interceptor)->shown);
   PyObject* outputs = shown.begin(module, args) ? call_alone(module, args, kwargs) : nullptr;
   if (outputs == nullptr) {
     show_failed(shown, module, args);
@@ -102,10 +111,10 @@ PyObject* seam_call_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   return outputs;
 }
 
-void seam_call_dealloc(PyObject* self) {
+void intercepted_call_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  Py_DECREF(reinterpret_cast<SeamCall*>(self)->seam);
-  Py_DECREF(reinterpret_cast<SeamCall*>(self)->module);
+  Py_DECREF(reinterpret_cast<InterceptedCall*>(self)->interceptor);
+  Py_DECREF(reinterpret_cast<InterceptedCall*>(self)->module);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -119,13 +128,13 @@ bool is_torch_asking() {
   return reinterpret_cast<PyCodeObject*>(code.get())->co_name == names._wrapped_call_impl;
 }
 
-PyObject* seam_get(PyObject* self, PyObject* module, PyObject*) {
+PyObject* interceptor_get(PyObject* self, PyObject* module, PyObject*) {
   if (module == nullptr || module == Py_None) Py_RETURN_NONE;
-  const std::shared_ptr<Shown>& shown = seam_of(self)->shown;
+  const std::shared_ptr<Shown>& shown = interceptor_of(self)->shown;
   if (shown != nullptr && shown->is_any_here() && is_torch_asking()) {
-    SeamCall* call = PyObject_New(SeamCall, seam_call_type);
+    InterceptedCall* call = PyObject_New(InterceptedCall, intercepted_call_type);
     if (call == nullptr) return nullptr;
-    call->seam = Py_NewRef(self);
+    call->interceptor = Py_NewRef(self);
     call->module = Py_NewRef(module);
     return reinterpret_cast<PyObject*>(call);
   }
@@ -135,7 +144,7 @@ PyObject* seam_get(PyObject* self, PyObject* module, PyObject*) {
   return Py_NewRef(own ? own : Py_None);
 }
 
-int seam_set(PyObject*, PyObject* module, PyObject* value) {
+int interceptor_set(PyObject*, PyObject* module, PyObject* value) {
   Owned held(new_dict_of(module));
   if (!held) return -1;
   if (value != nullptr) return PyDict_SetItem(held.get(), names._compiled_call_impl, value);
@@ -145,69 +154,74 @@ int seam_set(PyObject*, PyObject* module, PyObject* value) {
   return done;
 }
 
-PyObject* seam_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+PyObject* interceptor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = PyProperty_Type.tp_new(type, args, kwargs);
-  if (self != nullptr) new (&seam_of(self)->shown) std::shared_ptr<Shown>();
+  if (self != nullptr) new (&interceptor_of(self)->shown) std::shared_ptr<Shown>();
   return self;
 }
 
-void seam_dealloc(PyObject* self) {
+void interceptor_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  Py_CLEAR(seam_of(self)->doc);
-  seam_of(self)->shown.~shared_ptr();
+  Py_CLEAR(interceptor_of(self)->doc);
+  interceptor_of(self)->shown.~shared_ptr();
   PyProperty_Type.tp_dealloc(self);
   Py_DECREF(type);
 }
 
-// Has the calls of all modules shown to these cursors, in this order.
-PyObject* seam_show_to(PyObject* self, PyObject* cursors) {
-  if (!PyTuple_Check(cursors)) return PyErr_Format(PyExc_TypeError, "cursors must be a tuple");
+// Has the calls of all modules shown to these cursors, in this order, and to a watcher, unless
+// that is None (see `Shown`).
+PyObject* interceptor_show_to(PyObject* self, PyObject* args) {
+  PyObject *cursors, *watcher = Py_None;
+  if (!PyArg_ParseTuple(args, "O!|O", &PyTuple_Type, &cursors, &watcher)) return nullptr;
+  if (watcher == Py_None) watcher = nullptr;
   for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(cursors); place++)
     if (!is_a<&cursor_type>(PyTuple_GET_ITEM(cursors, place)))
       return PyErr_Format(PyExc_TypeError, "must be cursors");
-  bool is_any = PyTuple_GET_SIZE(cursors) != 0;
-  std::shared_ptr<Shown> before =
-      std::exchange(seam_of(self)->shown, is_any ? std::make_shared<Shown>(cursors) : nullptr);
+  bool is_any = PyTuple_GET_SIZE(cursors) != 0 || watcher != nullptr;
+  std::shared_ptr<Shown> before = std::exchange(
+      interceptor_of(self)->shown, is_any ? std::make_shared<Shown>(cursors, watcher) : nullptr);
   Py_RETURN_NONE;
 }
 
 // Called by hooks on all modules, and by blocks of code that stand for calls.
-PyObject* seam_forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  if (!check_count(count, 2) || !ShownHere(seam_of(self)->shown).begin(args[0], args[1])) return nullptr;
+PyObject* interceptor_forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 2) || !watch(self, args[0], args[1])) return nullptr;
+  if (!ShownHere(interceptor_of(self)->shown).begin(args[0], args[1])) return nullptr;
   Py_RETURN_NONE;
 }
 
-PyObject* seam_forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  if (!check_count(count, 3) || !ShownHere(seam_of(self)->shown, args[0]).end(args[0], args[1], args[2])) return nullptr;
+PyObject* interceptor_forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 3)) return nullptr;
+  if (!ShownHere(interceptor_of(self)->shown, args[0]).end(args[0], args[1], args[2])) return nullptr;
   Py_RETURN_NONE;
 }
 
-PyMethodDef seam_methods[] = {{"show_to", seam_show_to, METH_O, nullptr},
-                              {"forward_pre", FASTCALL(seam_forward_pre), METH_FASTCALL, nullptr},
-                              {"forward_post", FASTCALL(seam_forward_post), METH_FASTCALL, nullptr},
+PyMethodDef interceptor_methods[] = {{"show_to", interceptor_show_to, METH_VARARGS, nullptr},
+                              {"forward_pre", FASTCALL(interceptor_forward_pre), METH_FASTCALL, nullptr},
+                              {"forward_post", FASTCALL(interceptor_forward_post), METH_FASTCALL, nullptr},
                               {nullptr, nullptr, 0, nullptr}};
 
-PyMemberDef seam_members[] = {{"__doc__", T_OBJECT, 0, 0, nullptr}, {nullptr, 0, 0, 0, nullptr}};
+PyMemberDef interceptor_members[] = {{"__doc__", T_OBJECT, 0, 0, nullptr}, {nullptr, 0, 0, 0, nullptr}};
 
-PyType_Slot seam_slots[] = {SLOT(Py_tp_base, &PyProperty_Type),
-                            SLOT(Py_tp_new, seam_new),
-                            SLOT(Py_tp_dealloc, seam_dealloc),
-                            SLOT(Py_tp_descr_get, seam_get),
-                            SLOT(Py_tp_descr_set, seam_set),
-                            SLOT(Py_tp_members, seam_members),
-                            SLOT(Py_tp_methods, seam_methods),
+PyType_Slot interceptor_slots[] = {SLOT(Py_tp_base, &PyProperty_Type),
+                            SLOT(Py_tp_new, interceptor_new),
+                            SLOT(Py_tp_dealloc, interceptor_dealloc),
+                            SLOT(Py_tp_descr_get, interceptor_get),
+                            SLOT(Py_tp_descr_set, interceptor_set),
+                            SLOT(Py_tp_members, interceptor_members),
+                            SLOT(Py_tp_methods, interceptor_methods),
                             {0, nullptr}};
-PyType_Spec seam_spec = {MODULE "Seam", 0, 0, Py_TPFLAGS_DEFAULT, seam_slots};
+PyType_Spec interceptor_spec = {MODULE "Interceptor", 0, 0, Py_TPFLAGS_DEFAULT, interceptor_slots};
 
-PyType_Slot seam_call_slots[] = {SLOT(Py_tp_dealloc, seam_call_dealloc),
-                                 SLOT(Py_tp_call, seam_call_call),
+PyType_Slot intercepted_call_slots[] = {SLOT(Py_tp_dealloc, intercepted_call_dealloc),
+                                 SLOT(Py_tp_call, intercepted_call_call),
                                  {0, nullptr}};
-PyType_Spec seam_call_spec = {MODULE "SeamCall", sizeof(SeamCall), 0, Py_TPFLAGS_DEFAULT, seam_call_slots};
+PyType_Spec intercepted_call_spec = {MODULE "InterceptedCall", sizeof(InterceptedCall), 0, Py_TPFLAGS_DEFAULT, intercepted_call_slots};
 
-void measure_seam() {
-  seam_offset = PyProperty_Type.tp_basicsize;
-  seam_members[0].offset = seam_offset + Py_ssize_t(offsetof(Seam, doc));
-  seam_spec.basicsize = int(seam_offset + Py_ssize_t(sizeof(Seam)));
+void measure_interceptor() {
+  interceptor_offset = PyProperty_Type.tp_basicsize;
+  interceptor_members[0].offset = interceptor_offset + Py_ssize_t(offsetof(Interceptor, doc));
+  interceptor_spec.basicsize = int(interceptor_offset + Py_ssize_t(sizeof(Interceptor)));
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from tests.programs import python
 from torchprof_hooks import LinkHook, profile
-from torchprof_hooks.capture.attach import module_hooks
-from torchprof_hooks.capture.attach.module_hooks import MOST_CHANGES
+from torchprof_hooks.capture.attach import interception as interception_module
+from torchprof_hooks.capture.attach.interception import MOST_CHANGES, interception
 from torchprof_hooks.profiles.data import ProfileData
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("ticking")]
@@ -61,10 +61,10 @@ def calls(found: ProfileData) -> dict[str, int]:
 @pytest.fixture
 def without_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As with a torch that asks for nothing."""
-    module_hooks._seam_in_calls.cache_clear()
-    monkeypatch.setattr(module_hooks, "place_of_implementation", lambda: None)
+    interception.cache_clear()
+    monkeypatch.setattr(interception_module, "place_of_implementation", lambda: None)
     yield
-    module_hooks._seam_in_calls.cache_clear()
+    interception.cache_clear()
 
 
 def test_it_is_there_while_somebody_looks() -> None:
@@ -80,8 +80,7 @@ def test_it_is_there_while_somebody_looks() -> None:
 
 def test_it_stays_when_it_has_come_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python would look for what is in the class anew each time."""
-    seam = module_hooks._seam_in_calls()
-    monkeypatch.setattr(seam, "_changes", MOST_CHANGES)
+    monkeypatch.setattr(interception(), "_changes", MOST_CHANGES)
     with profile():
         Net()(X)
     assert isinstance(in_place(), property)

@@ -16,7 +16,7 @@ from torch import nn
 from tests.exact import calls, found, no_calls, outside
 from tests.fake_clock import burn
 from torchprof_hooks import LinkHook, profile
-from torchprof_hooks.capture.attach.module_hooks import CursorHooks
+from torchprof_hooks.capture.attach.interception import Subscription
 from torchprof_hooks.capture.backward import hooked
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.hooked import HookedPasses
@@ -140,8 +140,9 @@ def test_what_a_generator_handles_stays_its_own() -> None:
 
 def test_what_a_hooked_pass_calls_in_a_thread_of_a_devices() -> None:
     tracker = Tracker(backward=HookedPasses())
-    hooks = CursorHooks(tracker)
-    show_modules(hooks, tracker)
+    subscription = Subscription()
+    subscription.cursors = (tracker,)
+    show_modules(subscription)
     base = tracker.tree.entry_site(tracker.site, BACKWARD_NAME, "backward")
     tracker.open_entry(base)
     running = BackwardPass(base, opened_base=True, makes_graph=False)
@@ -161,7 +162,7 @@ def test_what_a_hooked_pass_calls_in_a_thread_of_a_devices() -> None:
     thread.start()
     thread.join()
     tracker.close_entry(base)
-    hide_modules(hooks, tracker)
+    hide_modules(subscription)
     assert "Slow" in {site.path[-1] for site in tracker.sites if site.path}
 
 

@@ -1,0 +1,142 @@
+"""Shows calls of modules to whoever subscribes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
+
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.core import CORE, Cursor, Interceptor
+from torchprof_hooks.capture.torch_names.hook_tables import (
+    global_hook_numbers,
+    hide_global_hooks,
+    remove_global_hooks,
+)
+from torchprof_hooks.capture.torch_names.module_calls import (
+    no_implementation,
+    place_of_implementation,
+)
+
+#: Python caches what it looks up in a class by the class's version, and stops that for
+#: a class that changes all the time. So after so many changes, the interceptor stays
+#: where it is: that takes no time, and calls are shown to nobody.
+MOST_CHANGES: Final = 64
+
+
+class Subscription:
+    """Is shown module calls of the process.
+
+    cursors: those that follow the calls.
+    watches: whether `watch` is called before each call, in the thread that makes it.
+    """
+
+    cursors: tuple[Cursor, ...] = ()
+    watches = False
+
+    def watch(self, module: torch.nn.Module, args: Any) -> None:
+        """A call of `module` is about to begin; cursors that come now see it."""
+
+
+class Interception(Attachment):
+    """Shows all module calls of the process to its users, `Subscription`s: by an
+    interceptor at the place where torch looks for what to call in place of a module's
+    own implementation. Where torch has no such place, or somebody else has taken it,
+    hooks on all modules do that; and with the reference core.
+
+    place: where torch has one for the interceptor.
+    uses_hooks: whether hooks are needed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._interceptor = Interceptor(no_implementation())
+        self.place = None if CORE.module is None else place_of_implementation()
+        self.uses_hooks = self.place is None
+        self._hooks = self._interceptor.forward_pre, self._interceptor.forward_post
+        self._handles: list[RemovableHandle] = []
+        self._hiding: set[int] = set()
+        self._changes = 0
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the hooks in torch's tables, if there are any."""
+        known = {handle.id for handle in self._handles}
+        return known | global_hook_numbers(self._hooks)
+
+    def put_on(self) -> None:
+        found = None if self.place is None else self.place.read()
+        self.uses_hooks = self.place is None or found not in (None, self._interceptor)
+        if self.uses_hooks:
+            self._put_on_hooks()
+        elif found is None and self.place is not None:
+            self._changes += 1
+            self.place.write(self._interceptor)
+
+    def _put_on_hooks(self) -> None:
+        """Put the pair into torch's tables, as far as it is not there."""
+        pre, post = self._hooks
+        if len(self._handles) == len(self._hooks):
+            return
+        if not global_hook_numbers([pre]):
+            self._handles.append(register_module_forward_pre_hook(pre))
+        if not global_hook_numbers([post]):
+            # always_call: a forward that raises closes its call all the same.
+            handle = register_module_forward_hook(post, always_call=True)
+            self._handles.append(handle)
+
+    def take_off(self) -> bool:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        remove_global_hooks(self._hooks)  # whose handles an interrupt has lost
+        stays = self._changes >= MOST_CHANGES
+        place = self.place
+        if place is not None and place.read() is self._interceptor and not stays:
+            place.write(None)
+        return True
+
+    def users_changed(self) -> None:
+        """Show modules to the users that there are now, and to their cursors."""
+        shown: object = None
+        while shown != (to_show := self._to_show()):  # other threads change them, too
+            self._interceptor.show_to(*to_show)
+            shown = to_show
+
+    def _to_show(self) -> tuple[tuple[Cursor, ...], Callable[..., None] | None]:
+        users: list[Subscription] = [] if self._hiding else self.users
+        cursors = tuple(cursor for user in users for cursor in user.cursors)
+        is_watched = any(user.watches for user in users)
+        return cursors, self._watch if is_watched else None
+
+    def _watch(self, module: torch.nn.Module, args: Any) -> None:
+        for user in self.users:
+            if user.watches:
+                user.watch(module, args)
+
+    def hide(self, hider: object) -> Callable[[], None]:
+        """Show modules to nobody, and no hooks to anybody, until what is returned is
+        called."""
+        show_hooks = hide_global_hooks(self.numbers)
+        self._hiding.add(id(hider))
+        self.users_changed()
+
+        def show() -> None:
+            self._hiding.discard(id(hider))
+            self.users_changed()
+            show_hooks(self.numbers)
+
+        return show
+
+
+@cache
+def interception() -> Interception:
+    """The one there is, made when it is first needed: that calls a module on trial."""
+    return Interception()
