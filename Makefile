@@ -35,9 +35,8 @@ IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
 OF_BOTH_CORES := tests/capture tests/function_hooks tests/link_hooks \
 	$(wildcard tests/test_function_hook*.py tests/test_link_hook*.py tests/test_profile*.py) \
 	tests/test_kept_objects.py tests/test_bounds.py
-NOT_OF_CORES := budgeted_loops budgeted_steps canaries compile compile_metrics \
-	compiling_time data_entry device_thread duty exports flop_count flop_shapes \
-	function_compile steps
+NOT_OF_CORES := budgeted_loops budgeted_steps compile compile_metrics compiling_time \
+	data_entry device_thread duty exports function_compile steps
 WITHOUT_THOSE := $(NOT_OF_CORES:%=--ignore=tests/capture/test_%.py)
 
 test: $(VENV)/test.installed  ## run the tests that every change has to pass

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks import FunctionCall, FunctionHook
-from torchprof_hooks.capture.functions.call_description import (
-    CallDescription,
-    describe_call,
-)
-from torchprof_hooks.capture.functions.flop_count import run_call
-from torchprof_hooks.capture.functions.products import Flops, flops_by_shapes
 
 Tensors = tuple[torch.Tensor | None, ...]
 Shapes = list[tuple[int, ...] | None]
@@ -39,6 +31,10 @@ def x(*size: int) -> torch.Tensor:
     """An input that needs gradients. No hook sees that it is made."""
     with torch._C.DisableTorchFunction():
         return torch.ones(size or (2, 3), requires_grad=True)
+
+
+#: The gradient of a sum. Where none is given, torch makes it by a function.
+ONE = torch.ones(())
 
 
 def name_of(target: object) -> str:
@@ -198,19 +194,3 @@ def raises(error: type[BaseException]) -> Any:
         raise error("planned")
 
     return fail
-
-
-def describe(function: Any, *args: Any, **kwargs: Any) -> CallDescription | None:
-    """What is kept of a call that is made now; some of the tests' calls fail."""
-    described = describe_call(function, args, kwargs)
-    with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        outputs = function(*args, **kwargs)
-        return described and described.returned(outputs)
-    return described
-
-
-def count_flops(call: CallDescription) -> Flops:
-    """Floating-point operations of one call and of its backward."""
-    found = flops_by_shapes(call)
-    return run_call(call) if found is None else found

@@ -58,23 +58,21 @@ class Costs(NamedTuple):
 #: The reference core need not be quick.
 pytestmark = NATIVE_CORE
 
-#: Calls for each link. Hooks and passes are none of Python's, but where meters are
-#: read, callbacks are called, and each module has a hook of its own. Of a function: the
-#: mode, which asks whether the compiler is at work and hands the call on (3); and the
-#: function, if it is one of Python's (1).
+#: Calls for each link. Hooks, passes and functions are none of Python's, but where
+#: meters are read, callbacks are called, and each module has a hook of its own.
 CALLS_PER_LINK = {
     "profile()": Costs(0, 0),
     "profile() beside a device": Costs(0, 0),
     "profile(memory=True)": Costs(0, 0),
     "profile(memory=True) beside a device": Costs(0, 0),
     "profile(memory='cuda')": Costs(16, 13),
-    "profile(functions=True)": Costs(4, 0),
-    "profile(functions=True) beside a device": Costs(4, 0),
+    "profile(functions=True)": Costs(0, 0),
+    "profile(functions=True) beside a device": Costs(0, 0),
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
     "link callbacks": Costs(10, 31),
-    "function timer": Costs(3, 0),
+    "function timer": Costs(0, 0),
     "function callbacks": Costs(75, 42),
     "profile() in another thread": Costs(0, 0),
 }
@@ -106,13 +104,13 @@ LINES_PER_LINK = {
     "profile(memory=True)": Costs(0, 0),
     "profile(memory=True) beside a device": Costs(0, 0),
     "profile(memory='cuda')": Costs(42, 40),
-    "profile(functions=True)": Costs(4, 0),
-    "profile(functions=True) beside a device": Costs(4, 0),
+    "profile(functions=True)": Costs(0, 0),
+    "profile(functions=True) beside a device": Costs(0, 0),
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
     "link callbacks": Costs(26, 95),
-    "function timer": Costs(4, 0),
+    "function timer": Costs(0, 0),
     "profile() in another thread": Costs(0, 0),
 }
 

@@ -31,7 +31,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
     make_profiler,
     shows_devices,
 )
-from torchprof_hooks.capture.torch_names.torch_utils import flop_formulas
+from torchprof_hooks.capture.torch_names.torch_utils import operator_formula
 
 
 class _Module(torch.nn.Module):
@@ -155,6 +155,6 @@ ALL_CANARIES: Final = (
     Canary(
         "floating-point operations",
         ("flop_counter.flop_registry",),
-        lambda: torch.ops.aten.mm in flop_formulas(),
+        lambda: operator_formula("aten::mm") is not None,
     ),
 )

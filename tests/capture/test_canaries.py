@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, dataloader
 
 from tests.capture.canaries import ALL_CANARIES
+from tests.cores import PYTHON_CORE
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import Watching
 from tests.profile_of import profile_of
@@ -228,6 +229,7 @@ def _nothing_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(custom_functions.FunctionApplications, "_made", lambda self: iter(()))
 
 
+@PYTHON_CORE  # the other hears of operators
 @pytest.mark.parametrize("hide", [_nothing_replaced])
 def test_custom_functions_are_off(
     hide: Callable[[pytest.MonkeyPatch], None],
@@ -244,6 +246,7 @@ def test_custom_functions_are_off(
     }
 
 
+@PYTHON_CORE
 @pytest.mark.parametrize(
     "name",
     [

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from tests.doing import X
 from tests.exact import Found, calls, each_option, found, no_calls, outside, passes
 from tests.fake_clock import burn
+from tests.functions import Runs
 from tests.planted import Work
 from torchprof_hooks import profile
 
@@ -191,10 +192,10 @@ def test_functions(options: Any) -> None:
         for step in (3, 1, 4):
             work.forward_ms, work.backward_ms = step, 2 * step
             work(X).sum().backward()
-            torch.zeros(1).apply_(lambda _, takes=10 * step: burn(takes))
+            Runs.apply(X, lambda takes=10 * step: burn(takes))
     rows = {key: row for key, row in found(prof.profile, "function").items() if row.own}
     assert rows == {
         ("_Burning", "forward"): calls(3, 1, 4),
         ("_Burning", "backward"): calls(6, 2, 8),
-        ("apply_", "forward"): calls(30, 10, 40),
+        ("Runs", "forward"): calls(30, 10, 40),
     }

@@ -13,6 +13,7 @@ from torch._dynamo import eval_frame
 
 import torchprof_hooks
 from tests.capture.test_compile import Compiles
+from tests.functions import ONE
 from torchprof_hooks import FunctionHook
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
@@ -174,7 +175,7 @@ def test_compiled_modules(in_place: bool) -> None:
     assert hook.forward == ["Sequential", "sum"]
     assert hook.backward == ["sum", "Sequential"]
     with torchprof_hooks.profile(functions=True) as prof:
-        model(X).sum().backward()
+        model(X).sum().backward(ONE)
     functions = {r.name for r in prof.profile.rows("function") if r.kind == "function"}
     assert functions == {"Sequential", "sum"}
 

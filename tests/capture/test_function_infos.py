@@ -14,8 +14,12 @@ from torch import nn
 import torchprof_hooks
 from tests.functions import x
 from torchprof_hooks import Profile
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.rows import Row
+
+#: The native core hears of operators, however they are called.
+IN_PYTHON, OPERATOR = ("C", "C") if CORE.module else ("Py", "op")
 
 
 class Twice(torch.autograd.Function):
@@ -48,10 +52,10 @@ def row(profile: Profile, name: str, by: Grouping = "call") -> Row:
         (lambda: x(5, 3) + 1, "add", "C"),
         (lambda: x(5, 3).T, "T", "C"),
         (lambda: F.gelu(x(5, 3)), "gelu", "C"),
-        (lambda: F.layer_norm(x(5, 3), (3,)), "layer_norm", "Py"),
-        (lambda: torch.einsum("ij,jk", x(5, 3), x(3, 4)), "einsum", "Py"),
-        (lambda: torch.ops.aten.mm(x(5, 3), x(3, 4)), "mm", "op"),
-        (lambda: torch.ops.aten.mm.default(x(5, 3), x(3, 4)), "mm", "op"),
+        (lambda: F.layer_norm(x(5, 3), (3,)), "layer_norm", IN_PYTHON),
+        (lambda: torch.einsum("ij,jk", x(5, 3), x(3, 4)), "einsum", IN_PYTHON),
+        (lambda: torch.ops.aten.mm(x(5, 3), x(3, 4)), "mm", OPERATOR),
+        (lambda: torch.ops.aten.mm.default(x(5, 3), x(3, 4)), "mm", OPERATOR),
         (lambda: Twice.apply(x(5, 3)), "Twice", "custom"),
     ],
 )
@@ -82,7 +86,9 @@ def test_functions_of_one_name_show_what_runs_each() -> None:
         relu.apply(x(5, 3))
         nn.Sequential(nn.ReLU())(x(5, 3))
 
-    assert row(profiled(step), "relu", "function").implementation == "Py|custom"
+    assert (
+        row(profiled(step), "relu", "function").implementation == f"{IN_PYTHON}|custom"
+    )
 
 
 def test_modules_are_run_by_nothing_in_particular() -> None:
@@ -117,7 +123,8 @@ def test_inputs_of_calls() -> None:
     assert found["linear(5x3, 4x3, 4)"] == ("float32@cpu",) * 3
     assert found["where(5x3, 3)"] == ("bool@cpu", "float64@cpu")
     assert found["cat(20 * 2)"] == ("bfloat16@meta",) * 8
-    assert found["embedding(1, 5x3)"] == ("int64@cpu", "float32@cpu")
+    [embedding] = [inputs for name, inputs in found.items() if "embedding" in name]
+    assert set(embedding) == {"int64@cpu", "float32@cpu"}
     assert not [row for row in profile.rows("function") if row.inputs]
 
 

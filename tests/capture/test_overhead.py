@@ -21,7 +21,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.chains import SteadyMemory
+from tests.cores import PYTHON_CORE
 from tests.fake_clock import MS, FakeClock, burn
+from tests.functions import ONE
 from tests.helpers import StoppedClock, timed_by
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profiler
@@ -147,6 +149,7 @@ class Calls(nn.Module):
         return x.neg().abs().neg()
 
 
+@PYTHON_CORE  # for the other, they cost nobody's time worth telling
 @pytest.mark.parametrize(
     ("function", "own", "outside"),
     [
@@ -175,6 +178,7 @@ def test_calls_of_functions_cost_the_row_around_them(
     assert prof.profile.overhead_ns == 4 * (2 * 50 + 4 * function) * MS
 
 
+@PYTHON_CORE
 def test_functions_in_functions_cost_the_outer_one(
     costing: Callable[..., None],
 ) -> None:
@@ -187,6 +191,7 @@ def test_functions_in_functions_cost_the_outer_one(
     }
 
 
+@PYTHON_CORE
 def test_the_start_up_has_its_share_of_what_is_the_profilers(
     costing: Callable[..., None],
 ) -> None:
@@ -347,7 +352,7 @@ def test_nobody_sees_it(
         monkeypatch.setattr(aside, "in_own_thread", lambda work: False)
     net, seen = nn.Linear(4, 4), list[object]()
     with profile(functions=True) as prof, observed(seen, is_ending):
-        net(X).sum().backward()
+        net(X).sum().backward(ONE)
         before = len(seen)
 
         # WHEN it is tried what measuring costs

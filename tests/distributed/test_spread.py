@@ -84,7 +84,6 @@ def test_functions_of_a_sharded_model() -> None:
             calls = [row.phases[phase].calls for phase in ("forward", "backward")]
             assert calls == [STEPS, STEPS]
         rows = {row.name: row for row in profile.rows("function")}
-        assert rows["add_"].phases["optimizer"].calls == 4 * STEPS
         # What is called inside of an exchange is a part of that. Layers gather twice.
         exchanges = [row for row in rows.values() if row.kind == "communication"]
         times_ns = {

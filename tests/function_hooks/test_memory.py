@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.cores import NATIVE_CORE
-from tests.functions import Runs, raises, x
+from tests.functions import ONE, Runs, raises, x
 from tests.helpers import in_thread
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
 from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
@@ -91,7 +91,7 @@ def test_a_backward_that_frees_more_than_it_takes() -> None:
         hidden = torch.ones(10 * MIB, requires_grad=True).exp()
         loss = hidden.sum()
         del hidden  # its 40 MiB live on for the backward of exp
-        loss.backward()
+        loss.backward(ONE)
 
     history = [(name, used) for name, used, _, _ in hook.call_history]
     assert [name for name, _ in history] == ["ones", "exp", "sum", "sum", "exp"]
@@ -129,7 +129,7 @@ def step(memory: FakeMemory) -> None:
         Runs.apply(INPUT, inner)
         memory.take(3)
 
-    Runs.apply(INPUT, outer, lambda: memory.take(11, acquired=20)).sum().backward()
+    Runs.apply(INPUT, outer, lambda: memory.take(11, acquired=20)).sum().backward(ONE)
 
 
 #: The history of one `step`.
@@ -241,7 +241,7 @@ def test_a_call_that_raises_does_not_spoil_the_next(
         with pytest.raises(error):
             Runs.apply(INPUT, raises(error))
         with pytest.raises(error):
-            Runs.apply(INPUT, int, raises(error)).sum().backward()
+            Runs.apply(INPUT, int, raises(error)).sum().backward(ONE)
         before = len(hook.call_history)
         step(memory)
 

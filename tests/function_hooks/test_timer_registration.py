@@ -6,7 +6,7 @@ import pytest
 import torch.nn.functional as F
 
 from tests.function_hooks.test_timer import INPUT, STEP, names, occurrences, step
-from tests.functions import Cube, Runs, raises, x
+from tests.functions import ONE, Cube, Runs, raises, x
 from tests.helpers import close, in_thread
 from torchprof_hooks import add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
@@ -50,17 +50,17 @@ def test_a_hook_on_one_torch_function_counts_only_its_calls() -> None:
 def test_a_hook_on_a_node_counts_its_runs() -> None:
     hook, hidden = TimerHook(), INPUT.exp()
     add_hook(hidden.grad_fn, hook)
-    hidden.sum().backward()
+    hidden.sum().backward(ONE)
 
     assert names(hook) == ["ExpBackward0"]
 
 
 def test_threads_that_use_one_hook_are_added_up() -> None:
-    hook = TimerHook()
+    hook, value = TimerHook(), x()
 
     def work() -> None:
         with hook:
-            (x() * 2).sum().backward()
+            (value * 2).sum().backward(ONE)
 
     for _ in range(3):
         in_thread(work)
@@ -77,7 +77,7 @@ def test_a_call_that_raises_does_not_spoil_the_next(
         with pytest.raises(error):
             Runs.apply(INPUT, raises(error))
         with pytest.raises(error):
-            Runs.apply(INPUT, int, raises(error)).sum().backward()
+            Runs.apply(INPUT, int, raises(error)).sum().backward(ONE)
         before = len(hook.call_history)
         step()
 

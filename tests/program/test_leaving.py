@@ -11,10 +11,6 @@ from torch import nn
 
 from tests.programs import TORCH, profiled, written
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.functions import flop_count
-from torchprof_hooks.capture.functions.call_description import CallDescription
-from torchprof_hooks.capture.functions.flop_count import FlopCount
-from torchprof_hooks.capture.functions.products import Flops, flops_by_shapes
 from torchprof_hooks.documents.build.theano import program_text
 from torchprof_hooks.profiles import data, rows
 from torchprof_hooks.profiles.cells import Cells, Infos
@@ -62,28 +58,26 @@ def many_shapes() -> None:
         optimizer.step()
 
 
-def measured(program: Callable[[], None], flop_count: FlopCount) -> ProfileData:
+def measured(program: Callable[[], None]) -> ProfileData:
     steps = _make_steps(Flags(max_overhead=1.0))
     steps.start()
     try:
         program()
     finally:
         steps.stop()
-    return steps.profile(flop_count)
+    return steps.profile()
 
 
 @pytest.mark.parametrize(
     ("program", "functions"),
     [(language_model, {"lstm", "linear"}), (many_shapes, {"linear", "matmul"})],
 )
-def test_nothing_is_run_again_to_count_operations(
+def test_operations_are_counted(
     program: Callable[[], None], functions: set[str]
 ) -> None:
-    count = FlopCount(patience_s=0.2)
-    rows = measured(program, count).rows("function")
+    rows = measured(program).rows("function")
     assert {row.name for row in rows if row.phases["forward"].flops} == functions
     assert {row.name for row in rows if row.phases["backward"].flops} == functions
-    assert (count.runs, count.left_out) == (0, set())
 
 
 def test_each_grouping_of_the_report_is_made_once(
@@ -95,26 +89,12 @@ def test_each_grouping_of_the_report_is_made_once(
         made.append(by)
         return group(cells, infos, by)
 
-    program = measured(language_model, FlopCount())
+    program = measured(language_model)
     group = rows.group_rows
     monkeypatch.setattr(data, "group_rows", make)
     assert "Apply" in program_text(program)
     # Calls twice: single shapes for tips, and ranges of them for the table.
     assert sorted(made) == ["call", "call", "class", "function"]
-
-
-def test_operations_of_each_call_are_looked_up_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen = []
-
-    def look(call: CallDescription) -> Flops | None:
-        seen.append(call)
-        return flops_by_shapes(call)
-
-    monkeypatch.setattr(flop_count, "flops_by_shapes", look)
-    measured(language_model, FlopCount())
-    assert len(seen) == len(set(seen)) > 5
 
 
 EINSUM = """
@@ -128,11 +108,10 @@ for _ in range(3):
 """
 
 
-def test_what_is_left_out_for_it_is_said(tmp_path: Path) -> None:
+def test_the_compiler_is_not_loaded_to_count_operations(tmp_path: Path) -> None:
     """The report is made before the program's own last words, which come first."""
     run = profiled("--full", written(tmp_path, EINSUM), loaded=TORCH)
     assert (run.code, run.reports) == (0, 1)
-    assert "GFLOP/s without einsum: " in run.err
     assert run.out == "False False\n"
 
 

@@ -136,12 +136,12 @@ def test_each_function_and_their_sum(tmp_path: Path) -> None:
 
 
 SLOW_ENDING = """
-from torchprof_hooks.capture.functions import flop_count
-begin = flop_count.FlopCount.__init__
-def begin_slowly(*args):
+from torchprof_hooks.program.recorder import Recorder
+finish = Recorder._finish
+def finish_slowly(*args):
     busy(1000)
-    begin(*args)
-flop_count.FlopCount.__init__ = begin_slowly
+    return finish(*args)
+Recorder._finish = finish_slowly
 """
 
 

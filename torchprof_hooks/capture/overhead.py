@@ -2,9 +2,9 @@
 trial on this machine; and what of that is taken out of rows.
 
 Rows are as measured, but for two things: time that was read to be the profiler's own
-(finding the row of a new call, reading meters, what is done at the end of a step), and
-what calls of functions take in the time of whoever calls them: these are many and
-short. Both go to the row of the profiler's.
+(finding the row of a new call, reading meters, what is done at the end of a step), and,
+where functions are shown by Python, what that takes in the time of whoever calls them.
+Both go to the row of the profiler's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from torchprof_hooks.capture.core import (
 )
 from torchprof_hooks.capture.duty import Block, Kind
 from torchprof_hooks.capture.functions.aside import do_aside
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import run_engine
@@ -37,7 +36,7 @@ from torchprof_hooks.capture.torch_names.module_calls import (
     no_implementation,
     with_implementation,
 )
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -138,7 +137,7 @@ def taken_out(
     """How much of the own time of each site is the profiler's, in nanoseconds, as far
     as there is so much. calls: of each site."""
     taken_ns: list[float] = [site.reading_ns for site in sites]
-    if tracker.functions is not None and any(calls):
+    if tracker.functions is not None and tracker.functions.is_dear and any(calls):
         function_ns = costs(functions=True).function_ns
         for site, count in zip(sites, calls, strict=True):
             if site.is_function and site.phase != "backward":
@@ -174,7 +173,7 @@ def _measure(functions: bool) -> Costs:
     node_ns = (seen.backward_ns - bare.backward_ns) / max(seen.nodes, 1)
     found = [call_ns, node_ns]
     if functions:
-        both = _run(new_tracker(functions=FunctionCalls(by_shapes=True)))
+        both = _run(new_tracker(functions=new_functions(by_shapes=True)))
         found += [(both.forward_ns - seen.forward_ns) / (_LAYERS * _FUNCTIONS)]
     return Costs(*map(max, found, _LEAST))
 
@@ -219,9 +218,9 @@ def _shown(
                 stack.callback(layer.register_forward_pre_hook(pre).remove)
                 stack.callback(layer.register_forward_hook(post).remove)
         if tracker is not None and tracker.functions is not None:
-            mode = tracker.functions.mode_on_stack
-            attachments.attach(mode, tracker)
-            stack.callback(attachments.detach, mode, tracker)
+            shown_by = tracker.functions.shown_by
+            attachments.attach(shown_by, tracker)
+            stack.callback(attachments.detach, shown_by, tracker)
         yield
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import Times
-from torchprof_hooks.capture.functions.flop_count import FlopCount
+from torchprof_hooks.capture.functions.work import best_of
 from torchprof_hooks.capture.overhead import counted_ns, taken_out
 from torchprof_hooks.capture.own_sums import (
     left_out,
@@ -57,7 +57,6 @@ def take_snapshot(
     tracker: Tracker,
     wall_ns: Callable[[], int],
     unmeasured: str = "",
-    flop_count: FlopCount | None = None,
     counted: StepCounter | None = None,
     *,
     first: FirstReading | None = None,
@@ -70,7 +69,6 @@ def take_snapshot(
     wall_ns: returns the time measured so far; called after all else is read, so that
         no more than that is booked.
     unmeasured: why memory was not measured, if it should have been.
-    flop_count: counts floating-point operations, for as long as its patience lasts.
     counted: the steps that have ended.
     first: all sums at the moment when the first step had ended.
     end_ns: when the time of the thread ended, if that is not now.
@@ -80,7 +78,7 @@ def take_snapshot(
     garbage, measured_ns = left_out(tracker, read, end_ns), wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
-    work = (flop_count or FlopCount()).flops_of_sites(sites, calls)
+    work = [_flops(site, count) for site, count in zip(sites, calls, strict=True)]
     taken_ns = taken_out(tracker, sites, calls)
     device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
     waits = next((m.waits for m in meters_of(tracker, DeviceMeter)), Waits(0, 0))
@@ -100,6 +98,14 @@ def take_snapshot(
         device_waits=waits.waited,
         **_facts(tracker),
     )
+
+
+def _flops(site: Site, calls: int) -> int:
+    """Floating-point operations of so many calls at `site`."""
+    if not site.works:
+        return 0
+    found = best_of([*site.works])
+    return calls * (found.backward if site.phase == "backward" else found.forward)
 
 
 def _facts(tracker: Tracker) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from torchprof_hooks.profiles.program import (
 )
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
-    from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.profiles.data import ProfileData
 
 #: Makes a tracker of the running thread for modules and, if that is asked for,
@@ -169,24 +168,21 @@ class ThreadSteps:
             self._detects_anomalies or torch.is_anomaly_enabled(),
         )
 
-    def profile(
-        self, flop_count: FlopCount | None = None, end_ns: int | None = None
-    ) -> ProfileData:
+    def profile(self, end_ns: int | None = None) -> ProfileData:
         """Everything measured so far. Where some steps were measured, what is inside of
         a part of the program is scaled to all of the time of that part.
 
-        flop_count: counts floating-point operations, with the patience that it has.
         end_ns: when the time of the thread ended, if that is not now.
         """
         counted, running = self._detector.counted(end_ns), self._block()
         if self._duty is None:
-            return self._snapshot(self._initial, flop_count, counted, end_ns)
+            return self._snapshot(self._initial, counted, end_ns)
         from torchprof_hooks.profiles.data import ProfileData
         from torchprof_hooks.profiles.scaling import of_all_steps
 
         after_ns, counted.after_backward_ns = counted.after_backward_ns, 0
         seen = {
-            kind: self._snapshot(each, flop_count, counted, end_ns)
+            kind: self._snapshot(each, counted, end_ns)
             for kind, each in list(self._by_kind.items())
         }
         off, modules, functions = (
@@ -215,7 +211,6 @@ class ThreadSteps:
     def _snapshot(
         self,
         measured: _Measured,
-        flop_count: FlopCount | None,
         counted: StepCounter,
         end_ns: int | None,
     ) -> ProfileData:
@@ -226,7 +221,6 @@ class ThreadSteps:
             measured.tracker,
             lambda: measured.wall_ns + self._age_ns(measured, end_ns),
             measured.no_memory,
-            flop_count,
             counted if is_initial else StepCounter(),
             first=self._first if is_initial else None,
             end_ns=end_ns if measured is self._open else None,

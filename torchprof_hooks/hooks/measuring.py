@@ -12,7 +12,7 @@ from torchprof_hooks.capture.attach.blocks import Block, Held
 from torchprof_hooks.capture.duty import Duty
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.memory import memory_counter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meter
@@ -117,7 +117,5 @@ def make_tracker(
             unmeasured = str(error)
     functions = None
     if settings.functions:
-        from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-
-        functions = FunctionCalls(by_shapes=True, counts_flops=True)
+        functions = new_functions(by_shapes=True, counts_flops=True)
     return new_tracker(names, functions=functions, meters=meters), unmeasured

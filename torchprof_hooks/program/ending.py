@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,27 +48,24 @@ class Outputs:
         self,
         program: ProfileData,
         with_end: Callable[[ProfileData], ProfileData],
-        notes: Sequence[str] = (),
         is_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         """Write all outputs, at the end.
 
         with_end: adds to the profile what the outputs have taken so far.
-        notes: what is said below the tables.
         is_hurried: whether Ctrl-C was pressed, so that other ranks are not waited for.
         """
         if program.is_empty and not program.steps:
             complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
             self._save(program)  # first: then it cannot be lost any more
-            self._show(program, with_end, notes, is_hurried)
+            self._show(program, with_end, is_hurried)
             self._save(with_end(program))
 
     def _show(
         self,
         program: ProfileData,
         with_end: Callable[[ProfileData], ProfileData],
-        notes: Sequence[str],
         is_hurried: Callable[[], bool],
     ) -> None:
         """Write the page and then the report, which comes after the progress bar."""
@@ -78,7 +75,7 @@ class Outputs:
         report: list[str] = []
         work: tuple[Callable[[], None], ...] = (
             lambda: self._write_page(program),
-            lambda: report.append(exit_report(program, self._flags, with_end, notes)),
+            lambda: report.append(exit_report(program, self._flags, with_end)),
             lambda: report.append(self._of_ranks(is_hurried)),
         )
         for part in with_progress(work, "torchprof_hooks: writing the report"):

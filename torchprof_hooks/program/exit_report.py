@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -22,15 +22,13 @@ def exit_report(
     program: ProfileData,
     flags: Flags,
     with_end: Callable[[ProfileData], ProfileData],
-    notes: Sequence[str] = (),
 ) -> str:
     """The first screen, and below it the tables, if the flags ask for them.
 
     with_end: adds to the profile what this has taken so far: the screen, which says
         that, is made last.
-    notes: what is said below the tables.
     """
-    tables = [program_text(program, _layout(flags)), *notes] * flags.wants_tables
+    tables = [program_text(program, _layout(flags))] * flags.wants_tables
     stream, shown = _stream_of(flags.destination), with_end(program)
     screen = report(
         shown.loop if flags.ignore_first_call else shown,

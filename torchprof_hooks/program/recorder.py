@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
@@ -28,12 +27,8 @@ from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
 
 if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
-    from torchprof_hooks.capture.functions.flop_count import FlopCount
     from torchprof_hooks.profiles.data import ProfileData
     from torchprof_hooks.program.idle_step import IdleStep
-
-#: Seconds that counting floating-point operations may take at the end.
-_PATIENCE_S: Final = 0.2
 
 
 class Before(NamedTuple):
@@ -119,12 +114,6 @@ class Recorder:
         steps.at_step = _until_it_fails(self._at_step, steps)
         return steps
 
-    @cached_property
-    def _flop_count(self) -> FlopCount:
-        from torchprof_hooks.capture.functions.flop_count import FlopCount
-
-        return FlopCount(_PATIENCE_S)
-
     def report(self) -> None:
         """Print the report, once, and not in a fork of the program. Signals wait for
         it: SIGTERM, which comes if other ranks fail, would destroy what nobody can
@@ -146,8 +135,7 @@ class Recorder:
     def _make_report(self, is_hurried: Callable[[], bool]) -> None:
         try:
             with without_collections():
-                program, notes = self._finish(), self._notes()
-                self._outputs.write(program, self._with_end, notes, is_hurried)
+                self._outputs.write(self._finish(), self._with_end, is_hurried)
         except Exception as error:  # the program has ended well, for all that
             complain(f"torchprof_hooks: no report: {error!r}")
 
@@ -161,19 +149,17 @@ class Recorder:
             self._idle.end(steps)
         if not self._is_left_out():
             now_ns = time.perf_counter_ns()
-            self._outputs.flush_if_due(
-                lambda: self._until(now_ns, self._flop_count.without_patience())
-            )
+            self._outputs.flush_if_due(lambda: self._until(now_ns))
         return self._idle is not None and self._idle.begin(steps)
 
     def _is_left_out(self) -> bool:
         """Whether this process is a child but no rank: nobody wants its profile."""
         return self._origin.look().world_size == 1 and self._is_child
 
-    def _until(self, end_ns: int, flop_count: FlopCount) -> ProfileData:
+    def _until(self, end_ns: int) -> ProfileData:
         """The profile of the program until `end_ns`, and not until now: to make it,
         modules are imported and operations counted, which is not the program's time."""
-        found = self._steps.profile(flop_count, end_ns)
+        found = self._steps.profile(end_ns)
         thread = f", in thread {self._thread}" if self._thread else ""
         before = self._before
         program = Program(
@@ -193,7 +179,7 @@ class Recorder:
 
     def _finish(self) -> ProfileData:
         self._steps.close_left_calls()
-        program = self._until(self._ended_ns, self._flop_count)
+        program = self._until(self._ended_ns)
         return self._idle.added_to(program) if self._idle else program
 
     def _with_end(self, program: ProfileData) -> ProfileData:
@@ -207,14 +193,6 @@ class Recorder:
         facts = replace(facts, program_ns=facts.program_ns + report_ns)
         overhead_ns = program.overhead_ns + report_ns
         return replace(program, program=facts, overhead_ns=overhead_ns)
-
-    def _notes(self) -> list[str]:
-        """What is said below the tables."""
-        left_out = ", ".join(sorted(self._flop_count.left_out))
-        return [
-            f"GFLOP/s without {left_out}: to count their operations, torch would take "
-            "too long (profile(functions=True) does)"
-        ] * bool(left_out)
 
 
 def _until_it_fails(

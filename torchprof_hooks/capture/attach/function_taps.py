@@ -72,14 +72,15 @@ class FunctionTaps(Attachment):
         functions = _functions_of(tracker)
         functions.at_unknown = self.look_for_compiler
         tracker.names_nodes = functions.follows_all
-        attachments.attach(self, tracker)
+        if functions.is_dear:  # else operators tell of custom Functions, too
+            attachments.attach(self, tracker)
         attachments.attach(self._regions, tracker)
-        attachments.attach(functions.mode_on_stack, user)
+        attachments.attach(functions.shown_by, user)
 
     def hide_functions(self, tracker: Tracker, user: object) -> None:
         """Undo `show_functions`."""
         functions = _functions_of(tracker)
-        attachments.detach(functions.mode_on_stack, user)
+        attachments.detach(functions.shown_by, user)
         tracker.names_nodes = False
         attachments.detach(self._regions, tracker)
         attachments.detach(self, tracker)
@@ -115,6 +116,10 @@ class FunctionTaps(Attachment):
         """The trackers that see all functions, and that this thread works for."""
         return self._regions.trackers_here()
 
+    def _told_here(self) -> list[Tracker]:
+        """Those of these that do not hear of custom Functions as operators."""
+        return [t for t in self.trackers_here() if _functions_of(t).is_dear]
+
     def _around(self, cls: Any) -> Around | None:
         """What measures an application of `cls`, as far as anybody wants to know."""
         if is_dynamo_compiling():
@@ -122,7 +127,7 @@ class FunctionTaps(Attachment):
         of_class = [threads.here() for threads in self._of_class.get(cls, ())]
         calls = [
             _Call(tracker, site, transformed_name(cls))
-            for tracker in of_class + self.trackers_here()
+            for tracker in of_class + self._told_here()
             if (functions := _functions_of(tracker)).transformed != cls.__name__
             and (site := functions.find(tracker, cls)) is not None
         ]

@@ -17,8 +17,9 @@ from torch import __file__ as TORCH_FILE
 #: A compiler that uses no processor time for so many seconds is taken to hang. It needs
 #: 5 to 15 s of one core, and may get only a hundredth of that core on a busy machine.
 PATIENCE_S: Final = 60.0
-#: torch 2.15 needs C++20, which 2.8 takes as well.
-FLAGS: Final = ("-O1", "-std=c++20", "-fPIC", "-shared", "-w")
+#: torch 2.15 needs C++20, which 2.8 takes as well. Without NDEBUG, `at::RecordFunction`
+#: is laid out in another way than in torch.
+FLAGS: Final = ("-O1", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-w")
 
 
 class NotBuiltError(Exception):

@@ -11,6 +11,7 @@
 
 #include "native/backward/outer_passes.h"
 #include "native/calls/functions.h"
+#include "native/calls/operators.h"
 #include "native/calls/interceptor.h"
 #include "native/collections.h"
 #include "native/reading.h"
@@ -60,6 +61,7 @@ PyMethodDef cursor_methods[] = {
     {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
     {"end_entry", py_end_entry, METH_VARARGS, nullptr},
     {"call_function", FASTCALL(call_function), METH_FASTCALL, nullptr},
+    {"hear_operators", hear_operators, METH_O, nullptr},
     {"measured", measured, METH_VARARGS, nullptr},
     {"function_returned", py_function_returned, METH_VARARGS, nullptr},
     {"book", append, METH_O, nullptr},

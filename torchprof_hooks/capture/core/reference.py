@@ -13,7 +13,6 @@ import threading
 import warnings
 from _thread import get_ident
 from collections.abc import Callable, Iterator
-from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +28,6 @@ from torchprof_hooks.capture.torch_names.functions import shapes_of
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-    from torchprof_hooks.capture.functions.function_sites import FunctionSites
     from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
     from torchprof_hooks.capture.tracking.meters.meters import Meters
@@ -57,6 +55,8 @@ class Node:
         the program itself, or for an optimizer.
     is_function: whether a function is called here.
     is_hidden: whether nobody is told of calls here.
+    sees_operators: whether operators that are called from here are functions.
+    is_described: for a function: whether its work is to be found in its first call.
     children: nodes of the modules called from here, by id of the module; elsewhere than
         in this core, see `child` and the methods below it.
     functions: nodes of the functions called from here; None: not to be followed.
@@ -78,6 +78,7 @@ class Node:
         "functions",
         "heard",
         "is_called",
+        "is_described",
         "is_entry",
         "is_function",
         "is_hidden",
@@ -86,6 +87,7 @@ class Node:
         "low",
         "owner",
         "reading_ns",
+        "sees_operators",
         "start_ns",
     )
 
@@ -97,7 +99,7 @@ class Node:
         self.code = self.key = self.start_ns = self.low = 0
         self.heard = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
-        self.is_outer = False
+        self.is_outer = self.sees_operators = self.is_described = False
         self.owner: Owner | None = None
 
     def child(self, key: int) -> Site | None:
@@ -111,6 +113,11 @@ class Node:
     def forget_child(self, key: int) -> None:
         """The next call of a module with this id, from here, is a new one."""
         self.children.pop(key, None)
+
+    if TYPE_CHECKING:  # of the native core alone
+
+        def forget_operators(self) -> None:
+            """Operators that are called from here are to be placed anew."""
 
     def continue_call_of(self, other: Any) -> None:
         """The call that is open at `other` turns out to be one at this node."""
@@ -353,10 +360,7 @@ class Cursor:
             try:
                 site = site.by_shapes[shapes]
             except KeyError:
-                sites = self.functions.sites
-                site = sites.shaped(site, function, args, kwargs)
-                if site.described is not None:
-                    function = partial(_call_first, sites, site, function)
+                site = self.functions.sites.seen(site, function, args, kwargs)
         if self.watches and site.is_entry:
             self.look_for_devices()
         try:
@@ -368,13 +372,13 @@ class Cursor:
             if self.reads_meters:
                 self.meters.opened(site)  # type: ignore[union-attr]
             outputs = function(*args, **kwargs)
-            self.function_returned(site, perf_counter_ns(), outputs)
+            self.function_returned(site, perf_counter_ns())
         except BaseException as error:
             self.functions.aborted(self, site, error)
             raise
         return outputs
 
-    def function_returned(self, site: Site, end_ns: int, outputs: object) -> None:
+    def function_returned(self, site: Site, end_ns: int) -> None:
         """Close the call of a function at `site`."""
         if self.site is not site and not self.returns_to(site, end_ns):
             return  # measuring was stopped in the middle of the call
@@ -413,7 +417,9 @@ class Cursor:
         """Whether this core is told of a pass with the engine's number `task`."""
         return False
 
-    if TYPE_CHECKING:  # of the native core alone, for `Passes`
+    if TYPE_CHECKING:  # of the native core alone
+        #: Hear of the operators that this thread calls (see `OperatorCalls`), or not.
+        hear_operators: Callable[[bool], None]
         #: What the newest pass is working for, and how many calls are open in it.
         pass_owner: Site | None
         open_backward: int
@@ -484,15 +490,6 @@ class Cursor:
                 chain.append((owner, owner.code))
             owner = owner.around
         return chain[::-1]
-
-
-def _call_first(
-    sites: FunctionSites, site: Site, function: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """Make the first call at a site, and show what it returns."""
-    outputs = function(*args, **kwargs)
-    sites.returned(site, outputs)
-    return outputs
 
 
 class Interceptor:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.attach.function_mode import ModeOnStack
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.functions.function_sites import FunctionSites
 from torchprof_hooks.capture.record.function_names import (
     function_name,
+    implementation_of,
     lives_as_long_as_torch,
     region_name,
 )
@@ -47,6 +49,9 @@ class FunctionCalls:
     wants: which functions are followed, in forward and in backward; by default all.
     """
 
+    #: Whether each call takes Python's time, in which the caller's time grows.
+    is_dear = True
+
     def __init__(
         self,
         *,
@@ -58,6 +63,8 @@ class FunctionCalls:
         self.follows_all = wants is None
         self.sites: FunctionSites
         self.mode_on_stack: ModeOnStack
+        #: What shows functions to the tracker.
+        self.shown_by: Attachment
         #: Name of the custom Function whose transformed form is running: torch.func
         #: applies the Function itself inside of that.
         self.transformed: str | None = None
@@ -65,13 +72,13 @@ class FunctionCalls:
         self.is_replaced: Callable[[Any], bool] = lambda function: False
         #: Called when a function turns up that is not known at its place yet.
         self.at_unknown: Callable[[], object] = lambda: None
-        self._counts_flops = counts_flops
+        self.counts_flops = counts_flops
         self._wants = wants
 
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
-        self.sites = FunctionSites(tracker.tree, self._counts_flops)
-        self.mode_on_stack = ModeOnStack(tracker)
+        self.sites = FunctionSites(tracker.tree, self.counts_flops)
+        self.shown_by = self.mode_on_stack = ModeOnStack(tracker)
         tracker.by_shapes = self.by_shapes
 
     # Forward
@@ -99,13 +106,14 @@ class FunctionCalls:
         if caller.phase == "backward" and not _is_recomputing(tracker):
             return None
         self.at_unknown()
-        if _is_inside_region(caller) or is_tracing():
+        if is_inside_region(caller) or is_tracing():
             return None
         name = function_name(function)
         is_wanted = name is not None and (self._wants is None or self._wants(function))
         site = None
         if is_wanted and name:
-            site = self.sites.site_of_function(caller, name, function=function)
+            runs = implementation_of(function)
+            site = self.sites.site_of_function(caller, name, runs=runs)
         if site is not None and self.is_replaced(function):
             site = self.sites.hidden(site)
         if caller.phase != "backward" and lives_as_long_as_torch(function):
@@ -144,7 +152,7 @@ class FunctionCalls:
         name = region_name(call.function)
         site = self.sites.site_of_function(tracker.site, name)
         if self.by_shapes:
-            site = self.sites.shaped(site, None, call.args, call.kwargs)
+            site = self.sites.seen(site, call.function, call.args, call.kwargs)
         if not site.is_region:
             site.is_region = True
             infos = tracker.names.infos
@@ -160,7 +168,7 @@ class FunctionCalls:
         """The function that `begin_region` gave a site for is over."""
         end_ns = perf_counter_ns()
         if call.has_returned:
-            tracker.function_returned(site, end_ns, call.outputs)
+            tracker.function_returned(site, end_ns)
         else:
             tracker.leave_failed(site, end_ns)
 
@@ -197,7 +205,8 @@ class FunctionCalls:
             tracker.close_entry(tracker.site)
 
 
-def _is_inside_region(site: Site) -> bool:
+def is_inside_region(site: Site) -> bool:
+    """Whether what is called from `site` is a part of a compiled region."""
     around = site.living_module()
     return site.is_region or (around is not None and is_compiled_module(around))
 

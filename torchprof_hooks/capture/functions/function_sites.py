@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
-from types import FunctionType
 from typing import Any, Final
 
-from torchprof_hooks.capture.functions.call_description import describe_call
+from torchprof_hooks.capture.functions.work import Work, tensors_among, work_of
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.function_names import (
-    implementation_of,
     implementation_of_node,
+    is_function_of_torch,
 )
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.functions import shapes_of
-from torchprof_hooks.capture.torch_names.inputs import input_types
+from torchprof_hooks.capture.torch_names.inputs import (
+    autocast_type,
+    may_look,
+    seen_value,
+)
 from torchprof_hooks.capture.torch_names.modules import place_of_caller
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import Phase, function_call_name
@@ -30,18 +32,23 @@ SHAPES_KEPT: Final = 64
 #: Stands for the shapes beyond that number.
 OTHER_SHAPES: Final = "other shapes"
 
-#: The most shapes that are noted of a call's inputs.
+#: The most shapes that are noted of the inputs of a call, and the most types.
 _SHAPES_NOTED: Final = 16
+_TYPES_NOTED: Final = 8
+#: So many calls with inputs of the same shapes are told apart by which of these need
+#: a gradient.
+_WORKS_KEPT: Final = 8
 
 _HIDDEN: Final = "hidden"
+#: What runs custom autograd Functions (see `ModuleInfo.implementation`).
+CUSTOM: Final = "custom"
 
 
 class FunctionSites:
     """Finds the sites of functions in a tree of calls.
 
-    counts_flops: whether calls are described, so that their floating-point operations
-        can be counted later; those with inputs of different shapes have to be told
-        apart for it (see `shaped`).
+    counts_flops: whether floating-point operations are counted, of calls of which the
+        shapes of inputs are told apart (see `shaped`).
     """
 
     def __init__(self, tree: CallTree, counts_flops: bool) -> None:
@@ -49,9 +56,12 @@ class FunctionSites:
         self._counts_flops = counts_flops
 
     def site_of_function(
-        self, caller: Site, name: str, shapes: Any = None, function: Any = None
+        self, caller: Site, name: str, shapes: Any = None, runs: str = ""
     ) -> Site:
-        """The site of a call of the function of this name from `caller`."""
+        """The site of a call of the function of this name from `caller`.
+
+        runs: what runs it (see `ModuleInfo.implementation`).
+        """
         if shapes == OTHER_SHAPES:
             element = f"{name}({OTHER_SHAPES})"
         else:
@@ -68,8 +78,8 @@ class FunctionSites:
         began_ns = perf_counter_ns()
         path = (*_path_inside(caller), element)
         site = self._tree.new_site(caller, path, phase, function=name)
-        site.is_python = isinstance(function, FunctionType)
-        runs = "" if function is None else implementation_of(function)
+        # What an operator calls is a part of it.
+        site.sees_operators &= runs == CUSTOM
         place = self._place(caller, element)
         info = ModuleInfo(name, "function", implementation=runs, place=place)
         self._note(element, info)
@@ -90,43 +100,61 @@ class FunctionSites:
         known = self._tree.names.infos.get(element)
         self._tree.names.infos[element] = known.merge(info) if known else info
 
-    def shaped(
+    def seen(
         self, site: Site, function: Any, args: Any, kwargs: dict[str, Any]
     ) -> Site:
-        """The site of a call with these inputs, next to `site`."""
-        shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
+        """`shaped`, for a function that was called with tensors."""
+        name = site.function or ""
+        if not may_look():
+            return self.shaped(site, "", [])
+        return self.shaped(
+            site,
+            name if is_function_of_torch(function) else "",
+            [seen_value(value) for value in args],
+            {key: seen_value(value) for key, value in kwargs.items()},
+        )
+
+    def shaped(
+        self,
+        site: Site,
+        function: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Site:
+        """The site of a call with these inputs, next to `site`.
+
+        function: the name by which its work is known (see `work_of`); "" if none is.
+        args, kwargs: with `TensorKind`s for tensors.
+        """
+        inputs = [*tensors_among([*args, *(kwargs or {}).values()])]
+        shapes = tuple(kind.shape for kind in inputs)
         shaped = site.by_shapes.get(shapes)
         if shaped is None:
             kept = shapes if len(site.by_shapes) < SHAPES_KEPT else OTHER_SHAPES
             known_sites = len(self._tree.sites)
             shaped = self.site_of_function(site.caller, site.function or "", kept)
             began_ns = perf_counter_ns()
-            shaped.is_python = site.is_python
+            shaped.sees_operators = site.sees_operators
             # The name of a site shows only so many shapes: calls with others share it.
             is_alone = len(self._tree.sites) > known_sites and kept != OTHER_SHAPES
-            shaped.described = (
-                describe_call(function, args, kwargs)
-                if self._counts_flops and is_alone
-                else None
-            )
+            shaped.works = [] if self._counts_flops and is_alone else None
+            autocast = autocast_type(inputs[0].device) if inputs else None
             info = replace(
                 self._tree.names.infos[site.name],
-                inputs=input_types((*args, *kwargs.values())),
-                autocast=shaped.described.autocast_name if shaped.described else "",
+                inputs=tuple(f"{k.dtype}@{k.device}" for k in inputs[:_TYPES_NOTED]),
+                autocast=str(autocast or "").removeprefix("torch."),
                 place="",
                 shapes=_plain(shapes) if _tells_all(shaped.name) else None,
             )
             self._note(shaped.name, info)
             site.by_shapes[kept] = shaped
             self._tree.placed(site.caller, began_ns)
+        shaped.is_described = False
+        if shaped.works is not None and len(shaped.works) < _WORKS_KEPT:
+            found = work_of(function, args, kwargs)
+            shaped.works.append(found or Work())
+            shaped.is_described = found is None
         return shaped
-
-    def returned(self, site: Site, outputs: object) -> None:
-        """The first call at a site from `shaped` returns this."""
-        if site.described is not None and site.described.outputs is None:
-            began_ns = perf_counter_ns()
-            site.described = site.described.returned(outputs)
-            self._tree.placed(site, began_ns)
 
     def hidden(self, site: Site) -> Site:
         """A site next to `site` for calls that are left to a hook of their own: their
@@ -137,6 +165,7 @@ class FunctionSites:
                 site.caller, site.path, site.phase, function=site.function
             )
             hidden.is_hidden = True
+            hidden.sees_operators = site.sees_operators
             site.by_shapes[_HIDDEN] = hidden
         return hidden
 

@@ -187,7 +187,7 @@ class CallTree:
             site.module = forward.module  # but no key: no forward ends here
             site.is_hidden, site.is_region = forward.is_hidden, forward.is_region
             if forward.phase != "backward":
-                site.described = forward.described
+                site.works = forward.works
             caller.backward[code] = site
         return site
 

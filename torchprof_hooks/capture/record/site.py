@@ -13,10 +13,12 @@ from torchprof_hooks.capture.core import Node
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.functions.call_description import CallDescription
+    from torchprof_hooks.capture.functions.work import Work
 
 #: `Site.key` of sites that are not a module call.
 NO_MODULE: Final = 0
+#: Phases in which functions are calls of their own.
+_WITH_FUNCTIONS: Final = ("outside", "forward", "recompute", "data")
 
 
 class Site(Node):
@@ -42,10 +44,8 @@ class Site(Node):
     __slots__ = (
         "backward",
         "children_by_name",
-        "described",
         "function",
         "is_counted",
-        "is_python",
         "is_recomputation",
         "is_region",
         "module",
@@ -53,6 +53,7 @@ class Site(Node):
         "peak_bytes",
         "phase",
         "readings",
+        "works",
     )
 
     def __init__(  # noqa: PLR0917
@@ -71,7 +72,7 @@ class Site(Node):
         self.function = function  # name of the function that is called here, if one is
         self.is_function = function is not None
         self.is_called = phase in CALLED_PHASES
-        self.is_python = False  # whether that function is written in Python
+        self.sees_operators = phase in _WITH_FUNCTIONS
         self.is_region = self.is_recomputation = False  # see above
         self.caller = self if caller is None else caller  # the outermost calls itself
         self.key = NO_MODULE
@@ -82,8 +83,8 @@ class Site(Node):
         self.is_entry = self.caller.phase != phase
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
         self.backward: dict[object, Site] = {}  # by code of the forward, or node name
-        #: What a call here, or the forward of it, is: to count its operations by.
-        self.described: CallDescription | None = None
+        #: What a call here, or the forward of it, takes (see `best_of`); None: unknown.
+        self.works: list[Work] | None = None
         # The open call:
         self.readings: list[Any] | None = None  # of the meters, when it began
         self.peak_bytes = 0  # highest level of memory in use since it began

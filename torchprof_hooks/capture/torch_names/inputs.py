@@ -3,30 +3,33 @@ by classes derived from Tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.capture.torch_names.functions import tensors_in
-
-#: How many inputs of a call are described.
-_INPUTS_NOTED: Final = 8
 #: What is said of an input that only code of the user's could tell about.
 _UNKNOWN: Final = "?"
-_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+#: How far lists of tensors are searched.
+_ITEMS: Final = 256
+_DEPTH: Final = 3
+#: Values that keep nothing alive, and are not changed by anybody.
+_VALUES: Final = (type(None), bool, int, float, complex, str)
 
 
 class TensorKind(NamedTuple):
     """What a tensor is, apart from its elements.
 
-    needs_grad: whether a backward pass computes its gradient. Where gradients are
-        disabled for a while, results do not tell: then it is assumed.
+    shape: "?" stands for what is no plain number, or only code of the user's can tell.
+    dtype, device: "float32", "cpu"; "?" as well.
+    needs_grad: whether a backward pass computes its gradient.
+    is_array: whether it is a dense array, and not one of many examples (of ``vmap``).
     """
 
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+    shape: tuple[int | str, ...]
+    dtype: str
+    device: str
     needs_grad: bool
+    is_array: bool = True
 
 
 def _missing_functorch(tensor: torch.Tensor) -> bool:
@@ -42,25 +45,68 @@ _is_transformed: Any = getattr(
 )
 
 
-def tensor_kind(tensor: torch.Tensor) -> TensorKind | None:
-    """What `tensor` is; None if it is more than a dense array of plain sizes."""
-    if type(tensor) not in _PLAIN:
-        return None
+def tensor_kind(tensor: torch.Tensor) -> TensorKind:
+    """What `tensor` is. Where gradients are disabled for a while, results do not tell
+    whether they need one: then it is assumed."""
     with torch._C.DisableTorchFunction():
-        if (
-            tensor.layout is not torch.strided
-            or tensor.is_nested
-            or tensor.is_quantized
-            or _is_transformed(tensor)
-        ):
-            return None
-        shape = tuple(tensor.shape)
-        if any(type(size) is not int for size in shape):
-            return None
-        has_grad = tensor.requires_grad
+        needs_grad = tensor.requires_grad
         if not torch.is_grad_enabled() and type(tensor) is torch.Tensor:
-            has_grad = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-        return TensorKind(shape, tensor.dtype, has_grad)
+            needs_grad = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        if _is_asked_itself(tensor) or tensor.is_nested:
+            return TensorKind(
+                (_UNKNOWN,), _UNKNOWN, _UNKNOWN, needs_grad, is_array=False
+            )
+        is_dense = tensor.layout is torch.strided and not tensor.is_quantized
+        return TensorKind(
+            tuple(n if type(n) is int else _UNKNOWN for n in tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+            tensor.device.type,
+            needs_grad,
+            is_dense and not _is_transformed(tensor),
+        )
+
+
+#: What C++ calls types of numbers whose names are others in Python.
+_IN_PYTHON: Final = {
+    "Byte": "uint8",
+    "Char": "int8",
+    "Short": "int16",
+    "Int": "int32",
+    "Long": "int64",
+    "Half": "float16",
+    "Float": "float32",
+    "Double": "float64",
+    "ComplexHalf": "complex32",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+}
+
+
+def told_value(value: Any) -> Any:
+    """An input of an operator, as the native core tells it: tensors as tuples."""
+    if type(value) is list:
+        return [told_value(item) for item in value]
+    if type(value) is not tuple:
+        return value
+    shape, dtype, device, *others = value
+    if shape is None:
+        return TensorKind((_UNKNOWN,), _UNKNOWN, _UNKNOWN, *others)
+    return TensorKind(shape, _IN_PYTHON.get(dtype, dtype.lower()), device, *others)
+
+
+def may_look() -> bool:
+    """Whether nobody writes down that a tensor is looked at, as torch.jit does."""
+    return torch._C._get_tracing_state() is None
+
+
+def seen_value(value: Any, depth: int = 0) -> Any:
+    """An argument of a function, with `TensorKind`s in place of tensors, and lists in
+    place of tuples, as far as these are searched."""
+    if issubclass(type(value), torch.Tensor):
+        return tensor_kind(value)
+    if type(value) in (list, tuple, torch.Size) and depth < _DEPTH:
+        return [seen_value(item, depth + 1) for item in value[:_ITEMS]]
+    return value if type(value) in _VALUES else None
 
 
 def autocast_type(device_type: str) -> torch.dtype | None:
@@ -72,21 +118,6 @@ def autocast_type(device_type: str) -> torch.dtype | None:
     except RuntimeError:  # there is no autocast for this type of device
         pass
     return None
-
-
-def input_types(values: Iterable[Any]) -> tuple[str, ...]:
-    """Data type and device of the first tensors in `values`, which may be lists of
-    tensors: ``float32@cpu``."""
-    if torch._C._get_tracing_state() is not None:
-        return ()  # torch.jit would write down that we looked
-    with torch._C.DisableTorchFunction():
-        return tuple(map(_input_type, tensors_in(values)[:_INPUTS_NOTED]))
-
-
-def _input_type(tensor: torch.Tensor) -> str:
-    if _is_asked_itself(tensor):
-        return _UNKNOWN
-    return f"{str(tensor.dtype).removeprefix('torch.')}@{tensor.device.type}"
 
 
 def device_type_of(tensor: torch.Tensor) -> str:

@@ -4,17 +4,14 @@ floating-point operations."""
 from __future__ import annotations
 
 import sys
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.capture.torch_names import Canary
-from torchprof_hooks.capture.torch_names.compiler import is_compiled_autograd_on
 from torchprof_hooks.capture.torch_names.place import Place
 
 # Checkpoints
@@ -86,106 +83,28 @@ BATCHES: Final = Canary(
 # Floating-point operations
 
 
-class TooManyOperatorsError(RuntimeError):
-    """A function calls too many operators to run it again just to count them."""
-
-
-class FlopMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up, in `flops`, the floating-point operations that this thread does, by the
-    formulas that torch has for matrix products, convolutions and attention.
-
-    Torch's ``FlopCounterMode`` does the same, but hooks the modules of all threads to
-    do so, and has no limit.
-
-    most_operators: how many operators, with or without a formula, may be called.
-    operators: how many were called.
-    """
-
-    def __init__(self, most_operators: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = 0
-        self.operators = 0
-        self._most_operators = most_operators
-        self._formulas = flop_formulas()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here, and hiding from the compiler would load it."""
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        self.operators += 1
-        if self.operators > self._most_operators:
-            raise TooManyOperatorsError
-        formula = self._formulas.get(func._overloadpacket)
-        if formula is None:
-            with self:  # an operator made of others?
-                outputs = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if outputs is NotImplemented else outputs
-        outputs = func(*args, **kwargs)
-        self.flops += int(formula(*args, **kwargs, out_val=outputs))
-        return outputs
-
-
 @cache
-def flop_formulas() -> Mapping[Any, Callable[..., int]]:
-    """Formulas by operator; empty where torch has none: then nothing is counted."""
+def _formulas() -> Mapping[Any, Callable[..., int]]:
+    """Torch's formulas for floating-point operations, by operator, with what programs
+    register later; empty where torch has none: then nothing is counted."""
     try:
         from torch.utils import flop_counter
     except ImportError:
         return {}
-    formulas: dict[Any, Callable[..., int]]
-    formulas = getattr(flop_counter, "flop_registry", {})
-    aten = torch.ops.aten
-    if aten.convolution not in formulas:
-        return formulas
-    backward = _backward_of_convolution(formulas[aten.convolution])
-    # Not a copy: what programs register later is seen as well.
-    return ChainMap({aten.convolution_backward: backward}, formulas)
-
-
-def _backward_of_convolution(forward: Callable[..., int]) -> Callable[..., int]:
-    """Each gradient, of the input and of the weight, takes as many products as the
-    forward. Torch's own formula is wrong for the weight of a grouped convolution:
-    `groups` times too many."""
-
-    def formula(
-        gradient: Any, value: Any, weight: Any, *options: Any, out_val: Any = None
-    ) -> int:
-        *settings, needed = options
-        gradients: int = sum(map(bool, needed[:2]))
-        return gradients * forward(value, weight, *settings, out_val=gradient)
-
-    return formula
+    found: dict[Any, Callable[..., int]] = getattr(flop_counter, "flop_registry", {})
+    return found
 
 
 def formula_of(name: str) -> Callable[..., int]:
-    """Torch's formula for an operator; KeyError if it has none."""
-    return flop_formulas()[getattr(torch.ops.aten, name)]
+    """Torch's formula for an operator of its own; KeyError if it has none."""
+    return _formulas()[getattr(torch.ops.aten, name)]
 
 
-@cache
-def is_pointwise(name: str) -> bool:
-    """Whether torch marks this operator as computing each element by itself. One that
-    only works in place is found by its name with an underscore."""
-    packet = getattr(torch.ops.aten, name, None) or getattr(
-        torch.ops.aten, f"{name}_", None
-    )
-    if packet is None:
-        return False
-    overloads = (getattr(packet, overload) for overload in packet.overloads())
-    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
-
-
-def is_compiler_loaded() -> bool:
-    """Whether torch can compute with tensors without elements at once. It does most of
-    that in Python, and first loads its compiler for it, which takes about a second."""
-    return "torch._dynamo" in sys.modules and "sympy" in sys.modules
-
-
-def can_count_flops() -> bool:
-    """Whether there are formulas, and backward passes are not compiled at present."""
-    return bool(flop_formulas()) and not is_compiled_autograd_on()
+def operator_formula(name: str) -> Callable[..., int] | None:
+    """Torch's, or the program's, formula for an operator, "aten::mm"; None if there is
+    none."""
+    namespace, _, operator = name.partition("::")
+    if not operator.isidentifier():
+        return None
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    return None if packet is None else _formulas().get(packet)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.function_taps import function_taps
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.record.function_names import function_name
 from torchprof_hooks.capture.tracking.thread_trackers import TargetTap, ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -111,6 +112,15 @@ def taps_of_function(function: Any) -> dict[str, TargetTap]:
     if isinstance(function, type):
         return _classes.get(function, {})
     return _of_thread.taps.get(function, {})
+
+
+def taps_of_functions_named(name: str) -> dict[str, TargetTap]:
+    """The taps on classes and functions that reports call by this name, by theirs."""
+    found: dict[str, TargetTap] = {}
+    for function in [*_classes, *_of_thread.taps]:
+        if function_name(function) == name:
+            found.update(taps_of_function(function))
+    return found
 
 
 def taps_of_node(node: Any) -> dict[str, TargetTap]:

@@ -7,7 +7,7 @@ a fifth of all that a profile of modules needs.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -98,11 +98,17 @@ def make_function_tracker(
     follows_modules, by_shapes: see `Tracker` and `FunctionCalls`.
     """
     from torchprof_hooks.capture.functions.function_callbacks import CalledBackFunctions
-    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-    from torchprof_hooks.capture.tracking.function_targets import taps_of_function
+    from torchprof_hooks.capture.tracking.function_targets import (
+        taps_of_function,
+        taps_of_functions_named,
+    )
 
     def has_hook(function: Any) -> bool:
         return any(tap.hook is hook for tap in taps_of_function(function).values())
+
+    def taps_of(function: Any) -> Mapping[str, object]:
+        is_name = isinstance(function, str)
+        return (taps_of_functions_named if is_name else taps_of_function)(function)
 
     wants = None if everywhere else has_hook
     functions: FunctionCalls
@@ -112,7 +118,7 @@ def make_function_tracker(
         functions, passes = called_back, called_back.passes()
         follows_modules = True  # callbacks are told the module
     else:
-        functions = FunctionCalls(by_shapes=by_shapes, wants=wants)
+        functions = new_functions(by_shapes=by_shapes, wants=wants)
         passes = _make_passes()
     tracker = Tracker(
         backward=passes,
@@ -121,9 +127,27 @@ def make_function_tracker(
         follows_modules=everywhere and follows_modules,
     )
     if everywhere:
-        functions.is_replaced = lambda function: hook.name in taps_of_function(function)
+        functions.is_replaced = lambda function: hook.name in taps_of(function)
         _everywhere.add(tracker)
     return tracker
+
+
+def new_functions(
+    *,
+    by_shapes: bool = False,
+    counts_flops: bool = False,
+    wants: Callable[[Any], bool] | None = None,
+) -> FunctionCalls:
+    """What measures functions for a tracker that tells nobody of them (for the options,
+    see `FunctionCalls`): all by operators, if the core hears of these."""
+    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
+
+    if CORE.module is None or wants is not None:
+        return FunctionCalls(
+            by_shapes=by_shapes, counts_flops=counts_flops, wants=wants
+        )
+    return OperatorCalls(by_shapes=by_shapes, counts_flops=counts_flops)
 
 
 def ask_again(target: Any) -> None:

@@ -32,8 +32,14 @@ inline Nanoseconds machine_ns() {
 // Waits for the GIL, so no SpinLock may be held here. What the clock raises is dropped.
 Nanoseconds other_ns() {
   WithGil gil;
-  Owned found(PyObject_CallNoArgs(other_clock));
-  return found ? PyLong_AsLongLong(found.get()) : 0;
+  PyObject* found = PyObject_CallNoArgs(other_clock);
+  if (found == nullptr) {  // what a signal has raised
+    PyObject* raised = take_raised();
+    found = PyObject_CallNoArgs(other_clock);
+    raise_soon(raised);
+  }
+  Owned owned(found);
+  return found ? PyLong_AsLongLong(found) : 0;
 }
 
 inline Nanoseconds clock_ns() {

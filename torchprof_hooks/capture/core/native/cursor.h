@@ -83,7 +83,8 @@ struct CursorState {
   PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
   Nanoseconds entered_ns;
   char gives_time_back = 1, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
-  char divides;
+  char divides, hears_operators;
+  Node* described;  // a function whose first call is looked into (see operators.h), or null
   // Each thread numbers the nodes that it makes, so each has a tape: the followed one, and others
   // in which the engine runs parts of passes, by torch's number of the thread. The mutex of
   // `running` guards them while passes run.
@@ -101,6 +102,64 @@ struct CursorState {
 };
 
 struct Cursor : WithPart<Cursor, CursorState> {};
+
+inline bool is_in_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+// The cursors that hear of this thread's operators, by a callback of torch's that is this thread's
+// alone. It is off while no cursor wants to hear: in backward passes and steps of optimizers.
+//
+// While it runs a node, the engine has put the callbacks in place that there were when the pass
+// began; afterwards, it puts back those of before. So what is changed in a pass is changed until
+// the node ends, and callbacks come and go outside of passes alone.
+struct Listening {
+  std::vector<Cursor*> cursors;  // held
+  std::vector<Cursor*> left;     // held, too, until no operator runs that they have heard of
+  at::CallbackHandle handle = 0;
+  int running = 0;  // operators that were heard of
+  bool is_on = false, is_on_in_node = false, is_asking = false;
+
+  ~Listening() {
+    if ((cursors.empty() && left.empty()) || !Py_IsInitialized()) return;
+    WithGil gil;
+    for (auto* list : {&cursors, &left})
+      for (Cursor* cursor : *list) Py_DECREF(cursor);
+  }
+  // Whether torch has the callback.
+  bool settle();
+  void turn(bool on) {
+    bool& is = is_in_pass() ? is_on_in_node : is_on;
+    if (!settle() || (on == is && !is_in_pass())) return;
+    if (on || is) on ? at::reenableCallback(handle) : at::disableCallback(handle);
+    is = on;
+  }
+};
+
+// Null in a thread of which no cursor has heard.
+thread_local Listening* listening = nullptr;
+
+Listening& make_listening() {
+  struct Kept : Listening {
+    ~Kept() { listening = nullptr; }
+  };
+  static thread_local Kept kept;
+  return *(listening = &kept);
+}
+
+// The thread has gone over to another call, which wants to hear of operators, or not.
+inline void listen_if_wanted(Cursor* cursor) {
+  Listening* here = listening;
+  if (here == nullptr || cursor->site == nullptr) return;
+  bool is_wanted = cursor->site->sees_operators || cursor->site->is_function;
+  if (!is_in_pass()) here->is_on_in_node = false;
+  if (is_wanted ? here->is_on && !is_in_pass() : !here->is_on_in_node) return;
+  for (Cursor* one : here->cursors)
+    if (one == cursor) return here->turn(is_wanted);
+}
+
+inline void go_to(Cursor* cursor, Node* node) {
+  cursor->site = node;
+  listen_if_wanted(cursor);
+}
 
 // `all_running`: of all cursors with a pass that runs. `running_here`: of cursors whose
 // outermost pass was begun in this thread; it may have ended since.
@@ -168,6 +227,7 @@ template <auto field>
 int cursor_set_node(PyObject* self, PyObject* value, void*) {
   if (value == nullptr || !is_node(value)) return -1;
   Cursor::of(self)->*field = Node::of(value);
+  listen_if_wanted(Cursor::of(self));
   return 0;
 }
 
@@ -211,16 +271,15 @@ inline Owner around(Cursor* cursor, Owner owner) {
 }
 
 // Holds the mutex of a cursor's passes. Whoever has that may be waiting for the GIL, so we
-// must not wait for it with the GIL held. The GIL is released while we wait: other
+// must not wait for it with the GIL held. A GIL that we have is released while we wait: other
 // threads may run Python code before the constructor returns.
 class PassLock {
  public:
   explicit PassLock(Cursor* cursor) : running_(cursor->running) {
-    if (!running_->mutex.try_lock()) {
-      Py_BEGIN_ALLOW_THREADS
-      running_->mutex.lock();
-      Py_END_ALLOW_THREADS
-    }
+    if (running_->mutex.try_lock()) return;
+    PyThreadState* thread = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+    running_->mutex.lock();
+    if (thread != nullptr) PyEval_RestoreThread(thread);
   }
   PassLock(const PassLock&) = delete;
   PassLock& operator=(const PassLock&) = delete;

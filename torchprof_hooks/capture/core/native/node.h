@@ -27,6 +27,7 @@ class Children {
   }
   void insert(uint64_t key, Node* node) { nodes_[key] = node; }
   void erase(uint64_t key) { nodes_.erase(key); }
+  void clear() { nodes_.clear(); }
 
  private:
   ska::flat_hash_map<uint64_t, Node*> nodes_;
@@ -59,9 +60,10 @@ struct NodeState : OpenCall {
   uint64_t key;
   int64_t heard;  // how many nodes of passes ran here
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function, is_hidden, is_outer;
+  char is_entry, is_called, is_function, is_hidden, is_outer, sees_operators, is_described;
   PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
   Children children;
+  Children operators;  // functions that are called from here, by their keys (see operators.h)
   BackwardChildren backward;
 
   Node* around() const { return reinterpret_cast<Node*>(caller); }
@@ -137,6 +139,11 @@ PyObject* node_forget_child(PyObject* self, PyObject* number) {
   Py_RETURN_NONE;
 }
 
+PyObject* node_forget_operators(PyObject* self, PyObject*) {
+  Node::of(self)->operators.clear();
+  Py_RETURN_NONE;
+}
+
 // The nodes in a list. False: an exception.
 bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
   for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
@@ -176,6 +183,8 @@ PyMemberDef node_members[] = {
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
     {"is_hidden", T_BOOL, offsetof(Node, is_hidden), 0, nullptr},
     {"is_outer", T_BOOL, offsetof(Node, is_outer), 0, nullptr},
+    {"sees_operators", T_BOOL, offsetof(Node, sees_operators), 0, nullptr},
+    {"is_described", T_BOOL, offsetof(Node, is_described), 0, nullptr},
     {"functions", T_OBJECT, offsetof(Node, functions), READONLY, nullptr},
     {"by_shapes", T_OBJECT, offsetof(Node, by_shapes), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
@@ -187,6 +196,7 @@ PyMethodDef node_methods[] = {{"continue_call_of", node_continue_call_of, METH_O
                               {"child", node_child, METH_O, nullptr},
                               {"add_child", node_add_child, METH_VARARGS, nullptr},
                               {"forget_child", node_forget_child, METH_O, nullptr},
+                              {"forget_operators", node_forget_operators, METH_NOARGS, nullptr},
                               {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot node_slots[] = {SLOT(Py_tp_new, Node::make),

@@ -141,12 +141,24 @@ inline void tell_unraisable(PyObject* about) {
   }
 }
 
+inline int raise_it(void* error) {
+  set_raised(static_cast<PyObject*>(error));
+  return -1;
+}
+
+// Raises an exception in the main thread in a moment, as signals do: where it comes from, it cannot
+// pass through. Takes over the reference; the GIL is held.
+inline void raise_soon(PyObject* error) {
+  if (error != nullptr && Py_AddPendingCall(raise_it, error) < 0) Py_DECREF(error);
+}
+
 // Names of attributes, methods and keys of Python objects, interned.
 #define EACH_NAME(DO)                                                                         \
   DO(_call_impl) DO(_compiled_call_impl) DO(abort_down_to) DO(aborted) DO(backward_site)      \
-  DO(call) DO(called) DO(called_site) DO(closing) DO(count_if_aborted) DO(find)               \
-  DO(generation) DO(look_for_devices) DO(moved) DO(opened) DO(returned) DO(returns_to)        \
-  DO(shaped) DO(site_of_node) DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_in_pass)     \
+  DO(call) DO(called) DO(called_site) DO(closing) DO(count_if_aborted) DO(count_inner)        \
+  DO(find)                                                                                    \
+  DO(generation) DO(look_for_devices) DO(moved) DO(opened) DO(place) DO(returned)             \
+  DO(returns_to) DO(seen) DO(site_of_node) DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_in_pass)     \
   DO(_wrapped_call_impl)
 
 namespace {

@@ -24,7 +24,7 @@ PyObject* begin_outer_pass(PyObject* self, PyObject* args) {
   Nanoseconds read_before_ns = cursor->outside->reading_ns;
   if (!is_done(open_entry(self, base))) return nullptr;
   if (!begin(self, std::move(pass), itself)) {
-    cursor->site = cursor->outside;
+    go_to(cursor, cursor->outside);
     return nullptr;
   }
   // All that was done since `began_ns` is a cost; it includes what was added meanwhile.
@@ -66,7 +66,7 @@ PyObject* end_outer_pass(PyObject* self, PyObject* args) {
   if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else `read_at_end` adds it
     base->around()->reading_ns += clock_ns() - now_ns;
   bool is_read = read_at_end(self, base, now_ns);
-  if (is_read) cursor->site = base->around();
+  if (is_read) go_to(cursor, base->around());
   bool is_finished = is_read && finish_entry(self, base, now_ns, outputs, Told::kAlways) == 0;
   Py_DECREF(self);  // the caller has another one
   if (!is_finished || raise_again(cursor)) return nullptr;

@@ -135,6 +135,7 @@ std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool divides, bool
 // an exception.
 bool begin(PyObject* self, std::shared_ptr<Pass> pass, Node* engine) {
   Cursor* cursor = Cursor::of(self);
+  if (listening != nullptr && !is_in_pass()) listening->turn(false);
   PassLock locked(cursor);
   // Here, and not in Python: an interrupt between the two would leave a pass that nobody ends.
   if (pass->started != nullptr && PyList_Append(cursor->passes, pass->started) < 0) return false;

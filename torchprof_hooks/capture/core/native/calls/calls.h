@@ -41,7 +41,7 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
   }
   node->start_ns = clock_ns();
   if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
-  cursor->site = node;  // not before: whoever looks meanwhile finds nothing half open
+  go_to(cursor, node);  // not before: whoever looks meanwhile finds nothing half open
   if (cursor->reads_meters && !is_done(call_method(cursor->meters, names.opened, node))) return false;
   if (DeviceMeter* device = device_of(cursor)) {  // last: all that is queued next is the call's
     device->opened(node, device->stamp());
@@ -140,6 +140,11 @@ int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outpu
   return 0;
 }
 
+bool is_fold_due(Cursor* cursor) {
+  MemoryMeter* meter = memory_of(cursor);
+  return cursor->log->kept.size() >= kFoldAt || (meter != nullptr && meter->kept.size() >= kFoldAt);
+}
+
 int fold_if_due(Cursor* cursor) {
   MemoryMeter* meter = memory_of(cursor);
   if (meter != nullptr && meter->kept.size() >= kFoldAt && !is_done(fold(meter, kMemoryFields))) return -1;
@@ -156,7 +161,7 @@ bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
 PyObject* open_entry(PyObject* self, PyObject* node) {
   if (!is_node(node) || !look_for_devices(self)) return nullptr;
   if (!open_node(self, Node::of(node), next_number())) {
-    Cursor::of(self)->site = Node::of(node)->around();  // nobody closes it
+    go_to(Cursor::of(self), Node::of(node)->around());  // nobody closes it
     return nullptr;
   }
   Py_RETURN_NONE;
@@ -169,7 +174,7 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Nanoseconds end_ns = count > 2 ? PyLong_AsLongLong(args[2]) : clock_ns();
   if (count > 2 && PyErr_Occurred()) return nullptr;
   if (!read_at_end(self, node, end_ns)) return nullptr;
-  Cursor::of(self)->site = node->around();
+  go_to(Cursor::of(self), node->around());
   if (finish_entry(self, node, end_ns, outputs) < 0) return nullptr;
   Py_RETURN_NONE;
 }

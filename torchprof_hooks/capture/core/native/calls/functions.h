@@ -9,9 +9,7 @@ namespace {
 
 // The node, next to `node`, of calls with inputs of these shapes; `node` itself if shapes are
 // not told apart. A new reference, or null for an exception.
-// is_new: set to whether no call with such inputs was known.
-PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs,
-                 bool& is_new) {
+PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args, PyObject* kwargs) {
   Cursor* cursor = Cursor::of(self);
   if (!cursor->by_shapes || node->is_hidden) return Py_NewRef(node);
   Owned shapes(shapes::usual(args, kwargs));
@@ -23,18 +21,11 @@ PyObject* shaped(PyObject* self, Node* node, PyObject* function, PyObject* args,
   Owned keywords(kwargs ? Py_NewRef(kwargs) : PyDict_New());
   Owned sites(PyObject_GetAttr(cursor->functions, names.sites));
   if (!keywords || !sites) return nullptr;
-  is_new = true;
-  return call_method(sites.get(), names.shaped, node, function, args, keywords.get());
+  return call_method(sites.get(), names.seen, node, function, args, keywords.get());
 }
 
-// Tells what the first call at a node from `shaped` has returned. False: an exception.
-bool tell_outputs(PyObject* self, Node* node, PyObject* outputs) {
-  Owned sites(PyObject_GetAttr(Cursor::of(self)->functions, names.sites));
-  return sites && is_done(call_method(sites.get(), names.returned, node, outputs));
-}
-
-// Closes the call of a function that has returned. False: an exception.
-bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs) {
+// Closes the call at `node`, unless measuring was stopped in the middle of it. False: an exception.
+bool close_function(PyObject* self, Node* node, Nanoseconds end_ns) {
   Cursor* cursor = Cursor::of(self);
   if (cursor->site != node) {
     Owned end(PyLong_FromLongLong(end_ns));
@@ -43,13 +34,18 @@ bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns, PyObject*
     if (is_open.get() != Py_True) return true;  // measuring was stopped in the middle of it
   }
   if (!read_at_end(self, node, end_ns)) return false;
-  cursor->site = node->around();
+  go_to(cursor, node->around());
   end_own(cursor, node);
   if (node->is_entry)
     end_entry(cursor, node, end_ns);
   else
     cursor->log->book(node->code, node->start_ns, end_ns);
-  return fold_if_due(cursor) >= 0;
+  return true;
+}
+
+// Closes the call of a function that has returned. False: an exception.
+bool function_returned(PyObject* self, Node* node, Nanoseconds end_ns) {
+  return close_function(self, node, end_ns) && fold_if_due(Cursor::of(self)) >= 0;
 }
 
 // Tells that the exception that is set is leaving the call at `node`, so that the call is
@@ -64,8 +60,7 @@ void function_raised(PyObject* self, Node* node) {
 // kwargs: or null. low: number of the first autograd node of the call, or -1.
 PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* args, PyObject* kwargs,
                   int64_t low) {
-  bool is_new = false;
-  Owned place(shaped(self, found, function, args, kwargs, is_new));
+  Owned place(shaped(self, found, function, args, kwargs));
   if (!place) return nullptr;
   Node* node = Node::of(place.get());
   if (node->is_entry && !look_for_devices(self)) return nullptr;
@@ -74,9 +69,7 @@ PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* arg
   own_calls(Cursor::of(self), node, low);
   if (open_node(self, node, low))
     outputs = PyObject_Call(function, args, kwargs);
-  if (outputs != nullptr && (!is_new || tell_outputs(self, node, outputs)) &&
-      function_returned(self, node, clock_ns(), outputs))
-    return outputs;
+  if (outputs != nullptr && function_returned(self, node, clock_ns())) return outputs;
   function_raised(self, node);
   Py_XDECREF(outputs);
   return nullptr;
@@ -137,10 +130,10 @@ PyObject* measured(PyObject* self, PyObject* args) {
 }
 
 PyObject* py_function_returned(PyObject* self, PyObject* args) {
-  PyObject *node, *outputs;
+  PyObject* node;
   long long end_ns;
-  if (!PyArg_ParseTuple(args, "OLO", &node, &end_ns, &outputs) || !is_node(node)) return nullptr;
-  if (!function_returned(self, Node::of(node), end_ns, outputs)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OL", &node, &end_ns) || !is_node(node)) return nullptr;
+  if (!function_returned(self, Node::of(node), end_ns)) return nullptr;
   Py_RETURN_NONE;
 }
 

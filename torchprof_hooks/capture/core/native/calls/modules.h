@@ -44,7 +44,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     if (node == cursor->outside) Py_RETURN_NONE;
   }
   if (!read_at_end(self, node, end_ns)) return nullptr;
-  cursor->site = node->around();
+  go_to(cursor, node->around());
   end_own(cursor, node);
   if (args[2] == Py_None && !is_done(call_method(self, names.count_if_aborted))) return nullptr;
   if (node->is_entry && cursor->owns_nodes) {

@@ -7,8 +7,8 @@ import random
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import pytest
@@ -21,43 +21,48 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchprof_hooks
-from tests.functions import Watching, count_flops, describe, x
+from tests.cores import NATIVE_CORE
+from tests.functions import Watching, x
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.functions.call_description import describe_call
-from torchprof_hooks.capture.functions.flop_count import (
-    FlopCount,
-    run_call,
-)
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.functions import function_sites
 from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
-from torchprof_hooks.capture.functions.products import Flops
+from torchprof_hooks.capture.functions.work import Work, best_of
 from torchprof_hooks.capture.torch_names import torch_utils
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 
 B, H, L, S, D = 2, 4, 6, 7, 8
 
 
-@contextmanager
-def mode_of(tracker: Tracker) -> Iterator[None]:
-    """Have the tracker see functions meanwhile."""
-    assert tracker.functions is not None
-    mode = tracker.functions.mode_on_stack
-    attachments.attach(mode, tracker)
-    yield
-    attachments.detach(mode, tracker)
+def const(*shape: int) -> torch.Tensor:
+    """A tensor that needs no gradient."""
+    return torch.ones(*shape)
 
 
 def counted(function: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
-    """Forward and backward operations of one call, as described and run again."""
-    described = describe(function, *args, **kwargs)
-    if described is None:
-        return 0, 0
-    flops = count_flops(described)
-    return flops.forward, flops.backward
+    """Forward and backward operations of one call, as a profile tells."""
+
+    def step() -> None:
+        outputs = function(*args, **kwargs)
+        first = outputs[0] if isinstance(outputs, tuple) else outputs
+        if first.requires_grad:
+            first.sum().backward()
+
+    profile = profiled(step)
+    phases: tuple[Phase, Phase] = ("forward", "backward")
+    forward, backward = (sum(flops(profile, phase).values()) for phase in phases)
+    return forward, backward
+
+
+def by_torch(function: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
+    """The same, as torch's counter tells."""
+    with FlopCounterMode(display=False) as forward:
+        outputs = function(*args, **kwargs)
+    with FlopCounterMode(display=False) as backward:
+        if outputs.requires_grad:
+            outputs.sum().backward()
+    return forward.get_total_flops(), backward.get_total_flops()
 
 
 def row_of(profile: Profile, name: str) -> Row:
@@ -65,10 +70,14 @@ def row_of(profile: Profile, name: str) -> Row:
     return found
 
 
-def profiled(step: Callable[[], object], times: int = 1) -> Profile:
+def profiled(
+    step: Callable[[], object], times: int = 1, *, check: bool = True
+) -> Profile:
+    """check: whether what the step raises is to be seen."""
     with torchprof_hooks.profile(functions=True) as prof:
         for _ in range(times):
-            step()
+            with suppress(*[] if check else [Exception]):
+                step()
     return prof.profile
 
 
@@ -93,19 +102,11 @@ def flops(profile: Profile, phase: Phase, by: Grouping = "function") -> dict[str
         (torch.matmul, (x(5, 3), x(3, 4)), 2 * 5 * 3 * 4, 4 * 5 * 3 * 4),
         (torch.Tensor.matmul, (x(6, 5, 3), x(3, 4)), 2 * 30 * 3 * 4, 4 * 30 * 3 * 4),
         (torch.mm, (x(5, 3), x(3, 4)), 2 * 5 * 3 * 4, 4 * 5 * 3 * 4),
-        (torch.ops.aten.mm, (x(5, 3), x(3, 4)), 2 * 5 * 3 * 4, 4 * 5 * 3 * 4),
-        (torch.ops.aten.mm.default, (x(5, 3), x(3, 4)), 2 * 5 * 3 * 4, 4 * 5 * 3 * 4),
         (torch.bmm, (x(6, 5, 3), x(6, 3, 4)), 2 * 6 * 5 * 3 * 4, 4 * 6 * 5 * 3 * 4),
         (torch.addmm, (x(4), x(5, 3), x(3, 4)), 2 * 5 * 3 * 4, 4 * 5 * 3 * 4),
         (
             torch.baddbmm,
             (x(6, 5, 4), x(6, 5, 3), x(6, 3, 4)),
-            2 * 6 * 5 * 3 * 4,
-            4 * 6 * 5 * 3 * 4,
-        ),
-        (
-            torch.einsum,
-            ("bij,bjk->bik", x(6, 5, 3), x(6, 3, 4)),
             2 * 6 * 5 * 3 * 4,
             4 * 6 * 5 * 3 * 4,
         ),
@@ -148,7 +149,6 @@ def flops(profile: Profile, phase: Phase, by: Grouping = "function") -> dict[str
             4 * B * H * L * L * D,
             8 * B * H * L * L * D,
         ),
-        (torch.linalg.multi_dot, ([x(5, 3), x(3, 4), x(4, 2)],), 108, 2 * 108),
         (torch.add, (x(5, 3), x(5, 3)), 0, 0),
         (F.embedding, (torch.tensor([1, 2]), x(5, 3)), 0, 0),
         (F.layer_norm, (x(5, 3), (3,), x(3), x(3)), 0, 0),
@@ -180,14 +180,104 @@ def test_the_length_of_a_sequence_costs_nothing() -> None:
     assert counted(torch.lstm, *call) == (forward, 2 * forward)
 
 
-@pytest.mark.slow
-def test_a_function_that_does_too_much_is_given_up() -> None:
-    weights = [x(16, 3), x(16, 4), x(16), x(16)]
-    state = x(1, 2, 4), x(1, 2, 4)
-    call = x(5_000, 2, 3), state, weights, True, 1, 0.0, True, False, False
-    assert run_call(_described(torch.lstm, *call)) == Flops(operators=4_001)
+def test_recurrent_layers_on_each_other_and_in_both_directions() -> None:
+    layer = nn.GRU(3, 4, num_layers=2, bidirectional=True)
+    steps, batch, gates = 5, 2, 3 * 4
+    inner = 2 * 2 * steps * batch * gates * (3 + 8)  # of both directions
+    outer = 2 * 2 * 2 * steps * batch * gates * 4  # of both layers
+    forward = inner + outer
+    # Nobody asks for gradients of the inputs, and of the first hidden values.
+    unwanted = 2 * 2 * steps * batch * gates * 3 + 2 * 2 * 2 * batch * gates * 4
+    assert counted(layer, const(steps, batch, 3)) == (forward, 2 * forward - unwanted)
 
 
+@pytest.mark.parametrize("gradients", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("function", "value", "weight", "options", "products"),
+    [
+        # Of each output: the channels of its group, by the kernel.
+        (torch.conv1d, (2, 6, 9), (4, 3, 2), {"groups": 2}, 2 * 4 * 8 * 3 * 2),
+        (torch.conv2d, (2, 8, 5, 5), (8, 1, 3, 3), {"groups": 8}, 2 * 8 * 9 * 9),
+        (
+            torch.conv2d,
+            (2, 8, 5, 5),
+            (16, 1, 3, 3),
+            {"groups": 8, "stride": 2},
+            2 * 16 * 4 * 9,
+        ),
+        # Of each input: as many outputs of its group, by the kernel.
+        (
+            torch.conv_transpose2d,
+            (2, 8, 5, 5),
+            (8, 1, 3, 3),
+            {"groups": 8},
+            2 * 8 * 25 * 9,
+        ),
+    ],
+)
+def test_groups_of_a_convolution_share_no_products(  # noqa: PLR0917
+    gradients: int,
+    function: Any,
+    value: tuple[int, ...],
+    weight: tuple[int, ...],
+    options: dict[str, int],
+    products: int,
+) -> None:
+    """By hand: torch's counter does not divide the weight's gradient by the groups."""
+    make_value, make_weight = ((const, const), (const, x), (x, x))[gradients]
+    found = counted(function, make_value(*value), make_weight(*weight), **options)
+    assert found == (2 * products, gradients * 2 * products)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "options"),
+    [
+        (torch.conv1d, (x(3, 9), x(4, 3, 2)), {}),
+        (torch.conv1d, (x(2, 3, 9), x(4, 3, 2), x(4), 2, "valid", 3), {}),
+        (torch.conv2d, (x(2, 3, 9, 8), x(4, 3, 3, 3), None, 1, "same"), {}),
+        (torch.conv2d, (const(2, 3, 9, 8), x(4, 3, 3, 2), None, (2, 1), (1, 0)), {}),
+        (torch.conv2d, (x(2, 3, 9, 8), const(4, 3, 3, 2)), {"dilation": (2, 3)}),
+        (torch.conv3d, (x(2, 3, 4, 5, 6), x(4, 3, 2, 2, 2), x(4), [1, 2, 1]), {}),
+        (torch.conv_transpose1d, (x(2, 3, 9), x(3, 4, 2), x(4), 3, 1, 2), {}),
+        (torch.conv_transpose3d, (x(2, 3, 4, 4, 4), const(3, 4, 2, 2, 2)), {}),
+        (torch.matmul, (x(2, 1, 3, 5), x(6, 5, 4)), {}),
+        (torch.addmm, (x(4), x(3, 5), const(5, 4)), {"beta": 0.5, "alpha": 2}),
+    ],
+)
+def test_products_take_as_many_as_torch_counts(
+    function: Any, args: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    assert counted(function, *args, **options) == by_torch(function, *args, **options)
+
+
+@NATIVE_CORE  # which hears of the products that others come down to
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (torch.einsum, ("bij,bjk->bik", x(6, 5, 3), x(6, 3, 4))),
+        (torch.einsum, ("ij,kj->ik", const(5, 3), x(4, 3))),
+        (torch.linalg.multi_dot, ([x(5, 3), x(3, 4), x(4, 2)],)),
+        (torch.tensordot, (x(5, 3, 2), x(3, 2, 4))),
+    ],
+)
+def test_what_a_function_comes_down_to_is_counted(
+    function: Any, args: tuple[Any, ...]
+) -> None:
+    assert counted(function, *args) == by_torch(function, *args)
+
+
+def test_products_of_random_shapes() -> None:
+    draw = random.Random(0)
+    for _ in range(20):
+        m, k, n = (draw.randint(1, 5) for _ in range(3))
+        batch = [draw.randint(1, 3) for _ in range(draw.randint(0, 2))]
+        other = [draw.choice((1, size)) for size in batch[draw.randint(0, 1) :]]
+        left = draw.choice((x, const))(*batch, m, k)
+        right = draw.choice((x, const))(*other, k, n)
+        assert counted(torch.matmul, left, right) == by_torch(torch.matmul, left, right)
+
+
+@NATIVE_CORE  # which hears of the products that it comes down to
 def test_multi_head_attention() -> None:
     attention = nn.MultiheadAttention(8, 2)
     inputs = x(6, 3, 8)
@@ -346,8 +436,7 @@ def test_results_put_into_a_tensor_have_no_gradients() -> None:
     product = 2 * 5 * 3 * 4
     with torch.no_grad():
         profile = profiled(lambda: torch.mm(x(5, 3), x(3, 4), out=out))
-    assert flops(profile, "forward") == {"mm": product}
-    assert counted(torch.mm, x(5, 3), x(3, 4), out=out) == (product, 0)
+    assert flops(profile, "forward") == ({"mm": product} if CORE.module else {})
 
 
 def test_there_is_no_formula_for_sums_in_place() -> None:
@@ -371,6 +460,7 @@ def test_calls_of_different_shapes_are_different_calls() -> None:
     }
 
 
+@NATIVE_CORE  # which knows their work at all
 def test_calls_that_one_name_stands_for_are_not_guessed() -> None:
     def step(last: int) -> None:
         torch.linalg.multi_dot([*[x(2, 2), x(2, 3), x(3, 2)] * 2, x(2, last)])
@@ -421,7 +511,7 @@ def test_code_of_the_user_is_not_run_again() -> None:
     with torchprof_hooks.profile(functions=True) as prof:
         labelled.matmul(torch.ones(3, 3))
     Labelled.calls.clear()
-    assert not flops(prof.profile, "forward")
+    assert flops(prof.profile, "forward") == {"matmul": 2 * 27}
     assert not Labelled.calls
 
 
@@ -442,7 +532,7 @@ def test_operators_of_the_user_are_not_run_again() -> None:
     profile = profiled(lambda: operator(torch.ones(3, 3), torch.ones(3, 3)))
     assert [row.implementation for row in profile.rows("function")].count("op") == 1
     assert runs == ["real"]
-    assert not flops(profile, "forward")
+    assert sum(flops(profile, "forward").values()) == (54 if CORE.module else 0)
 
 
 @pytest.mark.parametrize(
@@ -458,25 +548,18 @@ def test_tensors_that_are_no_arrays_are_left_alone(make: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # these are betas, or on their way out
         tensor = make()
-    assert describe_call(torch.mm, (tensor, torch.ones(3, 3)), {}) is None
+    profile = profiled(lambda: torch.matmul(tensor, torch.ones(3, 3)), check=False)
+    # Of the nested one, the native core sees what it is made of.
+    is_known = tensor.is_nested and CORE.module is not None
+    assert sum(flops(profile, "forward").values()) == 2 * 27 * is_known
 
 
-def test_examples_of_a_batch_are_left_alone() -> None:
+def test_examples_of_a_batch_are_not_taken_for_one() -> None:
     def step() -> None:
         torch.func.vmap(torch.mm)(torch.ones(5, 3, 3), torch.ones(5, 3, 3))
 
-    assert not flops(profiled(step), "forward")
-
-
-def test_objects_of_the_user_are_not_kept() -> None:
-    class Scale(float):
-        pass
-
-    described = describe_call(torch.add, (x(3), x(3)), {"alpha": Scale(2.0)})
-    assert described is None
-    assert describe_call(lambda a, b: a @ b, (x(3, 3), x(3, 3)), {}) is None
-    assert describe_call(None, (x(3, 3), x(3, 3)), {}) is None
-    assert describe_call(torch.cat, ([x(3, 3)] * 1_000,), {}) is None
+    found = sum(flops(profiled(step), "forward").values())
+    assert found == (5 * 2 * 27 if CORE.module else 0)
 
 
 def test_nothing_is_kept_alive() -> None:
@@ -522,54 +605,7 @@ def test_counting_changes_nothing() -> None:
     assert not [row for row in other.profile.rows("function") if row.flops]
 
 
-def test_a_call_that_fails_counts_as_nothing() -> None:
-    assert counted(torch.mm, x(3, 4), x(3, 4)) == (0, 0)
-    assert count_flops(_described(torch.mm, x(3, 4), x(3, 4))).operators < 100
-
-
-def _described(function: Any, *args: Any) -> Any:
-    described = describe_call(function, args, {})
-    assert described is not None
-    return described
-
-
 # Costs
-
-
-def test_calls_are_described_once_and_only_if_asked_for() -> None:
-    tracker = new_tracker(functions=FunctionCalls(by_shapes=True, counts_flops=True))
-    silent = new_tracker(functions=FunctionCalls(by_shapes=True))
-    described: list[int] = []
-    for followed in (tracker, silent):
-        with mode_of(followed):
-            for _ in range(3):
-                torch.mm(torch.ones(5, 3), torch.ones(3, 4))
-                described.append(id(followed.sites[-1].described))
-    assert len(set(described[:3])) == 1
-    assert set(described[3:]) == {id(None)}
-    for followed, expected in ((tracker, 3 * 120), (silent, 0)):
-        followed.log.fold()
-        calls = followed.log.calls[: len(followed.sites)].tolist()
-        assert sum(FlopCount().flops_of_sites(followed.sites, calls)) == expected
-
-
-def test_without_patience_functions_that_would_have_to_be_run_are_named() -> None:
-    tracker = new_tracker(functions=FunctionCalls(by_shapes=True, counts_flops=True))
-    with mode_of(tracker):
-        torch.einsum("ij,jk->ik", torch.ones(5, 3), torch.ones(3, 4))
-        torch.mm(torch.ones(5, 3), torch.ones(3, 4))
-    tracker.log.fold()
-    calls = tracker.log.calls[: len(tracker.sites)].tolist()
-    for patience_s, left_out, counted_in_all in (
-        (0.0, {"einsum"}, 120),
-        (9.0, (), 240),
-    ):
-        count = FlopCount(patience_s)
-        for _ in range(2):  # what is known is known
-            each = count.flops_of_sites(tracker.sites, calls)
-            assert sum(each) == counted_in_all
-            assert count.left_out == set(left_out)
-            assert count.runs == (0 if left_out else 1)
 
 
 def test_shapes_without_end_are_not_described_without_end() -> None:
@@ -584,28 +620,30 @@ def test_shapes_without_end_are_not_described_without_end() -> None:
     assert sum(known.values()) == sum(2 * size * 12 for size in range(1, 65))
 
 
-def test_a_described_call_is_counted_once() -> None:
+def test_work_is_looked_up_once_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    look: Callable[..., Any] = vars(function_sites)["work_of"]
+
+    def look_up(name: str, *args: Any) -> Any:
+        looked.append(name)
+        return look(name, *args)
+
+    monkeypatch.setattr(function_sites, "work_of", look_up)
     model = nn.Sequential(*(nn.Linear(37, 37) for _ in range(20)))
-    run_call.cache_clear()
-    with torchprof_hooks.profile(functions=True) as prof:
-        for _ in range(3):
-            train(model, x(3, 37))
-            torch.einsum("ij,kj->ik", x(3, 37), x(5, 37)).sum().backward()
-    assert flops(prof.profile, "forward")["einsum"] == 3 * 2 * 3 * 37 * 5
-    counts = run_call.cache_info().misses
-    assert flops(prof.profile, "backward")["einsum"] == 3 * 4 * 3 * 37 * 5
-    assert run_call.cache_info().misses == counts == 1  # the layers: not even once
+    profiled(lambda: train(model, const(3, 37)), times=3)
+    # The input of the first layer needs no gradient.
+    assert looked.count("aten::linear" if CORE.module else "linear") == 20
 
 
 def test_without_formulas_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(flop_counter, "flop_registry")
-    torch_utils.flop_formulas.cache_clear()
+    torch_utils._formulas.cache_clear()
     try:
         assert not flops(profiled(lambda: train(nn.Linear(4, 4), x(3, 4))), "forward")
     finally:
-        torch_utils.flop_formulas.cache_clear()
+        torch_utils._formulas.cache_clear()
 
 
-def test_empty() -> None:
-    assert Flops() == (0, 0, 0)
-    assert FlopCount().flops_of_sites([], []) == []
+def test_of_several_works_the_most_counts() -> None:
+    assert best_of([]) == (0, 0)
+    assert best_of([Work(4, 0), Work(4, 8), Work(0, 2)]) == (4, 8)
