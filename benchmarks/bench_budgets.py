@@ -201,7 +201,7 @@ def figures_of(
         added = [1 - alone / ours for alone, ours in pairs]
         off = [share - true for share, true in zip(said, added, strict=True)]
         found[f"said_off_{clock}"] = spread(off)
-    for what in ("steps", "modules", "functions"):
+    for what in ("steps", "measured"):
         counts = (getattr(profile.measured, what) for profile in profiles)
         found[what] = round(median(counts))
     return found

@@ -95,9 +95,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Limited:
     """Makes a profiler whose blocks of steps are planned like this."""
 
     def make(*plans: Plan, **options: Any) -> Profiler:
-        monkeypatch.setattr(
-            measuring, "Duty", lambda _, functions: Fixed(*plans, functions=functions)
-        )
+        monkeypatch.setattr(measuring, "Duty", lambda _: Fixed(*plans))
         return profile(max_overhead=0.5, **options)
 
     return make

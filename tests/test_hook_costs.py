@@ -293,8 +293,8 @@ LEFT: dict[str, dict[str, Any]] = {
 def test_leaving_does_not_take_longer_after_more_steps(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fixed(share: float, functions: bool) -> Fixed:
-        return Fixed(bare(), measured(), functions=functions)
+    def fixed(share: float) -> Fixed:
+        return Fixed(bare(), measured())
 
     monkeypatch.setattr(measuring, "Duty", fixed)
     # However many tests have changed the class of modules before, it changes back.

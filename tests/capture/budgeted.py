@@ -31,8 +31,8 @@ class Fixed(Duty):
     ended: what came of them.
     """
 
-    def __init__(self, *plans: Plan, functions: bool = False) -> None:
-        super().__init__(0.5, functions)
+    def __init__(self, *plans: Plan) -> None:
+        super().__init__(0.5)
         self.ended: list[Block] = []
         self._plans = cycle(plans)
 
@@ -50,10 +50,10 @@ class Fixed(Duty):
 def followed(duty: Duty | None, functions: bool = False) -> Iterator[ThreadSteps]:
     """This thread, measured as `duty` says."""
 
-    def make(functions: bool, names: ModuleNames) -> tuple[Tracker, str]:
+    def make(names: ModuleNames) -> tuple[Tracker, str]:
         return make_tracker(Settings(functions=functions), names)
 
-    steps = ThreadSteps(make, duty=duty, functions=functions)
+    steps = ThreadSteps(make, duty=duty)
     steps.start()
     try:
         yield steps
@@ -62,15 +62,11 @@ def followed(duty: Duty | None, functions: bool = False) -> Iterator[ThreadSteps
 
 
 def measured(steps: int = 1) -> Plan:
-    return Plan(Kind.MODULES, steps, 0)
+    return Plan(Kind.ON, steps, 0)
 
 
 def bare(steps: int = 1) -> Plan:
     return Plan(Kind.OFF, steps, 0)
-
-
-def with_functions() -> Plan:
-    return Plan(Kind.FUNCTIONS)
 
 
 #: Every third step is measured.

@@ -22,10 +22,10 @@ from tests.capture.budgeted import (
     calls,
     check_sums,
     infer,
+    measured,
     registered,
     sgd,
     train,
-    with_functions,
 )
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
@@ -106,7 +106,7 @@ def test_gradients_without_an_optimizer(
         for _ in range(13):
             model(X).sum().backward()
     assert prof.profile.steps == 13
-    assert prof.profile.measured.modules < 8
+    assert prof.profile.measured.measured < 8
     assert calls(prof.profile, "Net") == calls(prof.profile, "Net", "backward") == 13
     check_sums(prof.profile)
 
@@ -133,7 +133,7 @@ def test_two_optimizers_make_one_step(limited: Limited) -> None:
     found = prof.profile
     # As long as one of them alone is known, its steps are those of the program.
     assert found.steps == 13
-    assert found.measured.modules == pytest.approx(5, abs=1)
+    assert found.measured.measured == pytest.approx(5, abs=1)
     for name in ("Net", "Net#2"):
         assert calls(found, name, "forward") == 13
 
@@ -205,7 +205,7 @@ def test_an_optimizer_that_steps_in_backward(limited: Limited) -> None:
             burn(1)
     found = prof.profile
     assert found.steps == calls(found, "Net.first") == 20
-    assert 4 <= found.measured.modules <= 10
+    assert 4 <= found.measured.measured <= 10
     check_sums(found)
 
 
@@ -344,7 +344,7 @@ def test_a_loop_goes_on_after_exceptions(
     found = prof.profile
     assert calls(found, "Fails", "forward") == 26
     assert found.aborted_calls == 26 - 13
-    assert 0 < found.measured.modules < found.measured.steps
+    assert 0 < found.measured.measured < found.measured.steps
     check_sums(found)
 
 
@@ -411,7 +411,7 @@ def test_steps_that_are_all_measured_are_those_of_a_profiler_of_all(
 ) -> None:
     work = nn.Sequential(Work(1, 2), nn.ReLU(), Work(3, 4))
     optimizer = sgd(work)
-    some = limited(with_functions(), functions=True)
+    some = limited(measured(), functions=True)
     with profile(functions=True) as every, some:
         for _ in range(6):
             work(torch.ones(2)).sum().backward()

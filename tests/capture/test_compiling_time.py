@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.budgeted import Fixed, bare, followed, measured, with_functions
+from tests.capture.budgeted import Fixed, bare, followed, measured
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
@@ -138,13 +138,11 @@ def train(model: nn.Module, lengths: tuple[int, ...]) -> None:
 LENGTHS = (2, 2, 2, 3, 3, 4, 4, 5, 5, 5)
 
 
-@pytest.mark.parametrize(
-    "plans", [(bare(), measured(), with_functions()), (with_functions(),)]
-)
+@pytest.mark.parametrize("plans", [(bare(), measured()), (measured(),)])
 def test_sections_of_a_program_add_up(plans: tuple[Plan, ...]) -> None:
     """However its steps were measured, and in whichever of them it compiled."""
     model = Outer(torch.compile(nn.Linear(4, 4), backend=backend))
-    with followed(Fixed(*plans, functions=True), functions=True) as steps:
+    with followed(Fixed(*plans), functions=True) as steps:
         train(model, LENGTHS)
     found = steps.profile()
     wall_ns = len(LENGTHS) * (7 + 10 + 3 + 3) * MS + 4 * 50 * MS

@@ -27,14 +27,13 @@ from torchprof_hooks.capture.duty import (
 )
 
 MS = 1_000_000
-OFF, MODULES, FUNCTIONS = Kind.OFF, Kind.MODULES, Kind.FUNCTIONS
+OFF, ON = Kind.OFF, Kind.ON
 
 
 class Program(NamedTuple):
     """A program to be played.
 
-    on, off, functions: what measuring adds to a step, as a share of what it takes
-        otherwise; functions: None if these are not wanted.
+    on, off: what measuring adds to a step, as a share of what it takes otherwise.
     step_ms, evaluation_ms: what training steps and evaluation calls take.
     evaluations: after 100 training steps, so many evaluation calls follow.
     noise: about how much steps differ: each by itself, and together for a while.
@@ -44,7 +43,6 @@ class Program(NamedTuple):
 
     on: float = 0.03
     off: float = 0.002
-    functions: float | None = None
     step_ms: float = 13
     evaluation_ms: float = 40
     evaluations: int = 0
@@ -75,7 +73,7 @@ class Played(NamedTuple):
 
     def off_share(self) -> float:
         """How long off blocks are, in relation to on blocks."""
-        off_ns, on_ns = (sum(b.took_ns for b in self.of(k)) for k in (OFF, MODULES))
+        off_ns, on_ns = (sum(b.took_ns for b in self.of(k)) for k in (OFF, ON))
         return off_ns / on_ns
 
 
@@ -91,12 +89,12 @@ def play(
 
     prior: how many times the true cost is what is counted beforehand.
     """
-    duty = Duty(budget, program.functions is not None)
-    shares = {OFF: program.off, MODULES: program.on, FUNCTIONS: program.functions or 0}
+    duty = Duty(budget)
+    shares = {OFF: program.off, ON: program.on}
     priors = {OFF: 1.0} if program.off_is_known else {}
     steps = _steps(program, Random(seed))
     bare_ns = cost_ns = 0.0
-    plan = duty.begin(Block(MODULES, 1, 50 * MS))
+    plan = duty.begin(Block(ON, 1, 50 * MS))
     blocks = []
     while bare_ns < seconds * 1e9:
         block, share = Block(plan.kind), shares[plan.kind]
@@ -146,8 +144,6 @@ PROGRAMS = {
     "long steps": Program(0.2, step_ms=150),
     "noisy": Program(0.3, 0.005, noise=0.3, outliers=0.01),
     "with evaluations": Program(0.1, evaluations=50),
-    "with functions": Program(functions=0.4),
-    "with dear functions": Program(0.08, step_ms=3.5, functions=1.2),
 }
 every_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 
@@ -191,7 +187,7 @@ def test_the_budget_is_used_if_there_is_need_of_it(program: Program) -> None:
 def test_a_cost_that_was_overestimated_by_far_is_found_out() -> None:
     played = play(Program(off_is_known=True), 0.05, prior=100.0, seconds=900)
     assert played.of(OFF)[0].took_ns > 10e9
-    assert played.duty.cost(MODULES).share == pytest.approx(0.03, abs=0.01)
+    assert played.duty.cost(ON).share == pytest.approx(0.03, abs=0.01)
 
 
 @pytest.mark.parametrize("budget", [0.001, 0.002])
@@ -203,15 +199,14 @@ def test_a_budget_below_the_cost_of_off_blocks_measures_one_in_200(
 
 
 @pytest.mark.parametrize("budget", [1.0, 2.0, inf])
-@pytest.mark.parametrize(("functions", "kind"), [(False, MODULES), (True, FUNCTIONS)])
 def test_a_budget_without_a_limit_measures_all_and_never_switches(
-    budget: float, functions: bool, kind: Kind
+    budget: float,
 ) -> None:
-    duty = Duty(budget, functions)
-    plans = [duty.begin(Block(kind, 1, 9, 0, 0, 5))]
-    plans += [duty.next(Block(kind, 1, 100, 0, 0, 99)) for _ in range(9)]
+    duty = Duty(budget)
+    plans = [duty.begin(Block(ON, 1, 9, 0, 0, 5))]
+    plans += [duty.next(Block(ON, 1, 100, 0, 0, 99)) for _ in range(9)]
     assert duty.measures_all
-    assert {plan.kind for plan in plans} == {kind}
+    assert {plan.kind for plan in plans} == {ON}
 
 
 # Blocks
@@ -222,17 +217,15 @@ def test_a_budget_without_a_limit_measures_all_and_never_switches(
 def test_on_and_off_blocks_have_some_steps_and_some_time(
     program: Program, budget: float
 ) -> None:
-    blocks = [*play(program, budget).of(OFF), *play(program, budget).of(MODULES)]
+    blocks = [*play(program, budget).of(OFF), *play(program, budget).of(ON)]
     assert min(block.steps for block in blocks) >= LEAST_STEPS == 4
     assert min(block.took_ns for block in blocks) >= LEAST_NS == 100 * MS
 
 
 @every_program
-def test_on_and_off_take_turns_with_functions_before_on(program: Program) -> None:
+def test_on_and_off_take_turns(program: Program) -> None:
     kinds = [plan.kind for plan, _ in play(program, 0.05).blocks]
-    turns = {(MODULES, OFF), (OFF, MODULES), (OFF, FUNCTIONS), (FUNCTIONS, MODULES)}
-    assert set(pairwise(kinds)) <= turns
-    assert (FUNCTIONS in kinds) == (program.functions is not None)
+    assert set(pairwise(kinds)) == {(ON, OFF), (OFF, ON)}
 
 
 @pytest.mark.parametrize("step_ms", [13.0, 150.0])
@@ -261,16 +254,14 @@ def test_lengths_are_random_and_the_same_in_each_run() -> None:
     )
     assert (random.getstate(), torch.get_rng_state().tolist()) == before
     assert first == again
-    of_kinds = [
-        {plan.lasts_ns for plan in first if plan.kind is k} for k in (OFF, MODULES)
-    ]
+    of_kinds = [{plan.lasts_ns for plan in first if plan.kind is k} for k in (OFF, ON)]
     assert sum(map(len, of_kinds)) >= len(first) - 1
     assert {max(lasts) / min(lasts) > 1.5 for lasts in of_kinds} == {True}
 
 
 def test_evaluations_are_measured_as_often_as_training_by_their_time() -> None:
     played = play(PROGRAMS["with evaluations"], 0.05, seconds=900)
-    on, blocks = played.of(MODULES), [block for _, block in played.blocks]
+    on, blocks = played.of(ON), [block for _, block in played.blocks]
     trained, evaluated = (
         sum(getattr(block, name) for block in on)
         / sum(getattr(block, name) for block in blocks)
@@ -280,32 +271,7 @@ def test_evaluations_are_measured_as_often_as_training_by_their_time() -> None:
     assert evaluated == pytest.approx(trained, rel=0.1)
 
 
-# Functions
-
-
-@pytest.mark.parametrize("functions", [0.1, 0.4, 3.0])
-@pytest.mark.parametrize("budget", [0.05, 0.01])
-def test_functions_have_about_a_quarter_of_the_budget(
-    functions: float, budget: float
-) -> None:
-    played = play(Program(0.2, functions=functions), budget, seconds=300)
-    steps = played.of(FUNCTIONS)
-    cost_ns = functions * len(steps) * 13 * MS
-    assert len(steps) >= 2
-    assert cost_ns / played.bare_ns < budget / 4 + 0.003
-
-
-def test_functions_are_measured_in_single_training_steps() -> None:
-    steps = play(PROGRAMS["with functions"], 0.05).of(FUNCTIONS)
-    assert {(block.trained, block.evaluated) for block in steps} == {(1, 0)}
-
-
-def test_functions_are_measured_in_some_evaluations() -> None:
-    plan = Plan(FUNCTIONS)
-    assert not plan.is_over(Block(FUNCTIONS, evaluated=9, evaluated_ns=99 * MS))
-    assert not plan.is_over(Block(FUNCTIONS, evaluated=3, evaluated_ns=900 * MS))
-    assert plan.is_over(Block(FUNCTIONS, evaluated=4, evaluated_ns=100 * MS))
-    assert plan.is_over(Block(FUNCTIONS, 1, 1, 1, 1))  # the step ends it
+# the step ends it
 
 
 # What is learned
@@ -316,7 +282,7 @@ OFF_BLOCK = Block(OFF, 10, 100 * MS)
 def learned(*blocks: Block, times: int = 9, off: Block = OFF_BLOCK) -> Duty:
     """What comes of on blocks, each after an off block."""
     duty = Duty(0.05)
-    duty.begin(Block(MODULES, 1, 50 * MS))
+    duty.begin(Block(ON, 1, 50 * MS))
     for block in blocks * times:
         duty.next(off)
         duty.next(block)
@@ -326,51 +292,51 @@ def learned(*blocks: Block, times: int = 9, off: Block = OFF_BLOCK) -> Duty:
 def on(share: float, counted: float = 0.0) -> Block:
     """An on block that takes longer by a share, and seems to by what was counted."""
     ns = 200 * (1 + share) * MS
-    return Block(MODULES, 20, round(ns), counted_ns=ns * counted / (1 + counted))
+    return Block(ON, 20, round(ns), counted_ns=ns * counted / (1 + counted))
 
 
 def test_the_cost_is_by_how_much_steps_take_longer() -> None:
     shares = (0.26, 0.28, 0.3, 0.32, 9.0)
-    cost = learned(*map(on, shares), times=4).cost(MODULES)
+    cost = learned(*map(on, shares), times=4).cost(ON)
     assert cost.share == pytest.approx(0.29)  # the middle of these and of four zeros
     assert cost.error == pytest.approx(1.483 * 1.253 * 0.02 / 20**0.5)
 
 
 def test_few_comparisons_count_as_much_as_what_was_counted() -> None:
-    shares = [learned(on(0.2, 0.4), times=n).cost(MODULES).share for n in (1, 3, 4, 5)]
+    shares = [learned(on(0.2, 0.4), times=n).cost(ON).share for n in (1, 3, 4, 5)]
     assert shares == pytest.approx([0.4, 0.4, 0.3, 0.2])
     assert PRIOR_BLOCKS == 4
     # What was counted in the last block is meant.
     latest = learned(on(0.2, 0.9), on(0.2, 0.4), times=1)
-    assert latest.cost(MODULES).share == pytest.approx(0.4)
+    assert latest.cost(ON).share == pytest.approx(0.4)
 
 
 def test_there_is_no_error_before_there_are_comparisons() -> None:
     blocks = on(0.2, 0.4), on(0.3, 0.4)
-    assert learned(*blocks, times=2).cost(MODULES).error == 0
-    assert learned(*blocks, times=3).cost(MODULES).error > 0
+    assert learned(*blocks, times=2).cost(ON).error == 0
+    assert learned(*blocks, times=3).cost(ON).error > 0
 
 
 def test_a_cost_is_never_less_than_nothing() -> None:
     duty = learned(on(-0.2))
-    assert duty.cost(MODULES).share == 0
+    assert duty.cost(ON).share == 0
     assert duty.spent()[0] == 0
 
 
 def test_training_is_compared_with_training_and_evaluations_with_evaluations() -> None:
     mixed = Block(OFF, 10, 100 * MS, 10, 400 * MS)
-    alike = Block(MODULES, 30, 330 * MS, 1, 44 * MS)
-    assert learned(alike, off=mixed).cost(MODULES).share == pytest.approx(0.1)
+    alike = Block(ON, 30, 330 * MS, 1, 44 * MS)
+    assert learned(alike, off=mixed).cost(ON).share == pytest.approx(0.1)
     # GIVEN evaluations alone on the one side, and more of them on the other
-    evaluated = Block(MODULES, 0, 0, 10, 480 * MS)
-    assert learned(evaluated, off=mixed).cost(MODULES).share == pytest.approx(0.2)
-    assert learned(on(0.3), off=mixed).cost(MODULES).share == pytest.approx(0.3)
-    assert learned(evaluated).cost(MODULES).share == 0  # nothing to compare
+    evaluated = Block(ON, 0, 0, 10, 480 * MS)
+    assert learned(evaluated, off=mixed).cost(ON).share == pytest.approx(0.2)
+    assert learned(on(0.3), off=mixed).cost(ON).share == pytest.approx(0.3)
+    assert learned(evaluated).cost(ON).share == 0  # nothing to compare
 
 
 def test_what_happened_long_ago_is_forgotten() -> None:
     duty = learned(*[on(0.5, 0.1)] * 200, *[on(0.1, 0.1)] * REMEMBERED, times=1)
-    cost = duty.cost(MODULES)
+    cost = duty.cost(ON)
     assert [cost.share, cost.error] == pytest.approx([0.1, 0.0])
     assert max(map(len, duty._compared.values())) == REMEMBERED == 64
 
@@ -378,7 +344,7 @@ def test_what_happened_long_ago_is_forgotten() -> None:
 def test_traced_blocks_tell_nothing() -> None:
     one, other = learned(on(0.2)), learned(on(0.2))
     plan = one.next(Block(Kind.TRACED, 1, 900 * MS, counted_ns=300 * MS))
-    assert plan.kind is MODULES
+    assert plan.kind is ON
     assert one.spent() == other.spent()
     assert one.cost(Kind.TRACED) == Cost(0.0)
     assert one.next(on(0.4)).kind is other.next(on(0.4)).kind is OFF
@@ -387,5 +353,5 @@ def test_traced_blocks_tell_nothing() -> None:
 
 def test_the_first_step_costs_what_was_counted() -> None:
     duty = Duty(0.05)
-    assert duty.begin(Block(MODULES, 1, 900 * MS, counted_ns=3)).kind is MODULES
+    assert duty.begin(Block(ON, 1, 900 * MS, counted_ns=3)).kind is ON
     assert duty.spent() == (3, 0)

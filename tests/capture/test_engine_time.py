@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.capture.budgeted import followed
 from tests.doing import DoesInBackward, Net, X
 from tests.exact import (
     NET_FORWARD,
@@ -25,7 +24,6 @@ from tests.exact import (
 from tests.fake_clock import burn
 from torchprof_hooks import FunctionHook, LinkHook, Profile, add_hook, profile
 from torchprof_hooks.link_hooks import TimerHook
-from torchprof_hooks.profiles.data import ProfileData
 
 Backward = Callable[[torch.Tensor], object]
 
@@ -253,30 +251,3 @@ def test_where_a_pass_with_several_roots_begins_is_no_function() -> None:
             torch.autograd.backward([y.sum(), (y * 2).sum()])
     names = {path[-1] for path, _ in prof.profile.cells}
     assert not {name for name in names if "GraphRoot" in name}
-
-
-def test_nodes_have_no_names_any_more_where_functions_are_hidden() -> None:
-    weight = torch.ones(3, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], 0.1)
-
-    def passes(steps: Callable[[], object]) -> dict[str, int]:
-        for _ in range(3):
-            (weight * weight).sum().backward()
-            steps()
-        return calls_of_nodes(measured.profile())
-
-    with followed(None, functions=True) as measured:
-        passes(optimizer.step)
-        before = passes(nothing)
-        measured._open.tap.hide_functions()
-        assert before
-        assert passes(nothing) == before
-
-
-def calls_of_nodes(found: ProfileData) -> dict[str, int]:
-    """By the names of functions."""
-    return {
-        path[-1]: totals.calls
-        for (path, phase), totals in found.cells.items()
-        if phase == "backward" and found.modules[path[-1]].kind == "function"
-    }

@@ -69,7 +69,7 @@ def test_the_first_training_step_is_no_part_of_the_loop(evaluations: int) -> Non
     assert start.step_times.evaluations == evaluations
     assert start.wall_ns == (100 + (evaluations + 1) * STEP_MS) * MS
     assert calls(start, "Net.first", "forward") == evaluations + 1
-    assert found.measured.modules == evaluations + 1 + 2
+    assert found.measured.measured == evaluations + 1 + 2
     assert found.loop.wall_ns == 5 * STEP_MS * MS
 
 

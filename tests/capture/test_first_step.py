@@ -225,7 +225,7 @@ def test_a_budget_goes_on_with_the_next_part(limited: Limited) -> None:
     plans = (measured(1), bare(4), measured(2))
     parts = taken_in_parts(limited(*plans), takes=True)
     assert [part.steps for part in parts] == [3, 3, 3]
-    assert [part.measured.modules for part in parts] == [2, 0, 3]
+    assert [part.measured.measured for part in parts] == [2, 0, 3]
     assert [part.step_times.first_steps for part in parts] == [1, 0, 0]
     [whole] = taken_in_parts(limited(*plans), takes=False)
     merged = parts[0].merge(parts[1]).merge(parts[2])

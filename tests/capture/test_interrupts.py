@@ -283,9 +283,7 @@ def test_steps_that_an_interrupt_left_can_be_left_again(
         raise KeyboardInterrupt
 
     before = registered()
-    steps = ThreadSteps(
-        lambda functions, names: make_tracker(Settings(), names), duty=Fixed(plan)
-    )
+    steps = ThreadSteps(lambda names: make_tracker(Settings(), names), duty=Fixed(plan))
     heal()
     steps.start()
     Program().run(nullcontext(), catches_inside=False)

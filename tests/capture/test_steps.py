@@ -21,7 +21,6 @@ from tests.capture.budgeted import (
     check_sums,
     measured,
     sgd,
-    with_functions,
 )
 from tests.fake_clock import MS, burn
 from tests.planted import Work
@@ -60,7 +59,7 @@ def follow(request: pytest.FixtureRequest, limited: Limited) -> Follow:
 
     @contextmanager
     def program() -> Iterator[Read]:
-        plans = (bare(), with_functions(), bare(), measured())
+        plans = (bare(), measured())
         with limited(*plans, functions=True) as prof:
             yield lambda: prof.profile
 

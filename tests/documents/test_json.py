@@ -176,8 +176,7 @@ def test_what_is_true_of_the_whole_run() -> None:
         "devices": ["cuda"],
         "measured": {
             "steps": 10,
-            "modules": 5,
-            "functions": 0,
+            "measured": 5,
             "traced": 0,
             "traced_ns": 0,
         },

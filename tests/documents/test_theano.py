@@ -230,11 +230,11 @@ def own_ns(found: Table) -> int:
 
 
 def test_in_how_many_steps_was_measured() -> None:
-    few = MeasuredSteps(20, 10, 5, traced=2, traced_ns=500 * MS)
+    few = MeasuredSteps(20, 10, traced=2, traced_ns=500 * MS)
     profile = a_program(measured=few)
     found = lines(profile, "program")
     assert "Not in the tables: 2 traced steps, 0.500s" in found
-    assert any("10 of 20 steps" in line and " 5: " in line for line in found)
+    assert any("10 of 20 steps" in line for line in found)
     assert not any(" of 10 steps" in line for line in lines(PROGRAM, "program"))
 
 

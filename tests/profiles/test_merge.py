@@ -107,7 +107,7 @@ runs = st.builds(
     devices=st.sampled_from([(), ("cuda",), ("cuda", "xpu")]),
     memory=st.none() | summaries,
     overhead_error_ns=counts,
-    measured=st.builds(MeasuredSteps, counts, counts, counts, counts, counts),
+    measured=st.builds(MeasuredSteps, counts, counts, counts, counts),
     step_times=step_times,
 )
 

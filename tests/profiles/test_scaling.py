@@ -38,13 +38,10 @@ def of(cells: dict[tuple[str, Any], Totals], **facts: Any) -> Profile:
 
 
 def scaled(
-    off: ProfileData = NOTHING,
-    modules: ProfileData = NOTHING,
-    functions: ProfileData = NOTHING,
-    **others: int,
+    off: ProfileData = NOTHING, on: ProfileData = NOTHING, **others: int
 ) -> dict[tuple[str, str], Totals]:
     """The cells of all steps, by paths as they are written above."""
-    found = of_all_steps(off, modules, functions, **others)
+    found = of_all_steps(off, on, **others)
     assert {name for path, _ in found.cells for name in path} == set(found.modules)
     return {(" > ".join(path), phase): t for (path, phase), t in found.cells.items()}
 
@@ -159,8 +156,8 @@ def test_parts_never_measured_inside_keep_their_calls() -> None:
 
 def test_a_part_without_any_time_is_as_it_was_measured() -> None:
     cells = {("Nidle", "forward"): own(0, 6), ("Nidle > relu()", "forward"): own(0, 2)}
-    found = scaled(OFF, NOTHING, ON.merge(of(cells)))
-    assert found == {**scaled(OFF, NOTHING, ON), **cells}
+    found = scaled(OFF, ON.merge(of(cells)))
+    assert found == {**scaled(OFF, ON), **cells}
 
 
 def test_what_calls_were_like_stays() -> None:
@@ -195,18 +192,18 @@ def test_time_after_backward_is_some_of_that_outside_modules(
 def test_the_start_up_is_as_it_was_measured() -> None:
     first = Part("start-up", steps=1).with_cells({(("Net",), "forward"): own(5)})
     on = replace(ON, parts=(first, *ON.parts))
-    found = of_all_steps(OFF, on, NOTHING, aside_ns=7)
+    found = of_all_steps(OFF, on, aside_ns=7)
     start_up, loop = found.parts
     assert start_up == first
-    assert loop == of_all_steps(OFF, ON, NOTHING, aside_ns=7).parts[0]
+    assert loop == of_all_steps(OFF, ON, aside_ns=7).parts[0]
     assert found.wall_ns == on.wall_ns + OFF.wall_ns + 7
 
 
 # Functions
 
 
-def test_functions_have_the_share_of_their_module_that_they_had() -> None:
-    functions = of(
+def test_functions_are_a_part_of_what_calls_them() -> None:
+    on = of(
         {
             ("Net", "forward"): own(10),
             ("Net > relu()", "forward"): replace(own(30, 2), flops=4),
@@ -215,57 +212,28 @@ def test_functions_have_the_share_of_their_module_that_they_had() -> None:
             ("Net > Net.a > linear()", "forward"): own(2),
         }
     )
-    modules = of(
-        {("Net", "forward"): own(300, 6), ("Net > Net.a", "forward"): own(18, 6)}
-    )
-    found = scaled(NOTHING, modules, functions)
-    # Modules are as they were without functions, in 366 + 3 ns and 7 calls.
-    assert times(found) == {
-        ("Net > relu()", "forward"): 218,
-        ("Net > relu() > neg()", "forward"): 58,
-        ("Net", "forward"): 348 - 218 - 58,
+    found = scaled(of({("Net", "forward"): own(306, 6)}), on)
+    assert times(found) == {  # 306 + 51
+        ("Net", "forward"): 70,
+        ("Net > relu()", "forward"): 210,
+        ("Net > relu() > neg()", "forward"): 56,
+        ("Net > Net.a", "forward"): 7,
         ("Net > Net.a > linear()", "forward"): 14,
-        ("Net > Net.a", "forward"): 369 - 348 - 14,
     }
     assert found["Net > relu()", "forward"].calls == 14
     assert found["Net > relu()", "forward"].flops == 28
 
 
-def test_functions_have_no_more_time_than_their_module() -> None:
-    # GIVEN functions that are slow where they are measured
-    slow = {(f"Net > f{n}()", "forward"): own(70) for n in range(3)}
-    functions = of({("Net", "forward"): own(1), **slow})
-    found = times(scaled(NOTHING, of({("Net", "forward"): own(40, 9)}), functions))
-    assert sum(found.values()) == 251
-    assert sorted(found.values()) == [1, 83, 83, 84]
-
-
 def test_functions_outside_modules_are_as_many_as_that_lasts() -> None:
-    called = own(20, 1, 8, MemoryTotals(64))
-    functions = of({("ones()", "forward"): called, (OUTSIDE, "outside"): own(5, 0)})
-    found = scaled(of({(OUTSIDE, "outside"): own(50, 0)}), ON, functions)
-    assert found["ones()", "forward"] == own(64, 3, 26, MemoryTotals(205))
-    assert found[OUTSIDE, "outside"] == own(50 + 5 + 25 - 64, 0)
-
-
-def test_functions_that_call_modules_do_not_make_their_calls_more() -> None:
-    inner = "Net > Checkpoint() > Net.a"
-    functions = of(
+    on = of(
         {
-            ("Net", "forward"): own(3),
-            ("Net > Checkpoint()", "forward"): own(2),
-            (inner, "forward"): own(10, 2),
+            ("ones()", "forward"): own(20, 1, 8, MemoryTotals(64)),
+            (OUTSIDE, "outside"): own(5, 0),
         }
     )
-    modules = of(
-        {("Net", "forward"): own(15, 3), ("Net > Net.a", "forward"): own(30, 6)}
-    )
-    found = scaled(NOTHING, modules, functions)
-    assert {key: t.calls for key, t in found.items() if t.calls} == {
-        ("Net", "forward"): 4,
-        ("Net > Checkpoint()", "forward"): 4,
-        (inner, "forward"): 8,
-    }
+    found = scaled(of({(OUTSIDE, "outside"): own(50, 0)}), on)
+    assert found["ones()", "forward"] == own(60, 3, 24, MemoryTotals(192))
+    assert found[OUTSIDE, "outside"] == own(15, 0)
 
 
 # Any program
@@ -329,8 +297,7 @@ def by_part(*every: ProfileData) -> Counter[tuple[str, str]]:
 def test_own_times_add_up_to_the_nanosecond_in_each_part(functions: bool) -> None:
     for seed in SEEDS:
         program = Program(seed)
-        every = [program.off(), program.on(False)]
-        every.append(program.on(True) if functions else Profile())
+        every = [program.off(), program.on(functions)]
         found = of_all_steps(*every)
         assert found.wall_ns == sum(profile.wall_ns for profile in every), seed
         assert by_part(found) == by_part(*every), seed
@@ -340,17 +307,14 @@ def test_own_times_add_up_to_the_nanosecond_in_each_part(functions: bool) -> Non
 @pytest.mark.parametrize("functions", [False, True])
 def test_nothing_is_scaled_if_all_steps_were_measured(functions: bool) -> None:
     for profile in [STEP, FUNCTIONS, *(Program(seed).on(functions) for seed in SEEDS)]:
-        assert of_all_steps(NOTHING, NOTHING, profile).cells == profile.cells
-        if not profile.has_functions:
-            assert of_all_steps(NOTHING, profile, NOTHING).cells == profile.cells
+        assert of_all_steps(NOTHING, profile).cells == profile.cells
 
 
 def test_the_order_in_which_profiles_are_merged_does_not_matter() -> None:
     for seed in SEEDS:
         program = Program(seed)
         one, other, third = (
-            of_all_steps(program.off(), program.on(False), program.on(True))
-            for _ in range(3)
+            of_all_steps(program.off(), program.on(functions=True)) for _ in range(3)
         )
         assert one.merge(other) == other.merge(one)
         assert one.merge(other).merge(third) == one.merge(other.merge(third))
@@ -359,5 +323,5 @@ def test_the_order_in_which_profiles_are_merged_does_not_matter() -> None:
 def test_all_else_is_that_of_both() -> None:
     off = replace(OFF, aborted_calls=2, items=3, devices=("cuda",))
     on = replace(ON, items=4, overhead_ns=5, measured=MeasuredSteps(4, 1))
-    found, both = of_all_steps(off, on, NOTHING), off.merge(on)
+    found, both = of_all_steps(off, on), on.merge(off)
     assert replace(found, parts=(), modules={}) == replace(both, parts=(), modules={})

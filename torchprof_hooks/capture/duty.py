@@ -1,20 +1,16 @@
 """Which steps of a run are measured, so that measuring costs no more than a budget.
 
 The first step is measured with all that is wanted. From then on, steps are measured in
-blocks: one *on*, the next *off*, and so on. In an on block, modules are measured; in an
-off block, only what forward, backward, optimizers and data take, each as a whole, which
-costs little. Off blocks are the control group: what an on block costs more is by how
-much its steps take longer than those of the off block before it. What an off block
-costs is counted: nothing is cheaper that it could be compared with.
+blocks: one *on*, the next *off*, and so on. In an on block, all that is wanted is
+measured; in an off block, only what forward, backward, optimizers and data take, each
+as a whole, which costs little. Off blocks are the control group: what an on block costs
+more is by how much its steps take longer than those of the off block before it. What an
+off block costs is counted: nothing is cheaper that it could be compared with.
 
 From these costs follows how long off blocks are, in relation to on blocks: so long that
 both together keep to the budget, and never less than a seventh. The shorter one of the
 two lasts 0.1 to 0.2 s, and has four steps at least. Lengths are random, so as not to
 fall into a rhythm of the program.
-
-Functions, if they are wanted, are measured in the first two steps, and in single steps
-between off and on blocks. Such a step is measured while all of them together have cost
-less than a quarter of the budget; on blocks have the rest.
 """
 
 from __future__ import annotations
@@ -43,8 +39,6 @@ MOST_OFF: Final = 200.0
 PRIOR_BLOCKS: Final = 4
 #: So many comparisons are remembered: programs and machines change.
 REMEMBERED: Final = 64
-#: The share of the budget that functions may use.
-OF_FUNCTIONS: Final = 1 / 4
 #: Standard deviations of a normal distribution in median absolute deviations, and the
 #: standard error of its median in those of its mean.
 _DEVIATIONS, _OF_MEDIAN = 1.483, 1.253
@@ -54,8 +48,7 @@ class Kind(Enum):
     """What is measured in a block."""
 
     OFF = "phases, each as a whole"
-    MODULES = "modules"
-    FUNCTIONS = "modules and functions"
+    ON = "all that is wanted"
     TRACED = "nothing: the steps are disturbed"
 
 
@@ -99,8 +92,6 @@ class Plan(NamedTuple):
 
     def is_over(self, block: Block) -> bool:
         """Whether the block ends with the step, or the call, that has ended."""
-        if self.kind is Kind.FUNCTIONS and block.trained:
-            return True
         return block.steps >= self.steps and block.took_ns >= self.lasts_ns
 
 
@@ -121,12 +112,10 @@ class Duty:
 
     max_overhead: the budget: the share of the time that measuring may take; from 1 on,
         all steps are measured.
-    functions: whether functions are wanted.
     """
 
-    def __init__(self, max_overhead: float, functions: bool = False) -> None:
+    def __init__(self, max_overhead: float) -> None:
         self._budget = max_overhead
-        self._of_functions = OF_FUNCTIONS * functions * max_overhead
         self._random = Random(0)  # not the program's
         self._off: Block | None = None  # the last one
         self._on_ns = 0  # of the last on block
@@ -136,7 +125,6 @@ class Duty:
         self._counted: dict[Kind, float] = {}  # in the last block of the kind
         self._took_ns: defaultdict[Kind, int] = defaultdict(int)
         self._start_ns = 0.0  # what the first step has cost
-        self._top = Kind.FUNCTIONS if functions else Kind.MODULES
 
     @property
     def measures_all(self) -> bool:
@@ -146,22 +134,20 @@ class Duty:
     def begin(self, first: Block) -> Plan:
         """How to go on after the first step, whose duration tells nothing of others."""
         self._start_ns = first.counted_ns
-        return Plan(self._top)
+        return Plan(Kind.ON)
 
     def next(self, ended: Block) -> Plan:
         """How to go on after a block."""
         if self.measures_all:
-            return Plan(self._top)
+            return Plan(Kind.ON)
         self._learn(ended)
         off = self._off_share()
-        if ended.kind is Kind.MODULES:
+        if ended.kind is Kind.ON:
             # The mean of its random lengths is what keeps the budget.
             times = off * self._on_ns / LEAST_NS / _MEAN
             return self._draw(Kind.OFF, max(times, 1.0))
-        if ended.kind is Kind.OFF and self._may_measure_functions():
-            return Plan(Kind.FUNCTIONS)
         # Nothing is known of the cost before there was an off block.
-        return self._draw(Kind.MODULES, max(1 / off, 1.0) if self._off else 1.0)
+        return self._draw(Kind.ON, max(1 / off, 1.0) if self._off else 1.0)
 
     def cost(self, kind: Kind) -> Cost:
         """What blocks of this kind cost: the median of what was compared and, among
@@ -194,25 +180,21 @@ class Duty:
             off = self.cost(Kind.OFF).share  # what the others have cost, too
             for longer in _compared(ended, self._off):
                 self._compared[kind].append((1 + longer) * (1 + off) - 1)
-        if kind is Kind.MODULES:
+        if kind is Kind.ON:
             self._on_ns = ended.took_ns
 
     def _off_share(self) -> float:
         """How long off blocks are, in relation to on blocks."""
-        budget = self._budget - self._of_functions
-        on, off = self.cost(Kind.MODULES).share, self.cost(Kind.OFF).share
+        budget = self._budget
+        on, off = self.cost(Kind.ON).share, self.cost(Kind.OFF).share
         # With so much time off for each time on, both cost the budget.
         wanted = (on - budget) / (budget - off) if budget > off else inf
         return min(max(wanted, LEAST_OFF), MOST_OFF)
 
-    def _may_measure_functions(self) -> bool:
-        spent_ns = self.cost(Kind.FUNCTIONS).of(self._took_ns[Kind.FUNCTIONS])
-        return spent_ns < self._of_functions * sum(self._took_ns.values())
-
     def _draw(self, kind: Kind, times: float) -> Plan:
         """A block that is at least so many times as long as any has to be."""
         times *= self._random.uniform(1.0, LONGEST)
-        steps = LEAST_STEPS * (times if kind is Kind.MODULES else 1.0)
+        steps = LEAST_STEPS * (times if kind is Kind.ON else 1.0)
         return Plan(kind, round(steps), LEAST_NS * times)
 
 

@@ -127,7 +127,7 @@ def counted_ns_of_block(
     if block.kind is Kind.OFF:
         calls = FLAT_CALL * spans + FLAT_NODE * nodes + FLAT_STEP * block.trained
         return of.call_ns * calls
-    span_ns = of.function_ns if block.kind is Kind.FUNCTIONS else of.call_ns
+    span_ns = of.call_ns if tracker.functions is None else of.function_ns
     return span_ns * spans + of.node_ns * nodes
 
 

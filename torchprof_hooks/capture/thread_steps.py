@@ -36,9 +36,9 @@ from torchprof_hooks.profiles.program import (
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.profiles.data import ProfileData
 
-#: Makes a tracker of the running thread for modules and, if that is asked for,
-#: functions; also returns why it does not measure memory, if it should.
-MakeTracker = Callable[[bool, ModuleNames], tuple[Tracker, str]]
+#: Makes a tracker of the running thread; also returns why it does not measure memory,
+#: if it should.
+MakeTracker = Callable[[ModuleNames], tuple[Tracker, str]]
 
 #: Before the first training step, so many evaluation calls are measured as a part of
 #: the start, for so long. Reinforcement learning plays thousands before it learns.
@@ -65,21 +65,19 @@ class ThreadSteps:
     """Measures one thread from `start` to `stop`, and counts its steps.
 
     duty: says which steps are measured; None: all, by one tracker.
-    functions: whether functions are measured: where there is a duty, in some steps.
     steps: how many steps and evaluation calls have ended, with a duty.
     at_step: called between two steps whenever a block ends, with that number; returns
         whether the next step is disturbed, and is to be kept apart. It may call `stop`.
+    ends_each_step: whether each block is a single step for now.
     """
 
-    def __init__(
-        self, make: MakeTracker, *, duty: Duty | None = None, functions: bool = False
-    ) -> None:
+    def __init__(self, make: MakeTracker, *, duty: Duty | None = None) -> None:
         self._make = make
         self._duty = duty
-        self._functions = functions
         self._thread = get_ident()
         self.steps = 0
         self.at_step: Callable[[int], bool] | None = None
+        self.ends_each_step = False
         on_first = held_weakly(self._first_step_ended)
         if duty is None:
             self._detector = StepDetector(on_first=on_first)
@@ -90,7 +88,6 @@ class ThreadSteps:
         self._shows = Subscription()  # keeps the place where modules are shown
         self._plan: Plan | None = None  # of the block; None: the start
         self._is_between = False  # two blocks
-        self._hides_functions = False  # as the block does not end
         self._spent_before_ns = 0.0  # on earlier profiles
         self._spans_before = self._nodes_before = 0  # the block
         self._begin_profile()
@@ -99,9 +96,7 @@ class ThreadSteps:
         self._names = ModuleNames()
         self._counter = StepCounter()
         self._by_kind: dict[Kind, _Measured] = {}
-        kind = Kind.FUNCTIONS if self._functions else Kind.MODULES
-        if self._plan is not None:
-            kind = self._plan.kind
+        kind = Kind.ON if self._plan is None else self._plan.kind
         self._initial = self._open = self._measured(kind)
         self._detector.follow(self._open.tracker, self._counter)
         self._first: FirstReading | None = None
@@ -185,17 +180,9 @@ class ThreadSteps:
             kind: self._snapshot(each, counted, end_ns)
             for kind, each in list(self._by_kind.items())
         }
-        off, modules, functions = (
-            seen.get(kind, ProfileData())
-            for kind in (Kind.OFF, Kind.MODULES, Kind.FUNCTIONS)
-        )
+        off, on = (seen.get(kind, ProfileData()) for kind in (Kind.OFF, Kind.ON))
         found = of_all_steps(
-            off,
-            modules,
-            functions,
-            aside_ns=self._aside_ns,
-            after_backward_ns=after_ns,
-            for_each=self._steps_for_each(running, functions),
+            off, on, aside_ns=self._aside_ns, after_backward_ns=after_ns
         )
         if self._duty.measures_all:
             return replace(found, overhead_ns=found.overhead_ns + self._aside_ns)
@@ -226,24 +213,11 @@ class ThreadSteps:
             end_ns=end_ns if measured is self._open else None,
         )
 
-    def _steps_for_each(self, running: Block, functions: ProfileData) -> float:
-        """How many steps of the loop there were for each with functions."""
-        start = functions.start_up.step_times
-        before = start.steps + start.evaluations
-        steps = self._measured_steps(running)
-        return (steps.steps - before) / max(steps.functions - before, 1)
-
     def _measured_steps(self, running: Block) -> MeasuredSteps:
         steps = Counter({kind: each.steps for kind, each in self._by_kind.items()})
         steps[running.kind] += running.steps - self._carried.steps
-        modules = steps[Kind.MODULES] + steps[Kind.FUNCTIONS]
-        return MeasuredSteps(
-            modules + steps[Kind.OFF],
-            modules,
-            steps[Kind.FUNCTIONS],
-            self._traced,
-            self._traced_ns,
-        )
+        on = steps[Kind.ON]
+        return MeasuredSteps(on + steps[Kind.OFF], on, self._traced, self._traced_ns)
 
     # What optimizers tell
 
@@ -328,7 +302,7 @@ class ThreadSteps:
 
     def _is_over(self, block: Block) -> bool:
         if self._plan is not None:
-            return self._plan.is_over(block)
+            return self.ends_each_step or self._plan.is_over(block)
         is_long = (
             block.evaluated >= MOST_EVALUATIONS or block.took_ns >= LONGEST_START_NS
         )
@@ -339,7 +313,7 @@ class ThreadSteps:
         time of a tracker's: whoever has told of the step's end times that, too."""
         self._plan, told = plan, self._open.tracker.site
         changes = plan.kind is not self._open.kind or plan.kind is Kind.TRACED
-        if changes or self._hides_functions:
+        if changes:
             self._hide()
             self._open = self._measured(plan.kind)
             self._show(self._open)
@@ -353,7 +327,7 @@ class ThreadSteps:
         self._detector.leave_out(passed_ns)
         self._is_between = False
         self._begin_block()
-        lasts_ns = 0 if plan.kind is Kind.FUNCTIONS else round(plan.lasts_ns)
+        lasts_ns = 0 if self.ends_each_step else round(plan.lasts_ns)
         self._detector.quiet_until_ns = self._began_ns + lasts_ns
 
     def _begin_block(self) -> None:
@@ -403,8 +377,8 @@ class ThreadSteps:
         return self._by_kind[kind]
 
     def _new_measured(self, kind: Kind) -> _Measured:
-        if kind in (Kind.MODULES, Kind.FUNCTIONS):
-            return _Measured(kind, *self._make(kind is Kind.FUNCTIONS, self._names))
+        if kind is Kind.ON:
+            return _Measured(kind, *self._make(self._names))
         tracker = new_tracker(self._names, divides=False)
         tracker.sees_outer_alone = True
         # Passes that are not started from Python are listened for if there were some.
@@ -413,24 +387,9 @@ class ThreadSteps:
         return _Measured(kind, tracker)
 
     def _show(self, measured: _Measured) -> None:
-        self._hides_functions = False
         measured.tracker.on_pause = self._detector.call_ended
-        if measured.kind is Kind.FUNCTIONS and self._duty is not None:
-            measured.tracker.log.on_fold = held_weakly(self._bound_functions)
         measured.tap.open()
-
-    def _bound_functions(self, calls: object) -> None:
-        """Look at no more functions in a block that does not end: in a program without
-        steps, say. All else is still seen."""
-        if get_ident() != self._thread or self._duty is None or self._duty.measures_all:
-            return
-        is_long = self._age_ns(self._open) > LONGEST_START_NS
-        open_sites = self._open.tracker.open_sites()
-        if is_long and not any(site.is_function for site in open_sites):
-            self._hides_functions = True
-            self._open.tap.hide_functions()
 
     def _hide(self, by_exception: bool = False) -> None:
         self._open.tap.close(by_exception)
-        tracker = self._open.tracker
-        tracker.on_pause = tracker.log.on_fold = None
+        self._open.tracker.on_pause = None

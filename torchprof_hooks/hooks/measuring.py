@@ -91,13 +91,13 @@ class ThreadRounds:
 def make_steps(settings: Settings) -> ThreadSteps:
     """What measures this thread: all of its steps, or as a budget says."""
 
-    def make(functions: bool, names: ModuleNames) -> tuple[Tracker, str]:
-        return make_tracker(settings._replace(functions=functions), names)
+    def make(names: ModuleNames) -> tuple[Tracker, str]:
+        return make_tracker(settings, names)
 
     duty = None
     if settings.max_overhead is not None:
-        duty = Duty(settings.max_overhead, settings.functions)
-    return ThreadSteps(make, duty=duty, functions=settings.functions)
+        duty = Duty(settings.max_overhead)
+    return ThreadSteps(make, duty=duty)
 
 
 def make_tracker(

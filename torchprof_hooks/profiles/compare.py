@@ -147,11 +147,9 @@ def compare(
 
 def _means(profile: ProfileData, by: Grouping) -> dict[RowPhase, MeanDuration]:
     """The mean duration of each row and phase that was called."""
-    measured = profile.measured
+    share = profile.measured.share
     return {
-        (row.name, phase): mean_duration(
-            totals, measured.share(of_functions=row.kind == "function")
-        )
+        (row.name, phase): mean_duration(totals, share)
         for row in profile.rows(by)
         if row.kind != "profiler"
         for phase, totals in row.phases.items()

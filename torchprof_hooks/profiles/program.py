@@ -47,28 +47,25 @@ class MeasuredSteps(NamedTuple):
     all of the part's time. All zeros: in each.
 
     steps: how many there were.
-    modules, functions: in how many these were measured.
+    measured: in how many modules, and functions if they were wanted, were measured.
     traced, traced_ns: how many steps were traced, and what they took: these are in no
         row.
     """
 
     steps: int = 0
-    modules: int = 0
-    functions: int = 0
+    measured: int = 0
     traced: int = 0
     traced_ns: int = 0
 
     @property
     def are_all(self) -> bool:
-        """Whether modules were measured in each step, and functions where they were
-        measured at all."""
-        return min(self.modules, self.functions or self.modules) == self.steps
+        """Whether that was in each step."""
+        return self.measured == self.steps
 
-    def share(self, *, of_functions: bool) -> float:
-        """The share of the steps in which modules, or functions, were measured; 1.0
-        without steps."""
-        measured = self.functions if of_functions else self.modules
-        return measured / self.steps if self.steps else 1.0
+    @property
+    def share(self) -> float:
+        """The share of the steps that were measured; 1.0 without steps."""
+        return self.measured / self.steps if self.steps else 1.0
 
     def merge(self, other: MeasuredSteps) -> MeasuredSteps:
         """The steps of both. Those of a run in which all were measured are not known

@@ -17,8 +17,7 @@ from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_i
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.data import ProfileData
 
-#: How many steps come before the traced ones, so that these are like later ones: the
-#: warm-up, and a step in which functions are measured.
+#: How many steps come before the traced ones, so that these are like later ones.
 STEPS_BEFORE: Final = 2
 
 
@@ -48,6 +47,11 @@ class IdleStep:
     def is_running(self) -> bool:
         """Whether a step is being recorded."""
         return self._recording.is_running
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to be asked at each step."""
+        return self.is_running or not self._has_begun
 
     def begin(self, steps: int) -> bool:
         """A step begins, after `steps` others. Returns whether it is recorded: not

@@ -150,7 +150,9 @@ class Recorder:
         if not self._is_left_out():
             now_ns = time.perf_counter_ns()
             self._outputs.flush_if_due(lambda: self._until(now_ns))
-        return self._idle is not None and self._idle.begin(steps)
+        is_traced = self._idle is not None and self._idle.begin(steps)
+        self._steps.ends_each_step = self._idle is not None and self._idle.waits
+        return is_traced
 
     def _is_left_out(self) -> bool:
         """Whether this process is a child but no rank: nobody wants its profile."""

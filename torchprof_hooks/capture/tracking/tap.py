@@ -96,18 +96,14 @@ class Tap(Subscription):
         for attachment in (engine_patch, *recomputation_patches):
             attachments.attach(attachment, tracker)
 
-    def hide_functions(self) -> None:
-        """Show no functions from now on, but all else."""
-        if self._function_taps is not None:
-            self._function_taps.hide_functions(self._tracker, self)
-
     def close(self, by_exception: bool = False) -> None:
         """Disconnect the tracker; calls that are open end here.
 
         by_exception: whether an exception is the reason.
         """
         tracker = self._tracker
-        self.hide_functions()
+        if self._function_taps is not None:
+            self._function_taps.hide_functions(tracker, self)
         hide_modules(self)
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:

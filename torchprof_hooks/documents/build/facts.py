@@ -108,7 +108,7 @@ def nothing(profile: ProfileData) -> Facts:
     """Why there are no tables. Whether other threads have called modules is not known:
     to see that would cost each of their calls."""
     lines = ["No module was called: there is nothing to report.", OTHER_THREADS]
-    if profile.measured.steps and not profile.measured.modules:
+    if profile.measured.steps and not profile.measured.measured:
         lines = ["No step was measured: there is nothing to report."]
     return Facts("nothing", "", lines)
 
@@ -127,19 +127,14 @@ def measuring(view: View) -> Iterator[str]:
 
 
 def sample_texts(profile: ProfileData) -> Iterator[str]:
-    """In how many steps modules and functions were measured, if that is not in all of
-    them."""
+    """In how many steps all was measured, if that is not in each of them."""
     found = profile.measured
     if not found.steps or found.are_all:
         return
     calls = " and evaluation calls" * bool(profile.step_times.evaluations)
-    counts = {"modules": found.modules}
-    if found.functions:
-        counts["functions"] = found.functions
-    (first, count), *others = [c for c in counts.items() if c[1] < found.steps]
-    more = "".join(f", {name} in {steps}" for name, steps in others)
+    what = "modules and functions" if profile.has_functions else "modules"
     yield (
-        f"{first} were measured in {count} of {found.steps} steps{calls}{more}: what "
+        f"{what} were measured in {found.measured} of {found.steps} steps{calls}: what "
         "is inside of a part is scaled to all of its time"
     )
 

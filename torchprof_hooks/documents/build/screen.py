@@ -141,7 +141,7 @@ def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
     if not squares:
         return None
     # Where modules were measured in some steps alone, calls are scaled to all.
-    measured_share = view.profile.measured.share(of_functions=False)
+    measured_share = view.profile.measured.share
     return sqrt(squares / max(measured_share, 1e-9)) / whole_ns
 
 
