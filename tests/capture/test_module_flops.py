@@ -137,8 +137,9 @@ def test_each_expert_has_what_was_sent_to_it() -> None:
 class Checkpointed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner = nn.Linear(16, 32)
-        self.outer = nn.Linear(32, 8)
+        # The last product of a checkpoint is not computed again.
+        self.inner = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4))
+        self.outer = nn.Linear(4, 8)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.outer(checkpoint(self.inner, x, use_reentrant=False))
@@ -147,17 +148,17 @@ class Checkpointed(nn.Module):
 
 def test_what_is_recomputed_is_told_apart() -> None:
     profile = trained(Checkpointed(), torch.randn(6, 16, requires_grad=True))
-    inner, outer = products(6, 16, 32), products(6, 32, 8)
+    first, last, outer = products(6, 16, 32), products(6, 32, 4), products(6, 4, 8)
 
     assert cumulative(row_of(profile, "Checkpointed.inner")) == (
-        inner,
-        2 * inner,
-        inner,
+        first + last,
+        2 * (first + last),
+        first,
     )
     assert cumulative(row_of(profile, "Checkpointed")) == (
-        inner + outer,
-        2 * (inner + outer),
-        inner,
+        first + last + outer,
+        2 * (first + last + outer),
+        first,
     )
     assert own(row_of(profile, "Checkpointed")) == (0, 0, 0)
 

@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -17,7 +18,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import flop_counter
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchprof_hooks
@@ -378,6 +383,52 @@ def test_what_is_recomputed_counts_again() -> None:
         if name not in head
     }
     assert not flops(plain, "recompute")
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.down(torch.relu(self.up(x)))
+        return y
+
+
+ONE_PRODUCT = 2 * 3 * 8 * 16
+
+
+def test_a_product_that_a_checkpoint_does_not_need_again_is_none() -> None:
+    """The last one: what backward needs was saved before it."""
+    model = Two()
+    profile = profiled(
+        lambda: checkpoint(model, x(3, 8), use_reentrant=False).sum().backward(), 2
+    )
+    assert flops(profile, "forward") == {"linear": 2 * 2 * ONE_PRODUCT}
+    assert flops(profile, "recompute") == {"linear": 2 * ONE_PRODUCT}
+
+
+@NATIVE_CORE  # which sees what the checkpoint's mode calls
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_product_that_a_selective_checkpoint_has_saved_is_none(saves: bool) -> None:
+    def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        keeps = saves and operator is torch.ops.aten.addmm.default
+        return (CheckpointPolicy.PREFER_RECOMPUTE, CheckpointPolicy.MUST_SAVE)[keeps]
+
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    model = nn.Sequential(Two(), nn.GELU())
+    profile = profiled(
+        lambda: (
+            checkpoint(model, x(3, 8), use_reentrant=False, context_fn=contexts)
+            .sum()
+            .backward()
+        ),
+        2,
+    )
+    products = 0 if saves else 2
+    assert sum(flops(profile, "recompute").values()) == 2 * products * ONE_PRODUCT
+    assert flops(profile, "forward") == {"linear": 2 * 2 * ONE_PRODUCT}
+    assert flops(profile, "backward") == {"linear": 2 * 4 * ONE_PRODUCT}
 
 
 def test_the_first_layer_has_half_the_backward() -> None:

@@ -101,11 +101,12 @@ def take_snapshot(
 
 
 def _flops(site: Site, calls: int) -> int:
-    """Floating-point operations of so many calls at `site`."""
+    """Floating-point operations of so many calls at `site`, as far as these ran to
+    their end."""
     if not site.works:
         return 0
-    found = best_of([*site.works])
-    return calls * (found.backward if site.phase == "backward" else found.forward)
+    found, ended = best_of([*site.works]), max(calls - site.cut, 0)
+    return ended * (found.backward if site.phase == "backward" else found.forward)
 
 
 def _facts(tracker: Tracker) -> dict[str, Any]:

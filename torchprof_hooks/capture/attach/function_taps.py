@@ -145,19 +145,19 @@ class _Call(NamedTuple):
     made_for: str | None
 
 
-def _around(calls: list[_Call], run: Run, node: Any) -> Run:
+def _around(calls: list[_Call], run: Run) -> Run:
     for call in calls:
-        run = partial(_measured, call, node, run)
+        run = partial(_measured, call, run)
     return run
 
 
-def _measured(call: _Call, node: Any, run: Run, *args: Any, **kwargs: Any) -> Any:
+def _measured(call: _Call, run: Run, *args: Any, **kwargs: Any) -> Any:
     tracker = call.tracker
     functions = _functions_of(tracker)
     around = functions.transformed
     functions.transformed = call.made_for or around
     try:
-        return functions.call(tracker, call.site, run, args, kwargs, node)
+        return functions.call(tracker, call.site, run, args, kwargs)
     finally:
         functions.transformed = around
 

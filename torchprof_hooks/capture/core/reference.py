@@ -65,6 +65,7 @@ class Node:
     low: number of the first autograd node that the open call can own.
     owner: by which these nodes are found again; None: it owns none.
     heard: how many autograd nodes of passes ran here.
+    cut: how many calls here did not run to their end.
     reading_ns: how much of the node's time measuring took: reading meters, finding
         nodes for new calls, beginning and ending passes, booking entries and telling
         of their ends.
@@ -75,6 +76,7 @@ class Node:
         "caller",
         "children",
         "code",
+        "cut",
         "functions",
         "heard",
         "is_called",
@@ -97,7 +99,7 @@ class Node:
         self.functions: dict[Any, Site | None] = {}
         self.by_shapes: dict[object, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
-        self.heard = self.reading_ns = 0
+        self.heard = self.cut = self.reading_ns = 0
         self.is_entry = self.is_called = self.is_function = self.is_hidden = False
         self.is_outer = self.sees_operators = self.is_described = False
         self.owner: Owner | None = None
@@ -349,12 +351,8 @@ class Cursor:
         function: Any,
         args: Any,
         kwargs: dict[str, Any],
-        low: int = -1,
     ) -> Any:
-        """Call `function`, and measure the call at the site that was found for it.
-
-        low: number of the first autograd node of the call, if it has been made before.
-        """
+        """Call `function`, and measure the call at the site that was found for it."""
         if self.by_shapes and not site.is_hidden:
             shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
             try:
@@ -364,7 +362,7 @@ class Cursor:
         if self.watches and site.is_entry:
             self.look_for_devices()
         try:
-            site.low = next_sequence_number() if low < 0 else low
+            site.low = next_sequence_number()
             if self.divides:
                 self.own_from(site, site.low)
             site.start_ns = perf_counter_ns()

@@ -18,7 +18,6 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     current_autograd_node,
     next_sequence_number,
-    sequence_number,
 )
 from torchprof_hooks.capture.torch_names.compiler import CompiledCall
 from torchprof_hooks.capture.torch_names.functions import (
@@ -107,42 +106,36 @@ class CalledBackFunctions(FunctionCalls):
 
     # Forward
 
-    def call(  # noqa: PLR0917
+    def call(
         self,
         tracker: Tracker,
         site: Site,
         function: Any,
         args: Any,
         kwargs: dict[str, Any],
-        node: Any = None,
     ) -> Any:
         """Call `function`, and the hook before and after it (see the parent class)."""
         if self._is_telling:  # the hook itself calls a function
             return function(*args, **kwargs)
         if site.is_hidden:
-            return super().call(tracker, site, function, args, kwargs, node)
+            return super().call(tracker, site, function, args, kwargs)
         call = self._describe(tracker, site, args, kwargs)
         self._calls[site.code] = call
         try:
             self._tell(self._hook.forward_preprocess, call, call.in_data)
-            low = next_sequence_number() if node is None else sequence_number(node)
-            outputs = tracker.measured(site, function, args, kwargs, low)
+            low = next_sequence_number()
+            outputs = tracker.measured(site, function, args, kwargs)
         except BaseException:
             self._calls.pop(site.code, None)
             raise
-        self._returned(site, call, (outputs, args, kwargs), low, node)
+        self._returned(site, call, (outputs, args, kwargs), low)
         return outputs
 
     def _returned(
-        self,
-        site: Site,
-        call: FunctionCall,
-        tensors: object,
-        low: int,
-        node: Any = None,
+        self, site: Site, call: FunctionCall, tensors: object, low: int
     ) -> None:
         if self._calls.pop(site.code, None) is call:  # else: taken off meanwhile
-            self._tie(call, tensors, low, node)
+            self._tie(call, tensors, low)
             self._tell(self._hook.forward_postprocess, call, call.in_data)
 
     def begin_region(self, tracker: Tracker, call: CompiledCall) -> Site | None:
@@ -196,18 +189,12 @@ class CalledBackFunctions(FunctionCalls):
         finally:
             self._is_telling = False
 
-    def _tie(self, call: FunctionCall, outputs: object, low: int, node: Any) -> None:
-        """Have the nodes that `call` made, from number `low` on, remember it.
-
-        node: one of these nodes, if outputs do not lead to it yet.
-        """
+    def _tie(self, call: FunctionCall, outputs: object, low: int) -> None:
+        """Have the nodes that `call` made, from number `low` on, remember it."""
         high = next_sequence_number()
         if high == low:
             return
-        behind = nodes_behind(outputs)
-        if node is not None:
-            behind.append(node)
-        nodes = nodes_within(behind, low, high)
+        nodes = nodes_within(nodes_behind(outputs), low, high)
         call.node_names = tuple(made.name() for made in nodes)
         for made in nodes:
             made.metadata.setdefault((_METADATA_KEY, id(self)), call)

@@ -20,7 +20,6 @@ from torchprof_hooks.capture.record.function_names import (
     region_name,
 )
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.autograd import sequence_number
 from torchprof_hooks.capture.torch_names.compiler import (
     CompiledCall,
     is_compiled_module,
@@ -83,21 +82,16 @@ class FunctionCalls:
 
     # Forward
 
-    def call(  # noqa: PLR0917
+    def call(
         self,
         tracker: Tracker,
         site: Site,
         function: Any,
         args: Any,
         kwargs: dict[str, Any],
-        node: Any = None,
     ) -> Any:
-        """Call `function` at a site from `find`; measure it.
-
-        node: an autograd node of the call that has been made before.
-        """
-        low = -1 if node is None else sequence_number(node)
-        return tracker.measured(site, function, args, kwargs, low)
+        """Call `function` at a site from `find`; measure it."""
+        return tracker.measured(site, function, args, kwargs)
 
     def find(self, tracker: Tracker, function: Any) -> Site | None:
         """The site of a call of `function` from the current site, which does not know

@@ -13,6 +13,7 @@ from torchprof_hooks.capture.functions.function_sites import CUSTOM, FunctionSit
 from torchprof_hooks.capture.functions.work import work_of
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
+from torchprof_hooks.capture.torch_names.functions import has_dispatch_modes
 from torchprof_hooks.capture.torch_names.inputs import told_value
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class OperatorCalls(FunctionCalls):
 
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
+        # Operators that were given to dispatch modes of the program's, and not called
+        # by these yet; None: there are no modes.
+        self._given_to_modes: set[str] | None = None
         self.sites = FunctionSites(tracker.tree, self.counts_flops)
         self.shown_by = OperatorsHeard(tracker)
         tracker.by_shapes = self.by_shapes
@@ -75,7 +79,9 @@ class OperatorCalls(FunctionCalls):
             return self.sites.hidden(site)
         if not self.by_shapes or name == SMALL_NAME:
             return site
-        known = operator if runs != CUSTOM else ""
+        self._given_to_modes = {operator} if has_dispatch_modes() else None
+        is_known = self._given_to_modes is None and runs != CUSTOM
+        known = operator if is_known else ""
         return self.sites.shaped(site, known, told_value(inputs))
 
     def count_inner(
@@ -85,6 +91,14 @@ class OperatorCalls(FunctionCalls):
         whether that of this one is."""
         if not site.works:
             return False
+        given = self._given_to_modes
+        if given is not None:
+            # A mode may know the outcome already (selective checkpoints do). If not, it
+            # calls the operator again.
+            if operator not in given:
+                given.add(operator)
+                return False
+            given.remove(operator)
         work = work_of(operator, told_value(inputs))
         if work is not None:
             site.works[-1] = site.works[-1].plus(work)

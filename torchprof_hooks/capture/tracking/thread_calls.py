@@ -209,6 +209,7 @@ class ThreadCalls(Cursor):
     def abort_call(self, end_ns: int) -> None:
         """Close the current call, which an exception went through."""
         site = self.site
+        site.cut += 1
         self.aborted_calls += 1
         if self.callbacks is not None:
             self.callbacks.aborted(site)

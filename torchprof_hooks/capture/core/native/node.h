@@ -59,6 +59,7 @@ struct NodeState : OpenCall {
   int64_t code;
   uint64_t key;
   int64_t heard;  // how many nodes of passes ran here
+  int64_t cut;    // how many calls did not run to their end
   Nanoseconds reading_ns;
   char is_entry, is_called, is_function, is_hidden, is_outer, sees_operators, is_described;
   PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
@@ -177,6 +178,7 @@ PyMemberDef node_members[] = {
     {"start_ns", T_LONGLONG, offsetof(Node, start_ns), 0, nullptr},
     {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
     {"heard", T_LONGLONG, offsetof(Node, heard), 0, nullptr},
+    {"cut", T_LONGLONG, offsetof(Node, cut), 0, nullptr},
     {"reading_ns", T_LONGLONG, offsetof(Node, reading_ns), 0, nullptr},
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},

@@ -57,15 +57,14 @@ void function_raised(PyObject* self, Node* node) {
 }
 
 // Calls a function, and measures the call at `found`, the node that was found for it.
-// kwargs: or null. low: number of the first autograd node of the call, or -1.
-PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* args, PyObject* kwargs,
-                  int64_t low) {
+// kwargs: or null.
+PyObject* measure(PyObject* self, Node* found, PyObject* function, PyObject* args, PyObject* kwargs) {
   Owned place(shaped(self, found, function, args, kwargs));
   if (!place) return nullptr;
   Node* node = Node::of(place.get());
   if (node->is_entry && !look_for_devices(self)) return nullptr;
   PyObject* outputs = nullptr;
-  if (low < 0) low = next_number();
+  int64_t low = next_number();
   own_calls(Cursor::of(self), node, low);
   if (open_node(self, node, low))
     outputs = PyObject_Call(function, args, kwargs);
@@ -112,7 +111,7 @@ PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count)
   if (!is_node(site.get())) return nullptr;
   Node* node = Node::of(site.get());
   if (!cursor->tells_functions)
-    return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), -1);
+    return measure(self, node, function, inputs.args.get(), inputs.kwargs.get());
   Owned keywords(inputs.kwargs ? Py_NewRef(inputs.kwargs.get()) : PyDict_New());
   if (!keywords) return nullptr;
   return call_method(cursor->functions, names.call, self, site.get(), function, inputs.args.get(), keywords.get());
@@ -120,13 +119,11 @@ PyObject* call_function(PyObject* self, PyObject* const* args, Py_ssize_t count)
 
 PyObject* measured(PyObject* self, PyObject* args) {
   PyObject *site, *function, *tuple, *dict;
-  long long low = -1;
-  if (!PyArg_ParseTuple(args, "OOOO|L", &site, &function, &tuple, &dict, &low) || !is_node(site))
-    return nullptr;
+  if (!PyArg_ParseTuple(args, "OOOO", &site, &function, &tuple, &dict) || !is_node(site)) return nullptr;
   Inputs inputs(tuple, dict);
   if (!inputs) return nullptr;
   Node* node = Node::of(site);
-  return measure(self, node, function, inputs.args.get(), inputs.kwargs.get(), low);
+  return measure(self, node, function, inputs.args.get(), inputs.kwargs.get());
 }
 
 PyObject* py_function_returned(PyObject* self, PyObject* args) {

@@ -7,8 +7,10 @@
 #include "functions.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <cstring>
+#include <exception>
 
 namespace {
 
@@ -19,14 +21,17 @@ struct Heard : at::ObserverContext {
     Node *node, *described;  // `described`: the node whose first call it is a part of, if counted
   };
   c10::SmallVector<One, 2> each;
+  int exceptions = std::uncaught_exceptions();  // when it began
 };
 
 // Keys of nodes: by the name of the operator, and the shapes of its inputs, and which of these
 // need gradients.
 class Key {
  public:
+  // The program's dispatch modes may call the operator again, or not at all.
   explicit Key(const char* name) {
     for (; *name != 0; name++) add(uint64_t(*name));
+    add(uint64_t(c10::impl::TorchDispatchModeTLS::any_modes_set()));
   }
   void add(uint64_t number) {
     value_ = (value_ ^ number) * 0x9FB21C651E98DF25;
@@ -233,11 +238,14 @@ void at_operator_end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context == nullptr) return;
   Nanoseconds end_ns = clock_ns();
   auto& each = static_cast<Heard*>(context)->each;
+  bool is_cut = std::uncaught_exceptions() > static_cast<Heard*>(context)->exceptions;
   Listening& here = *listening;
   here.is_asking = true;
   for (auto one = each.rbegin(); one != each.rend(); ++one) {
     if (one->described != nullptr && one->cursor->site == one->described) one->cursor->described = one->described;
-    if (one->node != nullptr) close_operator(one->cursor, one->node, end_ns);
+    if (one->node == nullptr) continue;
+    one->node->cut += is_cut;
+    close_operator(one->cursor, one->node, end_ns);
   }
   here.is_asking = false;
   here.running--;
