@@ -9,6 +9,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
@@ -22,6 +23,7 @@ struct Heard : at::ObserverContext {
   };
   c10::SmallVector<One, 2> each;
   int exceptions = std::uncaught_exceptions();  // when it began
+  bool is_quiet = false;  // nobody hears of what it calls in turn
 };
 
 // Keys of nodes: by the name of the operator, and the shapes of its inputs, and which of these
@@ -178,6 +180,15 @@ bool is_of_engine(const at::RecordFunction& function) {
   return std::strncmp(function.name(), "autograd::", 10) == 0;
 }
 
+// Whether what an operator calls in turn is for all a part of it, and known for what it does: then
+// torch need not tell.
+bool wants_no_inner(const Listening& here, const Heard& heard) {
+  auto is_whole = [](const Heard::One& one) {
+    return one.node != nullptr && !one.node->sees_operators && one.cursor->described == nullptr;
+  };
+  return heard.each.size() == here.cursors.size() && std::all_of(heard.each.begin(), heard.each.end(), is_whole);
+}
+
 std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction& function) {
   Listening* here = listening;
   if (here == nullptr || here->is_asking || is_of_engine(function)) return nullptr;
@@ -209,8 +220,11 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
     if (heard == nullptr) heard = std::make_unique<Heard>();
     heard->each.push_back(one);
   }
-  if (heard != nullptr) here->running++;
   if (!is_wanted) here->turn(false);
+  if (heard == nullptr) return nullptr;
+  here->running++;
+  heard->is_quiet = wants_no_inner(*here, *heard);
+  if (heard->is_quiet) at::disableCallback(here->handle);
   return heard;
 }
 
@@ -247,6 +261,7 @@ void at_operator_end(const at::RecordFunction&, at::ObserverContext* context) {
     one->node->cut += is_cut;
     close_operator(one->cursor, one->node, end_ns);
   }
+  if (static_cast<Heard*>(context)->is_quiet && here.handle != 0) at::reenableCallback(here.handle);
   here.is_asking = false;
   here.running--;
   drop_left(here);
