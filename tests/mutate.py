@@ -47,7 +47,7 @@ NATIVE_FILES: Final = tuple(
 )
 FILES: Final = (
     *("core/reference.py", "core/span_log.py"),
-    *("tracking/thread_calls.py", "tracking/tracker.py", "tracking/pass_lifetime.py"),
+    "tracking/tracker.py",
     *("tracking/meters/meters.py", "tracking/meters/memory.py"),
     *("backward/hooked.py", "backward/graph.py"),
     *("snapshot.py", "own_sums.py", "overhead.py"),

@@ -21,7 +21,6 @@ from torchprof_hooks.capture.backward import hooked
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.hooked import HookedPasses
 from torchprof_hooks.capture.tracking.tap import hide_modules, show_modules
-from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import BACKWARD_NAME, ENGINE_NAME
 
@@ -110,7 +109,7 @@ def go_on_after_failing(model: Slow) -> None:
 def test_an_interrupt_at_the_end_of_a_call_that_failed_comes_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(self: ThreadCalls) -> None:
+    def interrupted(self: Tracker) -> None:
         raise KeyboardInterrupt
 
     model = Slow()

@@ -195,7 +195,7 @@ class HookedPasses(Passes):
             _own_made_nodes(tracker, running, closed, opened)
         still_open = [*running.open[:kept], *opens]
         owner = still_open[-1].site if still_open else running.base
-        # At once: see `ThreadCalls.abort_call`.
+        # At once: see `Tracker.abort_call`.
         running.open, tracker.site = still_open, owner
         if tracker.reads_meters:
             tracker.meters.moved(closed, opened)  # type: ignore[union-attr]

@@ -222,7 +222,7 @@ class Cursor:
 
     read_times = times_of
 
-    if TYPE_CHECKING:  # what the derived class knows (see `ThreadCalls`, `Tracker`)
+    if TYPE_CHECKING:  # what the derived class knows (see `Tracker`)
 
         def works_in_pass(self) -> bool: ...
         def called_site(self, module: torch.nn.Module) -> Site | None: ...

@@ -3,44 +3,84 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.attach.compiling import compile_shield
+from torchprof_hooks.capture.backward.backward_pass import (
+    NO_REQUEST,
+    REQUEST_OF_GRAPH,
+    BackwardPass,
+    PassRequest,
+    gradient_reduction,
+)
+from torchprof_hooks.capture.core import Cursor
+from torchprof_hooks.capture.core.span_log import Times
+from torchprof_hooks.capture.record.call_tree import CallTree
+from torchprof_hooks.capture.record.exchanges import Exchanges
+from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.torch_names.autograd import current_graph_task
+from torchprof_hooks.capture.record.site import NO_MODULE, Site
+from torchprof_hooks.capture.torch_names.autograd import (
+    at_end_of_nodes,
+    current_autograd_node,
+    current_graph_task,
+    next_sequence_number,
+)
+from torchprof_hooks.capture.torch_names.compiler import (
+    is_compiled_module,
+    is_tracing,
+)
+from torchprof_hooks.capture.torch_names.modules import (
+    error_of_call,
+    modules_on_stack,
+)
+from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
 from torchprof_hooks.capture.tracking.meters.meters import Meter, Meters
-from torchprof_hooks.capture.tracking.pass_lifetime import (
-    begin_pass,
-    begin_unseen_pass,
-    drop_left_passes,
-    drop_passes_after,
-    end_pass,
-)
-from torchprof_hooks.capture.tracking.thread_calls import ThreadCalls
-from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-    from torchprof_hooks.capture.record.site import Site
+
+#: A number that no thread has.
+_NO_THREAD: Final = -1
+#: Phases in which no module is called, and no data loaded: an optimizer that has its
+#: loss computed again does so by a closure.
+_WITHOUT_MODULES: Final = ("communication", "optimizer", "waiting")
 
 
-class Tracker(ThreadCalls):
-    """Measures what one thread does: calls of modules, and what interrupts them.
+class Tracker(Cursor):
+    """Follows one thread through its calls, and what interrupts them, and measures.
 
-    What is attached to torch tells it of calls, passes and steps, and it holds all
-    other objects that take part in measuring. `make_tracker` puts one together.
+    The thread is at exactly one site at any moment. The begin of a module's call moves
+    it to the site of the call, the end closes the call and moves it back: that is what
+    the core does. Names, totals and tables are made of that later, outside of the
+    measured work. What is attached to torch tells the tracker of calls, passes and
+    steps, and it holds all other objects that take part in measuring. `make_tracker`
+    puts one together.
 
     A module called while a backward pass runs is being recomputed. Recomputations are
-    entries.
+    entries, as are passes, unless they run inside of another one.
 
+    tree, names: the sites, and the names of the modules.
+    exchanges: what was exchanged with other processes.
+    garbage: what Python's collections of garbage took.
+    backward: what follows backward passes, and divides them among the owners of their
+        nodes; None: passes are not followed, and nobody asks for owners.
     functions, meters, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
+    follows_loading: whether modules that are called while data is loaded are calls of
+        their own.
+    shown_by_hooks: whether hooks show it module calls.
+    is_left_out: whether calls of a module from a site are not to be followed: if it has
+        a hook of its own in place of the one served here, say.
     names_nodes: whether nodes that no function is known for are functions of their own.
     undivided_passes: how many passes were not divided among their owners, because nodes
         of several threads had the same number.
@@ -63,7 +103,20 @@ class Tracker(ThreadCalls):
         callbacks: LinkCallbacks | None = None,
         follows_modules: bool = True,
     ) -> None:
-        super().__init__(names, backward)
+        super().__init__()
+        self.garbage = GarbageLog()
+        self.tree = CallTree(names or ModuleNames(), self.sites, self.garbage)
+        self.names = self.tree.names
+        self.outside = self.site = self.tree.new_site(None, (), "outside")
+        self.backward = backward
+        self.owns_nodes = backward is not None
+        self.divides = backward is not None and backward.divides
+        self.exchanges = Exchanges()
+        self.aborted_calls = 0
+        self.born_ns = perf_counter_ns()
+        self.retired_ns: int | None = None
+        self.shown_by_hooks = False
+        self.is_left_out: Callable[[Site, torch.nn.Module], bool] = lambda *_: False
         self.follows_loading = callbacks is not None  # they are told of all calls
         self.functions = functions
         self.callbacks = callbacks
@@ -85,6 +138,53 @@ class Tracker(ThreadCalls):
             functions.serve(self)
             self.site_of_node = functions.sites.site_of_node
 
+    # Modules
+
+    def called_site(self, module: torch.nn.Module) -> Site | None:
+        """The site of a call of `module` from the current site, which does not know it
+        yet; None if the call is not to be followed."""
+        began_ns = perf_counter_ns()
+        self.close_left_entries()
+        if self.shown_by_hooks:
+            self.close_left_calls()
+        if self.looks_away_from(module):
+            self.site.reading_ns += perf_counter_ns() - began_ns  # in each such call
+            return None
+        if self.watches and self.meters is not None:
+            # Calls around this one may have put a device into use.
+            self.meters.look_for_devices(self)
+        return self.tree.site_of_module(self.site, module, began_ns)
+
+    def look_for_devices(self) -> None:
+        """An entry is about to begin: see whether devices have come into use."""
+        if self.meters is not None:
+            began_ns = perf_counter_ns()
+            self.meters.look_for_devices(self)
+            self.site.reading_ns += perf_counter_ns() - began_ns
+
+    def looks_away_from(self, module: torch.nn.Module) -> bool:
+        """Whether a call of `module`, not seen yet from the current site, is not to be
+        followed: it is left to a hook of the module's own, or is the compiler's, or a
+        part of a compiled region, or loads data. A region is one owner, even if some of
+        the modules inside run in Python."""
+        if self.is_loading():
+            return True
+        compile_shield.watch()
+        around = self.site.living_module()
+        return (
+            self.site.is_region
+            or (around is not None and is_compiled_module(around))
+            or is_tracing()
+            or self.is_left_out(self.site, module)
+        )
+
+    def is_loading(self) -> bool:
+        """Whether all that is done now is loading data: transforms may be modules, and
+        a data set may call a model."""
+        return self.site.phase == "data" and not self.follows_loading
+
+    # Where the thread is
+
     def works_in_pass(self) -> bool:
         """Whether the running thread runs a pass of the one that is followed: on
         devices, the engine runs them in threads of its own."""
@@ -94,25 +194,211 @@ class Tracker(ThreadCalls):
             or any(p.thread == thread or p.task == task for p in self.passes)
         )
 
+    def retire(self) -> None:
+        """The followed thread has ended."""
+        self.thread = _NO_THREAD
+        self.retired_ns = perf_counter_ns()
+
+    def age_ns(self) -> int:
+        """How long the thread has been followed."""
+        end_ns = perf_counter_ns() if self.retired_ns is None else self.retired_ns
+        return end_ns - self.born_ns
+
+    def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
+        """The site of something that is not a module, called from the current site."""
+        return self.tree.entry_site(self.site, name, phase, key)
+
+    def open_sites(self) -> Iterator[Site]:
+        """The current site and those around it, innermost first, without `outside`."""
+        site = self.site
+        while site is not self.outside:
+            yield site
+            site = site.caller
+
+    def is_open(self, called: object) -> bool:
+        """Whether a call of this module is open, or a step of this optimizer."""
+        return any(site.key == id(called) for site in self.open_sites())
+
+    def garbage_collected(self, took_ns: int) -> None:
+        """Python has looked for garbage in the running thread."""
+        if self.works_here():
+            self.garbage.add(self.site.code, took_ns)
+
     # Backward passes
 
-    begin_unseen_pass = begin_unseen_pass
-    begin_pass = begin_pass
-    end_pass = end_pass
+    def begin_unseen_pass(self) -> None:
+        """A backward pass has begun that was not started from Python: its first node is
+        about to run."""
+        self.has_unseen_passes = True
+        if self.passes:
+            return  # it is a part of the pass that runs
+        request = REQUEST_OF_GRAPH if torch.is_grad_enabled() else NO_REQUEST
+        self.begin_pass(request, from_python=False)
+        if self.passes:
+            [begun] = self.passes
+            at_end_of_nodes(lambda: self._end_unseen_pass(begun))
 
-    def close_left_entries(self) -> None:
-        """Also ends passes that were left by an interrupt."""
-        drop_left_passes(self)
-        super().close_left_entries()
+    def _end_unseen_pass(self, begun: BackwardPass) -> None:
+        if begun in self.passes:
+            self.end_pass(None, failed=False)
+            gradient_reduction.is_expected = False
 
-    def abort_all(self, by_exception: bool) -> None:
-        """Close whatever is open (see the parent class)."""
-        super().abort_all(by_exception)
-        drop_passes_after(self, 0)
-        if self.backward is not None:
-            self.backward.rest()
+    def begin_pass(
+        self,
+        request: PassRequest,
+        began_ns: int = 0,
+        from_python: bool = True,
+    ) -> None:
+        """The engine is about to begin a backward pass.
+
+        began_ns: when the engine took over; 0: now.
+        """
+        if self.backward is None:
+            return
+        outer = self.outer_sites
+        # What waits for gradients is told apart from nodes: they have to be heard of.
+        is_told = self.divides or not gradient_reduction.is_expected
+        is_outermost = self.site is self.outside and not self.passes
+        if outer and from_python and is_outermost and is_told:
+            self._begin_at_once(*outer, request.makes_graph, began_ns)
+            return
+        self._drop_left_passes()
+        if self.site.phase != "data" or self.follows_loading:  # else it is loading
+            self._begin_in_steps(request, began_ns or perf_counter_ns(), from_python)
+
+    def _begin_at_once(
+        self,
+        base: Site,
+        engine: Site | None,
+        makes_graph: bool,
+        began_ns: int,
+    ) -> None:
+        """Have the core do all that is to be done, in one call."""
+        started = BackwardPass(base, True, makes_graph)
+        started.engine_site = engine
+        self.begin_outer_pass(
+            started, base, engine, self.names_nodes, makes_graph, began_ns
+        )
+        if self.garbage.newest_ns > began_ns:
+            self.garbage.was_no_cost(self.outside, began_ns, perf_counter_ns())
         if self.functions is not None:
-            self.functions.drop_open_calls()
+            self.functions.pass_begins(started)
+
+    def _begin_in_steps(
+        self,
+        request: PassRequest,
+        began_ns: int,
+        from_python: bool,
+    ) -> None:
+        """The general way, for passes that the core cannot begin in one call."""
+        assert self.backward is not None
+        entered_ns = self.entered_ns
+        found = base = self.site
+        read_before_ns = found.reading_ns
+        passes_before = len(self.passes)
+        try:
+            if found.phase != "backward" or _have_nodes_ended():
+                base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
+                self.open_entry(base)
+            started = BackwardPass(
+                base, base is not found, request.makes_graph, from_python
+            )
+            self.backward.begin(self, started, request)
+        except BaseException:  # an interrupt: leave nothing open, and pass it on
+            self._drop_passes_after(passes_before)
+            self.abort_down_to(found, perf_counter_ns())
+            raise
+        if self.functions is not None:
+            self.functions.pass_begins(started)
+        if started.opened_base:
+            began_ns += self.entered_ns - entered_ns  # the walk has a site of its own
+            found.reading_ns = read_before_ns + base.start_ns - began_ns
+            if self.garbage.newest_ns > began_ns:
+                self.garbage.was_no_cost(found, began_ns, base.start_ns)
+
+    def end_pass(self, outputs: object, failed: bool) -> None:
+        """The backward pass that began last is over."""
+        passes = [*self.passes]  # the handler of a signal may stop measuring
+        if not passes or self.backward is None:
+            return
+        ended = passes[-1]
+        if self.outer_sites and not failed and self._ends_at_once(ended, outputs):
+            return
+        if self.site.phase == "waiting" and not failed:
+            began_ns = self.site.start_ns
+            self.close_entry(self.site)
+            ended_ns = self.last_booked_ns() or perf_counter_ns()
+            self.exchanges.waited_ns += ended_ns - began_ns
+        now_ns = perf_counter_ns()
+        base, of_base_ns = ended.base, ended.base.reading_ns
+        ended.failed = failed
+        self.aborted_calls += failed and self.backward.open_calls(self, ended)
+        self.fold_if_due()
+        self.abort_down_to(self.backward.owner_of(self, ended), now_ns)
+        try:
+            self.backward.end(self, ended, now_ns)
+        finally:  # a callback may raise in there, and an interrupt come before it
+            self._forget_pass(ended)
+            if not self.passes:
+                self._all_passes_ended(failed)
+            if ended.opened_base and not ended.was_left:  # what we do is no part of it
+                base.reading_ns = of_base_ns
+                if not self.reads_meters and self.device is None:  # else meters add it
+                    base.caller.reading_ns += perf_counter_ns() - now_ns
+                self.close_entry(base, outputs, now_ns)
+
+    def _ends_at_once(self, ended: BackwardPass, outputs: object) -> bool:
+        """Whether the core has done all that is to be done at the end of a pass."""
+        engine = ended.engine_site
+        if gradient_reduction.is_expected:
+            return False
+        if engine is None:
+            if self.divides:
+                return False
+        elif self.garbage.newest_ns > engine.start_ns:  # maybe after the last node
+            return False
+        try:
+            return self.end_outer_pass(ended, engine, outputs)
+        finally:
+            if ended not in self.passes and self.functions is not None:
+                self.functions.pass_is_over(ended, is_last=not self.passes)
+
+    def _all_passes_ended(self, failed: bool) -> None:
+        assert self.backward is not None  # there were passes
+        self.backward.rest()
+        if gradient_reduction.is_expected and not failed:
+            self.exchanges.add_pass(gradient_reduction.buckets)
+
+    def _drop_left_passes(self) -> None:
+        """End passes that are not over, although the engine runs none in this thread:
+        an interrupt has left them, or an exception, if Python has not started them."""
+        if current_graph_task() != -1 or get_ident() != self.thread:
+            return
+        if self.passes and self.site is self.passes[-1].engine_site:
+            return  # it is about to begin, and the handler of a signal runs
+        while self.passes:
+            left = self.passes[-1]
+            left.was_left = True
+            self.abort_down_to(left.base, self.last_stamp_ns())
+            self._forget_pass(left)
+        open_ones = [site for site in self.open_sites() if site.phase == "backward"]
+        if open_ones:
+            self.abort_down_to(open_ones[-1].caller, self.last_stamp_ns())
+
+    def _drop_passes_after(self, count: int) -> None:
+        """Forget all passes but the first `count`."""
+        while len(self.passes) > count:
+            self._forget_pass(self.passes[-1])
+
+    def _forget_pass(self, ended: BackwardPass) -> None:
+        """Forget the pass that began last; the core may have removed it already."""
+        passes = self.passes
+        if passes and passes[-1] is ended and self.backward is not None:
+            self.backward.forget(self, ended)
+        if passes and passes[-1] is ended:
+            del passes[-1]
+        if self.functions is not None:
+            self.functions.pass_is_over(ended, is_last=not passes)
 
     def begin_recomputation(self) -> None:
         """A node asks for a tensor that is to be computed again: what that takes is
@@ -169,3 +455,128 @@ class Tracker(ThreadCalls):
     def is_in_optimizer(self) -> bool:
         """Whether an optimizer is stepping."""
         return any(site.phase == "optimizer" for site in self.open_sites())
+
+    # Calls that do not end in order: an exception or an interrupt went through them
+
+    def unwind_to(self, called: object) -> Site:
+        """Make the call of a module, or of an optimizer, the current one again, closing
+        calls inside it that were left by an exception of which nobody was told.
+        `outside` if that call is not open: it began before the thread was followed, or
+        as data was loaded."""
+        began_ns = perf_counter_ns()
+        if self.is_loading() or not self.is_open(called):
+            self.site.reading_ns += perf_counter_ns() - began_ns
+            return self.outside
+        last_ns = self.last_stamp_ns()
+        while self.site.key != id(called):
+            self.abort_call(last_ns)
+        return self.site
+
+    def close_left_entries(self) -> None:
+        """A module is called, or data loaded: close what does neither, and so has been
+        left by an exception of which nobody was told."""
+        self._drop_left_passes()
+        while self.site.phase in _WITHOUT_MODULES:
+            self.abort_call(self.last_stamp_ns())
+
+    def close_left_calls(self) -> None:
+        """A module is called, as a hook tells. Hooks do not tell when an interrupt
+        leaves a call: close calls that are not on the stack any more."""
+        calls: list[Site] = []
+        for site in self.open_sites():
+            if site.phase == "backward":  # maybe in another thread than what is around
+                break
+            if site.key != NO_MODULE and site.is_called:
+                calls.append(site)
+        # The call that begins is on the stack already.
+        alive = map(id, modules_on_stack()[:-1])
+        for site in reversed(calls):
+            if site.key not in alive:  # which goes on behind what it has found
+                self.abort_down_to(site.caller, self.last_stamp_ns())
+                return
+
+    def returns_to(self, site: Site, end_ns: int) -> bool:
+        """Close what was left open inside of `site`; False if `site` is not open any
+        more itself: measuring was stopped inside of it."""
+        if self.site is not site:
+            if all(open_site is not site for open_site in self.open_sites()):
+                return False
+            self.abort_down_to(site, end_ns)
+        return True
+
+    def leave_failed(self, site: Site, end_ns: int) -> None:
+        """An exception has left the call at `site`: close it, if it is still open."""
+        if self.returns_to(site, end_ns):
+            self.abort_down_to(site.caller, end_ns)
+
+    def leave_entry(self, site: Site, outputs: object = None) -> None:
+        """What was begun at `site` is done: end it, if it is still open."""
+        if self.returns_to(site, perf_counter_ns()):
+            self.close_entry(site, outputs)
+
+    def abort_call(self, end_ns: int) -> None:
+        """Close the current call, which an exception went through."""
+        site = self.site
+        site.cut += 1
+        self.aborted_calls += 1
+        if self.callbacks is not None:
+            self.callbacks.aborted(site)
+        self.site = site.caller
+        self.own_until(site, next_sequence_number())
+        end_ns = max(end_ns, site.start_ns)
+        if site.is_entry:
+            self.end_entry(site, end_ns)
+        # An interrupt may have come in the middle of a move, after the call was booked.
+        elif site.phase != "backward" or not self.is_booked(site):
+            self.book((site.code, site.start_ns, end_ns))
+
+    def abort_down_to(self, site: Site, end_ns: int) -> None:
+        """Close calls inside `site` that an exception left open."""
+        while self.site is not site and self.site is not self.outside:
+            self.abort_call(end_ns)
+
+    def abort_all(self, by_exception: bool) -> None:
+        """Close whatever is open: as of now, if an exception is just leaving it, else
+        as of the last moment at which it is known to have run."""
+        end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
+        self.abort_down_to(self.outside, end_ns)
+        self._drop_passes_after(0)
+        if self.backward is not None:
+            self.backward.rest()
+        if self.functions is not None:
+            self.functions.drop_open_calls()
+
+    def count_if_aborted(self) -> None:
+        """After a forward without outputs: count it as aborted if it has raised."""
+        error = error_of_call()
+        if error is not None and type(error).__name__ != STOPS_RECOMPUTATION:
+            self.aborted_calls += 1
+
+    def last_stamp_ns(self) -> int:
+        """The latest moment at which the current call is known to have been running:
+        what came after belongs to nobody, rather than to a guess."""
+        return max(self.site.start_ns, self.last_booked_ns())
+
+    # Ends that others ask for
+
+    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
+        """The entry at `site` has ended, and returned `outputs`."""
+        if self.on_pause is None:
+            return
+        if self.site is not self.outside and site.phase != "backward":
+            return
+        if site.phase == "compiling":
+            return  # what is compiled is still to be called
+        if outputs is not None or error_of_call() is None:
+            self.on_pause(site, end_ns)
+
+    # Reading
+
+    def times(self) -> Times:
+        """What has been measured so far."""
+        return Times(*self.read_times())
+
+
+def _have_nodes_ended() -> bool:
+    """Whether a pass is past its last node, and the engine runs its final callbacks."""
+    return current_graph_task() != -1 and current_autograd_node() is None
