@@ -69,7 +69,7 @@ def test_measuring_modules_imports_nothing_of_functions(imported: list[str]) -> 
     assert "torchprof_hooks.capture.tracking.tracker" in imported
     of_functions = {
         "torchprof_hooks.capture.attach.function_mode",
-        "torchprof_hooks.capture.attach.function_taps",
+        "torchprof_hooks.capture.attach.function_interception",
         "torchprof_hooks.capture.functions",
         "torchprof_hooks.capture.record.function_names",
         "torchprof_hooks.capture.torch_names.custom_functions",

@@ -13,7 +13,7 @@ import torch
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.tap import ProcessTap
+from torchprof_hooks.capture.tracking.subscriptions import ProcessSubscription
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.documents.render.units import check_unit
 from torchprof_hooks.hooks.ended_threads import EndedThreads
@@ -45,7 +45,7 @@ class ClassProfiler:
             has_ended=lambda tracker: tracker.retired_ns is not None,
             profile_of=_profile_of,
         )
-        self._tap = ProcessTap(self._make_tracker)
+        self._subscription = ProcessSubscription(self._make_tracker)
         self._pid = os.getpid()
         atexit.register(self._report_at_exit)
         interrupted_exit.registered()

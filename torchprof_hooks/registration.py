@@ -8,16 +8,19 @@ import torch
 
 from torchprof_hooks.capture.record.function_names import is_function_class
 from torchprof_hooks.capture.record.seen_functions import as_seen, what_to_hook
-from torchprof_hooks.capture.tracking.function_targets import (
-    ClassTap,
-    NodeTap,
-    TorchFunctionTap,
+from torchprof_hooks.capture.tracking.function_subscriptions import (
+    ClassSubscription,
+    FunctionSubscription,
+    NodeSubscription,
     forget_node,
-    taps_of_function,
-    taps_of_node,
+    subscriptions_of_function,
+    subscriptions_of_node,
 )
 from torchprof_hooks.capture.tracking.make_tracker import ask_again
-from torchprof_hooks.capture.tracking.module_tap import ModuleTap, module_taps
+from torchprof_hooks.capture.tracking.module_subscription import (
+    ModuleSubscription,
+    module_subscriptions,
+)
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.hook import Hook, check_free, check_known
 from torchprof_hooks.link_hook import LinkHook
@@ -54,11 +57,11 @@ def add_hook(
     """
     if name is not None:
         check_text("name", name)
-    taps = _taps_of(target)
+    subscriptions = _subscriptions_of(target)
     is_module = isinstance(target, torch.nn.Module)
     _check_hook(hook, LinkHook if is_module else FunctionHook)
     name = hook.name if name is None else name
-    check_free(name, taps.get(name))
+    check_free(name, subscriptions.get(name))
     hook.added(target)
     _connect(target, name, hook)
     ask_again(target)
@@ -72,14 +75,14 @@ def delete_hook(target: object, name: str) -> None:
         KeyError: `target` has no hook of that name.
         TypeError: `target` cannot be hooked.
     """
-    taps = _taps_of(target)
-    check_known(name, taps)
-    tap = taps[name]
+    subscriptions = _subscriptions_of(target)
+    check_known(name, subscriptions)
+    subscription = subscriptions[name]
     try:
-        tap.hook.deleted(target)
+        subscription.hook.deleted(target)
     finally:
-        taps.pop(name, None)
-        tap.close()
+        subscriptions.pop(name, None)
+        subscription.close()
         ask_again(target)
         if isinstance(target, torch.autograd.graph.Node):
             forget_node(target)
@@ -87,24 +90,26 @@ def delete_hook(target: object, name: str) -> None:
 
 def _connect(target: Any, name: str, hook: Hook) -> None:
     threads = hook._target_threads
-    if any(tap.hook is hook for tap in _taps_of(target).values()):
+    if any(
+        subscription.hook is hook for subscription in _subscriptions_of(target).values()
+    ):
         threads = hook._new_target_threads()  # so that each registration sees each call
     if isinstance(target, torch.nn.Module):
-        ModuleTap(target, name, hook, threads)
+        ModuleSubscription(target, name, hook, threads)
     elif is_function_class(target):
-        ClassTap(target, name, hook, threads)
+        ClassSubscription(target, name, hook, threads)
     elif isinstance(target, torch.autograd.graph.Node):
-        NodeTap(target, name, hook, threads)
+        NodeSubscription(target, name, hook, threads)
     else:
-        TorchFunctionTap(as_seen(target), name, hook, threads)
+        FunctionSubscription(as_seen(target), name, hook, threads)
 
 
-def _taps_of(target: Any) -> dict[str, Any]:
+def _subscriptions_of(target: Any) -> dict[str, Any]:
     """The hooks on the target, by name; TypeError if it cannot be hooked."""
     if isinstance(target, torch.nn.Module):
-        return module_taps(target)
+        return module_subscriptions(target)
     if isinstance(target, torch.autograd.graph.Node):
-        return taps_of_node(target)
+        return subscriptions_of_node(target)
     function = target if is_function_class(target) else as_seen(target)
     instead = what_to_hook(target) if function is None else ""
     if instead:
@@ -119,7 +124,7 @@ def _taps_of(target: Any) -> dict[str, Any]:
             "torch.autograd.Function, on a torch function such as "
             "torch.nn.functional.linear, or on an autograd node such as loss.grad_fn"
         )
-    return taps_of_function(function)
+    return subscriptions_of_function(function)
 
 
 def _check_hook(hook: object, kind: type) -> None:

@@ -40,7 +40,7 @@ from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.duty import Plan
-from torchprof_hooks.capture.tracking.tap import Tap
+from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME
@@ -156,16 +156,16 @@ def test_steps_of_different_length_are_represented_by_their_time(
 def test_time_between_blocks_is_not_lost(
     limited: Limited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close_tap = Tap.close
+    close_subscription = TrackerSubscription.close
 
-    def close_slowly(self: Tap, by_exception: bool = False) -> None:
+    def close_slowly(self: TrackerSubscription, by_exception: bool = False) -> None:
         burn(5)
-        close_tap(self, by_exception)
+        close_subscription(self, by_exception)
 
     prof = limited(*THIRDS)
     with prof:
         train(Net(), 2)
-        monkeypatch.setattr(Tap, "close", close_slowly)
+        monkeypatch.setattr(TrackerSubscription, "close", close_slowly)
         train(Net(), 6)  # bare, measured, and so on: four changes
         found = prof.profile
     assert found.phase_times_ns()["profiler"] == 4 * 5 * MS

@@ -20,7 +20,7 @@ from torchprof_hooks.capture.attach.interception import Subscription
 from torchprof_hooks.capture.backward import hooked
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.hooked import HookedPasses
-from torchprof_hooks.capture.tracking.tap import hide_modules, show_modules
+from torchprof_hooks.capture.tracking.subscriptions import hide_modules, show_modules
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import BACKWARD_NAME, ENGINE_NAME
 

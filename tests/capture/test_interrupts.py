@@ -40,7 +40,7 @@ from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.functions.function_sites import FunctionSites
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.capture.tracking.tap import Tap
+from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.hooks.measuring import Settings, make_tracker
 from torchprof_hooks.measure.uninterrupted import _StandIn
@@ -288,7 +288,7 @@ def test_steps_that_an_interrupt_left_can_be_left_again(
     steps.start()
     Program().run(nullcontext(), catches_inside=False)
     with monkeypatch.context() as patched:
-        patched.setattr(Tap, "close", interrupt)
+        patched.setattr(TrackerSubscription, "close", interrupt)
         with pytest.raises(KeyboardInterrupt):
             steps.stop(by_exception=True)
     steps.stop(by_exception=True)

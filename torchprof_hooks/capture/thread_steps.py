@@ -25,7 +25,11 @@ from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
-from torchprof_hooks.capture.tracking.tap import Tap, hide_modules, show_modules
+from torchprof_hooks.capture.tracking.subscriptions import (
+    TrackerSubscription,
+    hide_modules,
+    show_modules,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.program import (
     MeasuredSteps,
@@ -57,7 +61,7 @@ class _Measured:
         self.kind = kind
         self.tracker = tracker
         self.no_memory = no_memory
-        self.tap = Tap(tracker, optimizers=False)
+        self.subscription = TrackerSubscription(tracker, optimizers=False)
         self.steps = self.wall_ns = 0
 
 
@@ -388,8 +392,8 @@ class ThreadSteps:
 
     def _show(self, measured: _Measured) -> None:
         measured.tracker.on_pause = self._detector.call_ended
-        measured.tap.open()
+        measured.subscription.open()
 
     def _hide(self, by_exception: bool = False) -> None:
-        self._open.tap.close(by_exception)
+        self._open.subscription.close(by_exception)
         self._open.tracker.on_pause = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import CallRecords
-from torchprof_hooks.capture.tracking.tap import Tap
+from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.profiles.options import check_whole
 
@@ -42,10 +42,10 @@ def check_free(name: str, taken: object) -> None:
         )
 
 
-def check_known(name: str, taps: Mapping[str, object]) -> None:
-    """Raise KeyError, with the registered names, if `name` is not in `taps`."""
-    if name not in taps:
-        known = ", ".join(map(repr, taps)) or "none"
+def check_known(name: str, subscriptions: Mapping[str, object]) -> None:
+    """Raise KeyError, with the registered names, if `name` is none of them."""
+    if name not in subscriptions:
+        known = ", ".join(map(repr, subscriptions)) or "none"
         raise KeyError(f"no hook {name!r} here; the registered ones: {known}")
 
 
@@ -88,10 +88,10 @@ class Hook:
         heal()
         check_free(self.name, self._active_blocks().get(self.name))
         self.added(None)
-        tap = Tap(self._tracker_of_thread())
-        block = Block(held, tap.close, self)
+        subscription = TrackerSubscription(self._tracker_of_thread())
+        block = Block(held, subscription.close, self)
         self._thread_wide.blocks[self.name] = block
-        block.begin(tap.open)
+        block.begin(subscription.open)
         return self
 
     def _leave(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
-from torchprof_hooks.capture.tracking.tap import FirstCall
+from torchprof_hooks.capture.tracking.subscriptions import FirstCall
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import Settings, make_steps
 from torchprof_hooks.measure.device_clock import default_device_clock

@@ -225,7 +225,7 @@ def _make_scripting(original: Function, layer: Layer) -> Function:
     def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
         if not layer.is_on:
             return original(nn_module, *args, **kwargs)
-        numbers = {n for tap in script_patch.users for n in tap.numbers}
+        numbers = {n for user in script_patch.users for n in user.numbers}
         show = hide_hooks_of(nn_module, numbers)
         try:
             return original(nn_module, *args, **kwargs)
@@ -247,5 +247,5 @@ export_shield: Final = ExportShield()
 hushed_warning: Final = Patch(CHECK_FOR_GLOBAL_HOOKS, _make_check)
 
 #: TorchScript would compile the hooks of a module along with it, and cannot compile
-#: ours: they are hidden while it looks for hooks. Its users are `ModuleTap`s.
+#: ours: they are hidden while it looks for hooks. Its users are `ModuleSubscription`s.
 script_patch: Final = Patch(script_module_maker, _make_scripting)

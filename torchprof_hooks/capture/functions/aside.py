@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.attach.function_taps import function_taps
+from torchprof_hooks.capture.attach.function_interception import function_interception
 from torchprof_hooks.capture.torch_names.functions import without_function_modes
 from torchprof_hooks.measure.uninterrupted import in_own_thread
 
@@ -26,7 +26,7 @@ def do_aside(work: Callable[[], object]) -> None:
 @contextmanager
 def _looked_at_by_nobody() -> Iterator[None]:
     here = get_ident()
-    looking = [*engine_patch.trackers_here(), *function_taps.trackers_here()]
+    looking = [*engine_patch.trackers_here(), *function_interception.trackers_here()]
     try:
         for tracker in looking:
             tracker.thread = _NO_THREAD

@@ -19,7 +19,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
 )
 from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.capture.tracing.step_recorder import StepRecorder
-from torchprof_hooks.capture.tracking.tap import Tap
+from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 
 #: Seconds that a profiler in another thread waits for the end of a session: only the
 #: thread that has started it can end it, and two at a time make torch crash.
@@ -67,14 +67,14 @@ class _Session:
         self.wants = wants
         self._recorder = recorder
         self._ranges = OpenRanges()
-        self._tap = Tap(recorder.tracker)
+        self._subscription = TrackerSubscription(recorder.tracker)
         self._profiler = make_profiler(wants.tensors, wants.operations)
         other_profilers.watch(self)
         with other_profilers.ours():
             self._profiler.start()
         self._is_running = True
         self._ranges.watch(self)
-        self._tap.open()
+        self._subscription.open()
 
     def give_way(self) -> None:
         """Another profiler is about to start, and would fail: this recording is lost.
@@ -93,7 +93,7 @@ class _Session:
 
     def end(self) -> Recording:
         """Stop everything."""
-        self._tap.close()
+        self._subscription.close()
         tracked = self._recorder.take_step()
         self._stop_profiler()
         other_profilers.unwatch(self)
@@ -105,7 +105,7 @@ class _Session:
 
     def abandon(self) -> None:
         """This is a fork of the process: nothing is recorded here."""
-        self._tap.close()
+        self._subscription.close()
         other_profilers.unwatch(self)
         if self._has_cuda:  # which a fork must not touch
             self._ranges.unwatch(self)

@@ -17,7 +17,7 @@ from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
 from torchprof_hooks.capture.tracking.meters.meters import Meter
-from torchprof_hooks.capture.tracking.module_tap import module_taps
+from torchprof_hooks.capture.tracking.module_subscription import module_subscriptions
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def make_tracker(
         tracker = new_tracker(backward=measures_backward, meters=meters)
     tracker.shown_by_hooks = not everywhere
     if everywhere:
-        tracker.is_left_out = lambda _, module: hook.name in module_taps(module)
+        tracker.is_left_out = lambda _, module: (
+            hook.name in module_subscriptions(module)
+        )
         _everywhere.add(tracker)
     return tracker
 
@@ -98,17 +100,22 @@ def make_function_tracker(
     follows_modules, by_shapes: see `Tracker` and `FunctionCalls`.
     """
     from torchprof_hooks.capture.functions.function_callbacks import CalledBackFunctions
-    from torchprof_hooks.capture.tracking.function_targets import (
-        taps_of_function,
-        taps_of_functions_named,
+    from torchprof_hooks.capture.tracking.function_subscriptions import (
+        subscriptions_of_function,
+        subscriptions_of_functions_named,
     )
 
     def has_hook(function: Any) -> bool:
-        return any(tap.hook is hook for tap in taps_of_function(function).values())
+        return any(
+            subscription.hook is hook
+            for subscription in subscriptions_of_function(function).values()
+        )
 
-    def taps_of(function: Any) -> Mapping[str, object]:
+    def subscriptions_of(function: Any) -> Mapping[str, object]:
         is_name = isinstance(function, str)
-        return (taps_of_functions_named if is_name else taps_of_function)(function)
+        return (
+            subscriptions_of_functions_named if is_name else subscriptions_of_function
+        )(function)
 
     wants = None if everywhere else has_hook
     functions: FunctionCalls
@@ -127,7 +134,7 @@ def make_function_tracker(
         follows_modules=everywhere and follows_modules,
     )
     if everywhere:
-        functions.is_replaced = lambda function: hook.name in taps_of(function)
+        functions.is_replaced = lambda function: hook.name in subscriptions_of(function)
         _everywhere.add(tracker)
     return tracker
 

@@ -78,7 +78,7 @@ class _SeenPasses(Attachment):
         return [] if threads is None else [*threads.trackers]
 
 
-class TargetTap:
+class TargetSubscription:
     """A hook on one target, until `close`, or until the target is gone.
 
     name: the name of the hook there.

@@ -14,12 +14,15 @@ from torch.utils.hooks import RemovableHandle
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.compiling import script_patch
 from torchprof_hooks.capture.torch_names.modules import pre_hooks_of
-from torchprof_hooks.capture.tracking.thread_trackers import TargetTap, ThreadTrackers
+from torchprof_hooks.capture.tracking.thread_trackers import (
+    TargetSubscription,
+    ThreadTrackers,
+)
 
 _Module: Final = torch.nn.Module
 
 
-class ModuleTap(TargetTap):
+class ModuleSubscription(TargetSubscription):
     """Lets the trackers of one hook see the calls of one module, in any thread.
 
     The only reference to it is in the module's own table of hooks: it lives and dies
@@ -59,10 +62,10 @@ class ModuleTap(TargetTap):
         return {handle.id for handle in self._handles}
 
 
-def module_taps(module: torch.nn.Module) -> dict[str, ModuleTap]:
-    """The taps on `module`, by name."""
+def module_subscriptions(module: torch.nn.Module) -> dict[str, ModuleSubscription]:
+    """Those on `module`, by name."""
     hooks = pre_hooks_of(module)
-    return {h.tap.name: h.tap for h in hooks if isinstance(h, _PreHook)}
+    return {h.user.name: h.user for h in hooks if isinstance(h, _PreHook)}
 
 
 class _ModuleHook:
@@ -76,8 +79,8 @@ class _ModuleHook:
 
     handle: RemovableHandle
 
-    def __init__(self, tap: ModuleTap, threads: ThreadTrackers) -> None:
-        self.tap = tap
+    def __init__(self, user: ModuleSubscription, threads: ThreadTrackers) -> None:
+        self.user = user
         self._threads = threads
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, int]]:

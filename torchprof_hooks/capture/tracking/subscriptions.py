@@ -27,7 +27,9 @@ from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.attach.function_taps import FunctionTaps
+    from torchprof_hooks.capture.attach.function_interception import (
+        FunctionInterception,
+    )
 
 #: What tells trackers of passes, and of what interrupts calls.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
@@ -44,7 +46,7 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
 _SHIELDS: Final = compile_shield, hushed_warning, export_shield
 
 
-class Tap(Subscription):
+class TrackerSubscription(Subscription):
     """Lets a tracker see every module call of the process, from `open` to `close`. Both
     can be called again if an interrupt has cut them short.
 
@@ -55,7 +57,8 @@ class Tap(Subscription):
         self._tracker = tracker
         self._shows_optimizers = optimizers
         self.cursors = (tracker,)
-        self._function_taps: FunctionTaps | None = None  # imported if it is needed
+        #: Imported if it is needed.
+        self._function_interception: FunctionInterception | None = None
         self._is_open = False
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -64,8 +67,8 @@ class Tap(Subscription):
         if self._is_open and not is_ending():  # then modules are empty, this one, too
             for attachment in (*_OF_TRACKERS, counted_tensors):
                 attachments.give_up(attachment, self._tracker)
-            if self._function_taps is not None:
-                self._function_taps.give_up_functions(self._tracker)
+            if self._function_interception is not None:
+                self._function_interception.give_up_functions(self._tracker)
 
     def open(self) -> None:
         """Connect the tracker."""
@@ -81,10 +84,12 @@ class Tap(Subscription):
                 attachments.attach(counted_tensors, tracker)
             tracker.meters.start(tracker)
         if tracker.functions is not None:
-            from torchprof_hooks.capture.attach.function_taps import function_taps
+            from torchprof_hooks.capture.attach.function_interception import (
+                function_interception,
+            )
 
-            self._function_taps = function_taps
-            function_taps.show_functions(tracker, self)
+            self._function_interception = function_interception
+            function_interception.show_functions(tracker, self)
 
     def _show_backward(self) -> None:
         tracker = self._tracker
@@ -102,8 +107,8 @@ class Tap(Subscription):
         by_exception: whether an exception is the reason.
         """
         tracker = self._tracker
-        if self._function_taps is not None:
-            self._function_taps.hide_functions(tracker, self)
+        if self._function_interception is not None:
+            self._function_interception.hide_functions(tracker, self)
         hide_modules(self)
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
@@ -128,7 +133,7 @@ def hide_modules(subscription: Subscription) -> None:
         attachments.detach(shield, subscription)
 
 
-class ProcessTap(Subscription):
+class ProcessSubscription(Subscription):
     """Lets trackers see every module call in every thread, for the rest of the process.
 
     Each thread gets a tracker of its own from `make_tracker`.

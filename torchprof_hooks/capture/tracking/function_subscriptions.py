@@ -7,14 +7,17 @@ import weakref
 from typing import Any, Final
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.attach.function_taps import function_taps
+from torchprof_hooks.capture.attach.function_interception import function_interception
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.function_names import function_name
-from torchprof_hooks.capture.tracking.thread_trackers import TargetTap, ThreadTrackers
+from torchprof_hooks.capture.tracking.thread_trackers import (
+    TargetSubscription,
+    ThreadTrackers,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
-class ClassTap(TargetTap):
+class ClassSubscription(TargetSubscription):
     """Shows the trackers of one hook the calls of one class of custom Functions."""
 
     def __init__(
@@ -23,20 +26,20 @@ class ClassTap(TargetTap):
         super().__init__(name, hook, threads)
         self._cls = weakref.ref(cls)
         _classes.setdefault(cls, {})[name] = self
-        function_taps.add_to_class(cls, threads, self)
+        function_interception.add_to_class(cls, threads, self)
 
     def close(self) -> None:
         """Disconnect the hook."""
         super().close()
         cls = self._cls()
         if cls is not None:
-            function_taps.remove_from_class(cls, self._threads, self)
+            function_interception.remove_from_class(cls, self._threads, self)
             for tracker in self._threads.trackers:
                 if tracker.functions is not None:
                     tracker.functions.leave(tracker, cls)
 
 
-class TorchFunctionTap(TargetTap):
+class FunctionSubscription(TargetSubscription):
     """Shows a tracker the calls of one torch function in this thread."""
 
     def __init__(
@@ -45,19 +48,19 @@ class TorchFunctionTap(TargetTap):
         super().__init__(name, hook, threads)
         self._function = function
         self._functions, self._tracker = _tracker_in(self._threads)
-        _of_thread.taps.setdefault(function, {})[name] = self
+        _of_thread.subscriptions.setdefault(function, {})[name] = self
         attachments.attach(self._functions.mode_on_stack, self)
 
     def close(self) -> None:
         """Disconnect the hook."""
         super().close()
-        if not _of_thread.taps.get(self._function):
-            _of_thread.taps.pop(self._function, None)
+        if not _of_thread.subscriptions.get(self._function):
+            _of_thread.subscriptions.pop(self._function, None)
         self._functions.leave(self._tracker, self._function)
         attachments.detach(self._functions.mode_on_stack, self)
 
 
-class NodeTap(TargetTap):
+class NodeSubscription(TargetSubscription):
     """Shows the trackers of one hook when one autograd node runs. The node holds it,
     and it holds nothing of the node."""
 
@@ -71,7 +74,7 @@ class NodeTap(TargetTap):
             node.register_prehook(self._before),
             node.register_hook(self._after),
         ]
-        taps_of_node(node)[name] = self
+        subscriptions_of_node(node)[name] = self
 
     def _before(self, gradients: Any) -> None:
         functions, tracker = _tracker_in(self._threads)
@@ -96,40 +99,40 @@ def _tracker_in(threads: ThreadTrackers) -> tuple[FunctionCalls, Tracker]:
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.taps: dict[Any, dict[str, TargetTap]] = {}
+        self.subscriptions: dict[Any, dict[str, TargetSubscription]] = {}
 
 
-_classes: weakref.WeakKeyDictionary[type, dict[str, TargetTap]] = (
+_classes: weakref.WeakKeyDictionary[type, dict[str, TargetSubscription]] = (
     weakref.WeakKeyDictionary()
 )
 _of_thread = _OfThread()
 _METADATA_KEY: Final = "torchprof_hooks hooks"
 
 
-def taps_of_function(function: Any) -> dict[str, TargetTap]:
-    """The taps on a class of custom Functions, or on a torch function in this thread,
-    by name."""
+def subscriptions_of_function(function: Any) -> dict[str, TargetSubscription]:
+    """Those on a class of custom Functions, or on a torch function in this thread, by
+    name."""
     if isinstance(function, type):
         return _classes.get(function, {})
-    return _of_thread.taps.get(function, {})
+    return _of_thread.subscriptions.get(function, {})
 
 
-def taps_of_functions_named(name: str) -> dict[str, TargetTap]:
-    """The taps on classes and functions that reports call by this name, by theirs."""
-    found: dict[str, TargetTap] = {}
-    for function in [*_classes, *_of_thread.taps]:
+def subscriptions_of_functions_named(name: str) -> dict[str, TargetSubscription]:
+    """Those on classes and functions that reports call by this name, by theirs."""
+    found: dict[str, TargetSubscription] = {}
+    for function in [*_classes, *_of_thread.subscriptions]:
         if function_name(function) == name:
-            found.update(taps_of_function(function))
+            found.update(subscriptions_of_function(function))
     return found
 
 
-def taps_of_node(node: Any) -> dict[str, TargetTap]:
-    """The taps on an autograd node, by name."""
-    taps: dict[str, TargetTap] = node.metadata.setdefault(_METADATA_KEY, {})
-    return taps
+def subscriptions_of_node(node: Any) -> dict[str, TargetSubscription]:
+    """Those on an autograd node, by name."""
+    found: dict[str, TargetSubscription] = node.metadata.setdefault(_METADATA_KEY, {})
+    return found
 
 
 def forget_node(node: Any) -> None:
-    """Leave nothing in a node that has no tap any more."""
-    if not taps_of_node(node):
+    """Leave nothing in a node that has none any more."""
+    if not subscriptions_of_node(node):
         del node.metadata[_METADATA_KEY]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
-class FunctionTaps(Attachment):
+class FunctionInterception(Attachment):
     """The one place that is told of custom Functions and of compiled functions, for as
     long as anybody listens. Its users are trackers of all functions, and hooks on some
     class: their calls all go through the `apply` that is measured."""
@@ -228,4 +228,4 @@ class _OpenRegion(NamedTuple):
 
 
 #: The one place there is.
-function_taps = FunctionTaps()
+function_interception = FunctionInterception()
