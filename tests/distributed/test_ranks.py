@@ -229,6 +229,7 @@ def test_a_rank_that_dies_is_named(
             (tmp_path / "fail").touch()
         else:
             os.kill(children[1], number)
+        until = time.monotonic() + 60
         while 1 not in _stale(tmp_path) and time.monotonic() < until:
             time.sleep(0.02)
         ranks = load_ranks(tmp_path)
