@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT, SpanLog
 from torchprof_hooks.profiles.totals import Totals
 
@@ -51,6 +52,43 @@ def test_calls_sums_extremes_and_squares() -> None:
         assert numbers(cells[path, "forward"]) == (3, 8 * MS, MS, 4 * MS, squares)
         squares = (25 + 64 + 4) * MS**2
         assert numbers(cells[path, "backward"]) == (3, 15 * MS, 2 * MS, 8 * MS, squares)
+
+
+class HookedOutput(nn.Module):
+    """Has a hook on the tensor that it returns."""
+
+    def __init__(self, forward_ms: int, hook_ms: int, backward_ms: int) -> None:
+        super().__init__()
+        self.work, self.hook_ms = Work(forward_ms, backward_ms), hook_ms
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.work(x)
+        if self.hook_ms:
+            y.register_hook(self.at_gradient)
+        return y
+
+    def at_gradient(self, gradient: torch.Tensor) -> None:
+        burn(self.hook_ms)
+
+
+@pytest.mark.skipif(CORE.module is None, reason="of the native core: see the limits")
+def test_a_hook_on_a_tensor_is_time_of_the_module_that_made_it() -> None:
+    """The engine calls it before the node runs, as what came before is over."""
+    model = nn.Sequential(
+        HookedOutput(1, 40, 2), HookedOutput(1, 0, 4), HookedOutput(1, 70, 8)
+    )
+    with profile() as prof:
+        model(torch.ones(3, requires_grad=True)).sum().backward()
+    found = {
+        path[-1]: self_ms
+        for (path, phase), (_, self_ms) in booked(prof.profile).items()
+        if phase == "backward" and self_ms
+    }
+    assert found == {
+        "Sequential.0.work": 42,
+        "Sequential.1.work": 4,
+        "Sequential.2.work": 78,
+    }
 
 
 class Outer(nn.Module):

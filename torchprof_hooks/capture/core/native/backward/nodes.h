@@ -7,6 +7,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cstring>
 
@@ -175,6 +176,16 @@ Owner owner_of(Cursor* cursor, int64_t number, uint64_t thread) {
 // program has made it.
 bool is_graph_root(const char* name) { return std::strcmp(name, "torch::autograd::GraphRoot") == 0; }
 
+// The moment from which on a pass, which goes over to the owner of a node that is about to run,
+// works for that owner; 0: from now on. Since the node before ended, the engine has called hooks
+// on tensors, if any: these come before the node.
+Nanoseconds hooks_began_ns(const Cursor* cursor, const Pass& pass) {
+  if (pass.ended_ns == 0) return 0;
+  auto node = torch::autograd::get_current_node();
+  bool has_hooks = node != nullptr && !(node->tensor_pre_hooks().empty() && node->pre_hooks().empty());
+  return has_hooks ? pass.ended_ns + cursor->entered_ns - pass.entered_ns : 0;
+}
+
 void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   if (pass.makes_graph) count_here(cursor, pass);
   if (pass.names_nodes && !pass.has_begun() && is_graph_root(node.name())) return;
@@ -216,7 +227,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     opens.push_back({{}, around_it});
   }
   if (opens.empty() && kept == pass.open.size()) return;
-  move(cursor, pass, kept, opens);
+  move(cursor, pass, kept, opens, hooks_began_ns(cursor, pass));
 }
 
 thread_local int seen_passes = 0;  // passes that run in this thread, and were started from Python
