@@ -40,7 +40,7 @@ NATIVE_FILES: Final = tuple(
     f"core/native/{name}.h"
     for name in (
         *("log", "reading", "calls/calls", "calls/functions", "calls/modules"),
-        *("backward/passes", "backward/nodes", "backward/outer_passes"),
+        *("backward/passes", "backward/nodes"),
         *("backward/tape", "meters/memory_meter", "meters/device_meter"),
         "meters/accounts",
     )

@@ -246,7 +246,7 @@ def test_a_pass_is_over_although_an_interrupt_came_before_it_was_ended(
         [tracker] = engine_patch.users
         with monkeypatch.context() as patched:
             if CORE.module is not None:
-                patched.setattr(type(tracker), "end_outer_pass", lambda *_: False)
+                patched.setattr(type(tracker), "finish_pass", lambda *_: False)
             patched.setattr(type(tracker.backward), "end", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 leaf.sum().backward()

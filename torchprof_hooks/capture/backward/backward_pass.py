@@ -134,30 +134,28 @@ class Passes:
         self.divides = divides
 
     def begin(
-        self, tracker: Tracker, started: BackwardPass, request: PassRequest
+        self,
+        tracker: Tracker,
+        started: BackwardPass,
+        request: PassRequest,
+        began_ns: int,
     ) -> None:
-        """A pass of `tracker` is about to begin."""
-        if not self.divides:
-            if gradient_reduction.is_expected:
-                tracker.enter_pass(started.base, False, started=started)
-                return
-            tracker.passes.append(started)
-            is_outer = started.base.caller is tracker.outside
-            if is_outer and started.opened_base and started.from_python:
-                tracker.outer_sites = started.base, None  # from the next one on
-            return
+        """A pass of `tracker` is about to begin. All that was done since `began_ns` is
+        a cost."""
         # Passes that Python has not started are heard of late: at their first node.
-        if started.opened_base and started.from_python:
-            started.engine_site = engine = tracker.tree.engine_site(started.base)
-            if started.base.caller is tracker.outside:
-                tracker.outer_sites = started.base, engine
+        if self.divides and started.opened_base and started.from_python:
+            started.engine_site = tracker.tree.engine_site(started.base)
         tracker.enter_pass(
+            started,
             started.base,
-            True,
-            started.makes_graph,
-            tracker.names_nodes,
-            engine=started.engine_site,
-            started=started,
+            started.engine_site,
+            opens=started.opened_base,
+            # What waits for gradients is told apart from nodes.
+            hears=self.divides or gradient_reduction.is_expected,
+            divides=self.divides,
+            makes_graph=started.makes_graph,
+            names_nodes=tracker.names_nodes,
+            began_ns=began_ns,
         )
 
     def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
@@ -172,9 +170,20 @@ class Passes:
         """How many calls are open in the pass."""
         return tracker.open_backward if self.divides else 1
 
+    def finish(self, tracker: Tracker, running: BackwardPass, outputs: object) -> bool:
+        """Do all that is to be done at the end of the pass that began last, and went
+        well; False if it is not as simple as that."""
+        engine = running.engine_site
+        if gradient_reduction.is_expected:
+            return False
+        if engine is not None and tracker.garbage.newest_ns > engine.start_ns:
+            return False  # it was maybe after the last node
+        return tracker.finish_pass(running, engine, outputs)
+
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
-        """The pass that began last is over. What comes after its last node is what
-        others have asked to be done then, such as waiting for gradients."""
+        """The pass that began last is over, and not by `finish`. What comes after its
+        last node is what others have asked to be done then, such as waiting for
+        gradients."""
         ended_ns = tracker.leave_pass(running, running.failed)
         if ended_ns is None or running.failed:
             return

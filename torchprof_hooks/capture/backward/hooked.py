@@ -73,6 +73,30 @@ class HookedPasses(Passes):
         return self.divides or gradient_reduction.is_expected
 
     def begin(
+        self,
+        tracker: Tracker,
+        started: BackwardPass,
+        request: PassRequest,
+        began_ns: int,
+    ) -> None:
+        base, found = started.base, tracker.site
+        read_before_ns, entered_ns = found.reading_ns, tracker.entered_ns
+        passes_before = len(tracker.passes)
+        try:
+            if started.opened_base:
+                tracker.open_entry(base)
+            self._put_hooks(tracker, started, request)
+        except BaseException:  # an interrupt: leave nothing open, and pass it on
+            tracker.drop_passes_after(passes_before)
+            tracker.abort_down_to(found, perf_counter_ns())
+            raise
+        if started.opened_base:
+            began_ns += (
+                tracker.entered_ns - entered_ns
+            )  # the walk has a site of its own
+            found.reading_ns = read_before_ns + base.start_ns - began_ns
+
+    def _put_hooks(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
         started.open, started.keeps_graph = [], request.keeps_graph
@@ -106,6 +130,9 @@ class HookedPasses(Passes):
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
         return len(running.open) * _has_begun(running) if self.divides else 1
+
+    def finish(self, tracker: Tracker, running: BackwardPass, outputs: object) -> bool:
+        return False
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         if self.divides and not running.ran_nodes:

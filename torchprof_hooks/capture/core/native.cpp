@@ -9,7 +9,7 @@
 // with the number of the node and of the thread that made it, and without Python's global
 // interpreter lock (the GIL).
 
-#include "native/backward/outer_passes.h"
+#include "native/backward/passes.h"
 #include "native/calls/functions.h"
 #include "native/calls/operators.h"
 #include "native/calls/interceptor.h"
@@ -72,8 +72,7 @@ PyMethodDef cursor_methods[] = {
     {"own_until", py_own_until, METH_VARARGS, nullptr},
     {"owners_of", owners_of, METH_VARARGS, nullptr},
     {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"begin_outer_pass", begin_outer_pass, METH_VARARGS, nullptr},
-    {"end_outer_pass", end_outer_pass, METH_VARARGS, nullptr},
+    {"finish_pass", finish_pass, METH_VARARGS, nullptr},
     {"engine_ends", engine_ends, METH_NOARGS, nullptr},
     {"leave_pass", leave_pass, METH_VARARGS, nullptr},
     {"drop_pass", drop_pass, METH_O, nullptr},

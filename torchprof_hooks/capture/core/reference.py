@@ -427,11 +427,9 @@ class Cursor:
         engine_ends: Callable[[], None]
         leave_pass: Callable[[BackwardPass, bool], int | None]
         drop_pass: Callable[[BackwardPass], None]  # is dead, and its calls are closed
-        #: Do at once all that is to be done for passes outside of everything. Most are,
-        #: and many small functions of Python would be slow there, with the processor's
-        #: caches cold for them. False: something rare has happened, nothing is done.
-        begin_outer_pass: Callable[..., None]
-        end_outer_pass: Callable[[BackwardPass, Site | None, object], bool]
+        #: Does all that is to be done at the end of a pass that went well. False:
+        #: something rare has happened, nothing is done.
+        finish_pass: Callable[[BackwardPass, Site | None, object], bool]
 
     # Owners of nodes
 

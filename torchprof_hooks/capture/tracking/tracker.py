@@ -123,10 +123,6 @@ class Tracker(Cursor):
         self.follows_modules = follows_modules
         self.names_nodes = functions is not None and functions.follows_all
         self.undivided_passes = 0
-        #: Where passes that begin outside of everything are booked, and what the engine
-        #: does itself in them, if that is told apart: set by the first, if the core can
-        #: begin and end such at once.
-        self.outer_sites: tuple[Site, Site | None] | None = None
         self.hears_unseen_passes = self.divides
         self.has_unseen_passes = False
         if meters:
@@ -255,66 +251,21 @@ class Tracker(Cursor):
         """
         if self.backward is None:
             return
-        outer = self.outer_sites
-        # What waits for gradients is told apart from nodes: they have to be heard of.
-        is_told = self.divides or not gradient_reduction.is_expected
-        is_outermost = self.site is self.outside and not self.passes
-        if outer and from_python and is_outermost and is_told:
-            self._begin_at_once(*outer, request.makes_graph, began_ns)
-            return
+        began_ns = began_ns or perf_counter_ns()
         self._drop_left_passes()
-        if self.site.phase != "data" or self.follows_loading:  # else it is loading
-            self._begin_in_steps(request, began_ns or perf_counter_ns(), from_python)
-
-    def _begin_at_once(
-        self,
-        base: Site,
-        engine: Site | None,
-        makes_graph: bool,
-        began_ns: int,
-    ) -> None:
-        """Have the core do all that is to be done, in one call."""
-        started = BackwardPass(base, True, makes_graph)
-        started.engine_site = engine
-        self.begin_outer_pass(
-            started, base, engine, self.names_nodes, makes_graph, began_ns
-        )
-        if self.garbage.newest_ns > began_ns:
-            self.garbage.was_no_cost(self.outside, began_ns, perf_counter_ns())
+        found = self.site
+        if found.phase == "data" and not self.follows_loading:
+            return  # it is loading
+        opens = found.phase != "backward" or _have_nodes_ended()
+        base = found
+        if opens:
+            base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
+        started = BackwardPass(base, opens, request.makes_graph, from_python)
+        self.backward.begin(self, started, request, began_ns)
         if self.functions is not None:
             self.functions.pass_begins(started)
-
-    def _begin_in_steps(
-        self,
-        request: PassRequest,
-        began_ns: int,
-        from_python: bool,
-    ) -> None:
-        """The general way, for passes that the core cannot begin in one call."""
-        assert self.backward is not None
-        entered_ns = self.entered_ns
-        found = base = self.site
-        read_before_ns = found.reading_ns
-        passes_before = len(self.passes)
-        try:
-            if found.phase != "backward" or _have_nodes_ended():
-                base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
-                self.open_entry(base)
-            started = BackwardPass(
-                base, base is not found, request.makes_graph, from_python
-            )
-            self.backward.begin(self, started, request)
-        except BaseException:  # an interrupt: leave nothing open, and pass it on
-            self._drop_passes_after(passes_before)
-            self.abort_down_to(found, perf_counter_ns())
-            raise
-        if self.functions is not None:
-            self.functions.pass_begins(started)
-        if started.opened_base:
-            began_ns += self.entered_ns - entered_ns  # the walk has a site of its own
-            found.reading_ns = read_before_ns + base.start_ns - began_ns
-            if self.garbage.newest_ns > began_ns:
-                self.garbage.was_no_cost(found, began_ns, base.start_ns)
+        if opens and self.garbage.newest_ns > began_ns:
+            self.garbage.was_no_cost(found, began_ns, base.start_ns)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""
@@ -322,7 +273,7 @@ class Tracker(Cursor):
         if not passes or self.backward is None:
             return
         ended = passes[-1]
-        if self.outer_sites and not failed and self._ends_at_once(ended, outputs):
+        if not failed and self._ends_at_once(ended, outputs):
             return
         if self.site.phase == "waiting" and not failed:
             began_ns = self.site.start_ns
@@ -349,16 +300,9 @@ class Tracker(Cursor):
 
     def _ends_at_once(self, ended: BackwardPass, outputs: object) -> bool:
         """Whether the core has done all that is to be done at the end of a pass."""
-        engine = ended.engine_site
-        if gradient_reduction.is_expected:
-            return False
-        if engine is None:
-            if self.divides:
-                return False
-        elif self.garbage.newest_ns > engine.start_ns:  # maybe after the last node
-            return False
+        assert self.backward is not None  # there is a pass
         try:
-            return self.end_outer_pass(ended, engine, outputs)
+            return self.backward.finish(self, ended, outputs)
         finally:
             if ended not in self.passes and self.functions is not None:
                 self.functions.pass_is_over(ended, is_last=not self.passes)
@@ -372,6 +316,8 @@ class Tracker(Cursor):
     def _drop_left_passes(self) -> None:
         """End passes that are not over, although the engine runs none in this thread:
         an interrupt has left them, or an exception, if Python has not started them."""
+        if self.site is self.outside and not self.passes:
+            return
         if current_graph_task() != -1 or get_ident() != self.thread:
             return
         if self.passes and self.site is self.passes[-1].engine_site:
@@ -385,7 +331,7 @@ class Tracker(Cursor):
         if open_ones:
             self.abort_down_to(open_ones[-1].caller, self.last_stamp_ns())
 
-    def _drop_passes_after(self, count: int) -> None:
+    def drop_passes_after(self, count: int) -> None:
         """Forget all passes but the first `count`."""
         while len(self.passes) > count:
             self._forget_pass(self.passes[-1])
@@ -540,7 +486,7 @@ class Tracker(Cursor):
         as of the last moment at which it is known to have run."""
         end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
         self.abort_down_to(self.outside, end_ns)
-        self._drop_passes_after(0)
+        self.drop_passes_after(0)
         if self.backward is not None:
             self.backward.rest()
         if self.functions is not None:

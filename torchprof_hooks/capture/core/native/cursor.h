@@ -44,10 +44,11 @@ constexpr int64_t kEngine = -2;
 struct Pass : std::enable_shared_from_this<Pass> {
   PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor; null: not put there
   Node* base;
-  pthread_t thread;  // that has begun it
-  uint64_t made_by;  // torch's number of that thread; nodes have such numbers of who made them
-  int task = -1;     // the engine's number for the pass; -1: not known yet
-  bool hears = true;  // whether the engine tells of its nodes
+  pthread_t thread;      // that has begun it
+  uint64_t made_by;      // torch's number of that thread; nodes have such numbers of who made them
+  int task = -1;         // the engine's number for the pass; -1: not known yet
+  bool hears;            // whether the engine tells of its nodes
+  bool opens;            // whether `base` is an entry that begins and ends with it
   bool divides, makes_graph, names_nodes;
   std::vector<OpenBackward> open;  // outermost first
   uint64_t counts_in;  // the thread whose counter of nodes was read last

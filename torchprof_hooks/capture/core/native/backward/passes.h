@@ -153,18 +153,38 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass, Node* engine) {
   return true;
 }
 
+// Begins a pass at `base`. opens: whether that is an entry which begins with it; if not, the
+// pass runs inside of another one, and what nobody owns in it belongs to whom that works for.
+// engine: where what the engine does itself is booked; None if that is not told apart. hears:
+// whether the engine is to tell of nodes. All that was done since `began_ns` is a cost.
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
-  static const char* parameters[] = {"base",   "divides", "makes_graph", "names_nodes",
-                                     "engine", "started", nullptr};
-  PyObject *base, *engine = Py_None, *started = Py_None;
-  int divides = 1, makes_graph = 0, names_nodes = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|pppOO", const_cast<char**>(parameters), &base,
-                                   &divides, &makes_graph, &names_nodes, &engine, &started) ||
-      !is_node(base) || (engine != Py_None && !is_node(engine)))
+  static const char* parameters[] = {"started", "base", "engine", "opens", "hears", "divides",
+                                     "makes_graph", "names_nodes", "began_ns", nullptr};
+  PyObject *started, *base, *engine;
+  int opens, hears, divides, makes_graph, names_nodes;
+  long long began_ns;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!OpppppL", const_cast<char**>(parameters), &started,
+                                   node_type, &base, &engine, &opens, &hears, &divides, &makes_graph,
+                                   &names_nodes, &began_ns) ||
+      (engine != Py_None && !is_node(engine)))
     return nullptr;
-  std::shared_ptr<Pass> pass = new_pass(started, Node::of(base), divides, makes_graph, names_nodes);
+  Cursor* cursor = Cursor::of(self);
+  Node *node = Node::of(base), *around = node->around();
   Node* itself = engine == Py_None ? nullptr : Node::of(engine);
-  if (!begin(self, std::move(pass), itself)) return nullptr;
+  std::shared_ptr<Pass> pass = new_pass(started, node, divides, makes_graph, names_nodes);
+  pass->hears = hears;
+  pass->opens = opens;
+  Nanoseconds read_before_ns = around->reading_ns;
+  if (opens) {
+    if (!is_done(open_entry(self, base))) return nullptr;
+    if (cursor->site != node) Py_RETURN_NONE;  // the handler of a signal has ended the profile
+  }
+  if (!begin(self, std::move(pass), itself)) {
+    if (opens) go_to(cursor, around);
+    return nullptr;
+  }
+  if (opens)  // in place of what was added meanwhile
+    around->reading_ns = read_before_ns + node->start_ns - began_ns;
   Py_RETURN_NONE;
 }
 
@@ -209,6 +229,54 @@ Nanoseconds end(Cursor* cursor, bool failed, bool* is_ours) {
   *is_ours = !pass.is_over;
   if (*is_ours) forget_pass(cursor);
   return end_ns;
+}
+
+// Whether the pass can be ended by `finish_pass`: nothing has happened in it that is left to
+// Python.
+bool ends_well(Cursor* cursor, PyObject* started) {
+  if (!is_last(cursor, started)) return false;
+  const Pass& pass = *cursor->running->passes.back();
+  bool has_run = pass.ended_ns != 0 || !pass.hears;
+  return has_run && cursor->site == pass.owner() && cursor->raised == nullptr;
+}
+
+// Does all that is to be done at the end of a pass that has gone well, as nearly all do.
+// engine: as it was begun with. outputs: what its graph can be reached from. Returns False if
+// that is left to Python: then the pass is not ended.
+PyObject* finish_pass(PyObject* self, PyObject* args) {
+  PyObject *started, *engine, *outputs;
+  if (!PyArg_ParseTuple(args, "OOO", &started, &engine, &outputs) ||
+      (engine != Py_None && !is_node(engine)))
+    return nullptr;
+  Cursor* cursor = Cursor::of(self);
+  Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;
+  if (fold_if_due(cursor) < 0) return nullptr;
+  Node* base;
+  bool opens;
+  {
+    PassLock locked(cursor);
+    if (!ends_well(cursor, started)) Py_RETURN_FALSE;
+    base = cursor->running->passes.back()->base;
+    opens = cursor->running->passes.back()->opens;
+    of_base_ns = base->reading_ns;
+    bool is_ours;
+    nodes_ended_ns = end(cursor, false, &is_ours);
+    if (!is_ours) Py_RETURN_TRUE;
+  }
+  bool is_finished = true;
+  if (engine != Py_None && now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
+    cursor->log->book(Node::of(engine)->code, nodes_ended_ns, now_ns);
+  if (opens) {
+    base->reading_ns = of_base_ns;  // what we do here is no part of the pass
+    if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else `read_at_end` adds it
+      base->around()->reading_ns += clock_ns() - now_ns;
+    is_finished = read_at_end(self, base, now_ns);
+    if (is_finished) go_to(cursor, base->around());
+    is_finished = is_finished && finish_entry(self, base, now_ns, outputs, Told::kAlways) == 0;
+  }
+  Py_DECREF(self);  // the caller has another one
+  if (!is_finished || raise_again(cursor)) return nullptr;
+  Py_RETURN_TRUE;
 }
 
 // Ends a pass, and returns when its last node ended; None if no node has run, or if the pass
