@@ -178,7 +178,7 @@ class Passes:
             return False
         if engine is not None and tracker.garbage.newest_ns > engine.start_ns:
             return False  # it was maybe after the last node
-        return tracker.finish_pass(running, engine, outputs)
+        return tracker.finish_pass(running, outputs)
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         """The pass that began last is over, and not by `finish`. What comes after its

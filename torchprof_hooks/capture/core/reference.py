@@ -429,7 +429,7 @@ class Cursor:
         drop_pass: Callable[[BackwardPass], None]  # is dead, and its calls are closed
         #: Does all that is to be done at the end of a pass that went well. False:
         #: something rare has happened, nothing is done.
-        finish_pass: Callable[[BackwardPass, Site | None, object], bool]
+        finish_pass: Callable[[BackwardPass, object], bool]
 
     # Owners of nodes
 

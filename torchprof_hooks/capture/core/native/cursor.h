@@ -42,8 +42,9 @@ constexpr int64_t kEngine = -2;
 
 // A run of the autograd engine (a backward pass), as one cursor follows it.
 struct Pass : std::enable_shared_from_this<Pass> {
-  PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor; null: not put there
+  PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor
   Node* base;
+  Node* engine;  // where what the engine does itself is booked; null: that is not told apart
   pthread_t thread;      // that has begun it
   uint64_t made_by;      // torch's number of that thread; nodes have such numbers of who made them
   int task = -1;         // the engine's number for the pass; -1: not known yet

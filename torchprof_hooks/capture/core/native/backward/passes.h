@@ -91,7 +91,8 @@ PyObject* seen_pass_ends(PyObject*, PyObject* before) {
 
 // The pass begins here. To be called after all else that is done before it, none of which is
 // time of the pass.
-void engine_begins(Cursor* cursor, Pass& pass, Node* engine) {
+void engine_begins(Cursor* cursor, Pass& pass) {
+  Node* engine = pass.engine;
   pass.open.push_back({{nullptr, kEngine}, engine});
   engine->low = pass.number;
   pass.base->start_ns = engine->start_ns = clock_ns();
@@ -120,7 +121,7 @@ void forget_ended_here() {
 
 std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool divides, bool makes_graph, bool names_nodes) {
   auto pass = std::make_shared<Pass>();
-  pass->started = started == Py_None ? nullptr : started;
+  pass->started = started;
   pass->base = base;
   pass->thread = pthread_self();
   pass->made_by = pass->counts_in = at::RecordFunction::currentThreadId();
@@ -131,14 +132,13 @@ std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool divides, bool
   return pass;
 }
 
-// engine: where what the engine does itself is booked; null if that is not told apart. False:
-// an exception.
-bool begin(PyObject* self, std::shared_ptr<Pass> pass, Node* engine) {
+// False: an exception.
+bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
   Cursor* cursor = Cursor::of(self);
   if (listening != nullptr && !is_in_pass()) listening->turn(false);
   PassLock locked(cursor);
   // Here, and not in Python: an interrupt between the two would leave a pass that nobody ends.
-  if (pass->started != nullptr && PyList_Append(cursor->passes, pass->started) < 0) return false;
+  if (PyList_Append(cursor->passes, pass->started) < 0) return false;
   Py_INCREF(self);  // given back when the pass has ended (see `Running::cursor`)
   cursor->running->passes.push_back(pass);
   if (pass->hears && cursor->running->passes.size() == 1) {
@@ -149,7 +149,7 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass, Node* engine) {
     running_count = all_running.size();
     watch_nodes();
   }
-  if (engine != nullptr) engine_begins(cursor, *pass, engine);
+  if (pass->engine != nullptr) engine_begins(cursor, *pass);
   return true;
 }
 
@@ -170,8 +170,8 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
     return nullptr;
   Cursor* cursor = Cursor::of(self);
   Node *node = Node::of(base), *around = node->around();
-  Node* itself = engine == Py_None ? nullptr : Node::of(engine);
   std::shared_ptr<Pass> pass = new_pass(started, node, divides, makes_graph, names_nodes);
+  pass->engine = engine == Py_None ? nullptr : Node::of(engine);
   pass->hears = hears;
   pass->opens = opens;
   Nanoseconds read_before_ns = around->reading_ns;
@@ -179,7 +179,7 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
     if (!is_done(open_entry(self, base))) return nullptr;
     if (cursor->site != node) Py_RETURN_NONE;  // the handler of a signal has ended the profile
   }
-  if (!begin(self, std::move(pass), itself)) {
+  if (!begin(self, std::move(pass))) {
     if (opens) go_to(cursor, around);
     return nullptr;
   }
@@ -197,7 +197,7 @@ void forget_pass(Cursor* cursor) {
   PyObject* started = running.passes.back()->started;
   running.passes.pop_back();
   Py_ssize_t last = PyList_GET_SIZE(cursor->passes) - 1;
-  if (started != nullptr && last >= 0 && PyList_GET_ITEM(cursor->passes, last) == started)
+  if (last >= 0 && PyList_GET_ITEM(cursor->passes, last) == started)
     PyList_SetSlice(cursor->passes, last, last + 1, nullptr);
   if (!running.passes.empty()) return;
   forget_ended_here();
@@ -241,31 +241,31 @@ bool ends_well(Cursor* cursor, PyObject* started) {
 }
 
 // Does all that is to be done at the end of a pass that has gone well, as nearly all do.
-// engine: as it was begun with. outputs: what its graph can be reached from. Returns False if
-// that is left to Python: then the pass is not ended.
+// outputs: what its graph can be reached from. Returns False if that is left to Python: then
+// the pass is not ended.
 PyObject* finish_pass(PyObject* self, PyObject* args) {
-  PyObject *started, *engine, *outputs;
-  if (!PyArg_ParseTuple(args, "OOO", &started, &engine, &outputs) ||
-      (engine != Py_None && !is_node(engine)))
-    return nullptr;
+  PyObject *started, *outputs;
+  if (!PyArg_ParseTuple(args, "OO", &started, &outputs)) return nullptr;
   Cursor* cursor = Cursor::of(self);
   Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;
   if (fold_if_due(cursor) < 0) return nullptr;
-  Node* base;
+  Node *base, *engine;
   bool opens;
   {
     PassLock locked(cursor);
     if (!ends_well(cursor, started)) Py_RETURN_FALSE;
-    base = cursor->running->passes.back()->base;
-    opens = cursor->running->passes.back()->opens;
+    const Pass& pass = *cursor->running->passes.back();
+    base = pass.base;
+    engine = pass.engine;
+    opens = pass.opens;
     of_base_ns = base->reading_ns;
     bool is_ours;
     nodes_ended_ns = end(cursor, false, &is_ours);
     if (!is_ours) Py_RETURN_TRUE;
   }
   bool is_finished = true;
-  if (engine != Py_None && now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
-    cursor->log->book(Node::of(engine)->code, nodes_ended_ns, now_ns);
+  if (engine != nullptr && now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
+    cursor->log->book(engine->code, nodes_ended_ns, now_ns);
   if (opens) {
     base->reading_ns = of_base_ns;  // what we do here is no part of the pass
     if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else `read_at_end` adds it
