@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.helpers import timed_by
+from tests.helpers import SteadyMemory, timed_by
 from torchprof_hooks import (
     LinkHook,
     add_hook,
@@ -25,10 +25,10 @@ from torchprof_hooks import (
 )
 from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.tracking.meters.memory import TensorMemoryMeter
+from torchprof_hooks.capture.tracking.meters import device as device_meters
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
-from torchprof_hooks.measure.memory_counter import MemoryCounter, Reading
 
 from .invisible import EveryFunction, EveryLink
 
@@ -86,17 +86,6 @@ class IdleDevice:
         raise AssertionError("it is not in use")
 
 
-class SteadyMemory:
-    """In place of an allocator's counters: whether a reading is higher than the last
-    one takes another way."""
-
-    name = "steady"
-
-    @staticmethod
-    def read() -> Reading:
-        return 1, 1, 1, 1
-
-
 def beside_device(**options: Any) -> Callable[[], Any]:
     """Makes what measures as it would in a build of torch for a device."""
 
@@ -135,13 +124,13 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch._dynamo.compiled_autograd", raising=False)
     monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: True)
 
-    def counter(device: object) -> MemoryCounter:
+    def meter(device: object) -> MemoryMeter:
         of_tensors = CORE.module is not None and device is None
-        return TensorMemoryMeter() if of_tensors else SteadyMemory()
+        counter: Any = None if of_tensors else SteadyMemory()
+        return MemoryMeter(counter)
 
-    monkeypatch.setattr(measuring, "memory_counter", counter)
-    for module in (torchprof_hooks.profiler, torchprof_hooks.function_hooks.timer):
-        monkeypatch.setattr(module, "default_device_clock", lambda: None)
+    monkeypatch.setattr(measuring, "memory_meter", meter)
+    monkeypatch.setattr(device_meters, "default_device_clock", lambda: None)
 
 
 def make_chain(case: Case, links: int) -> Chain:

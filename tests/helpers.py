@@ -14,8 +14,12 @@ from torch import nn
 
 from tests.profile_of import profile_of
 from torchprof_hooks import LinkCall, LinkHook, Profile
+from torchprof_hooks.capture.tracking.meters import device as device_meters
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
+from torchprof_hooks.hooks import measuring
 from torchprof_hooks.link_hooks import TimerHook
-from torchprof_hooks.measure.device_clock import DeviceClock
+from torchprof_hooks.measure.allocator_counter import Reading
+from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
@@ -259,30 +263,33 @@ def run_traced(work: Callable[[], object], trace: Callable[..., Any]) -> None:
         sys.settrace(before)
 
 
-class StoppedClock:
-    """A device's clock that stands still."""
+class SteadyMemory:
+    """In place of an allocator's counters, of a kind of device that torch knows, and no
+    build of torch has: whether a reading is higher than the last one takes another
+    way."""
 
-    name = "stopped"
+    kind, index, name = "hpu", 0, "hpu:0"
 
-    def stamp(self) -> int:
-        return 0
+    def check_index(self) -> None: ...
 
-    def is_done(self, stamp: int) -> bool:
-        return True
-
-    def wait(self, stamp: int) -> None: ...
-
-    def elapsed_ns(self, start: int, end: int) -> int:
-        return 0
+    def read(self) -> Reading:
+        return 1, 1, 1, 1
 
 
 @contextmanager
-def timed_by(clock: DeviceClock | None) -> Iterator[None]:
+def timed_by(clock: EventClock | None) -> Iterator[None]:
     """Profilers and hooks that are made inside take device times from `clock`."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("profiler", "function_hooks.timer"):
-            name = f"torchprof_hooks.{module}.default_device_clock"
-            patch.setattr(name, lambda: clock)
+        patch.setattr(device_meters, "default_device_clock", lambda: clock)
+        yield
+
+
+@contextmanager
+def counted_by(counter: Any) -> Iterator[None]:
+    """Profilers that are made inside read the memory of `counter`, as far as they read
+    any."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "memory_meter", lambda device: MemoryMeter(counter))
         yield
 
 

@@ -39,16 +39,15 @@ CAPTURE: Final = Path("torchprof_hooks/capture")
 NATIVE_FILES: Final = tuple(
     f"core/native/{name}.h"
     for name in (
-        *("log", "reading", "calls/calls", "calls/functions", "calls/modules"),
+        *("log", "reading", "calls/calls", "calls/modules"),
         *("backward/passes", "backward/nodes"),
         *("backward/tape", "meters/memory_meter", "meters/device_meter"),
         "meters/accounts",
     )
 )
 FILES: Final = (
-    *("core/reference.py", "core/span_log.py"),
+    *("core/reference.py", "core/reference_meters.py", "core/span_log.py"),
     "tracking/tracker.py",
-    *("tracking/meters/meters.py", "tracking/meters/memory.py"),
     *("backward/hooked.py", "backward/graph.py"),
     *("snapshot.py", "own_sums.py", "overhead.py"),
     *NATIVE_FILES,

@@ -17,9 +17,8 @@ from tests.cores import PYTHON_CORE
 from tests.programs import TORCH, python
 from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks
-from torchprof_hooks.capture.core import CORE, reference, span_log
+from torchprof_hooks.capture.core import CORE, reference, reference_meters, span_log
 from torchprof_hooks.capture.record import memory_log
-from torchprof_hooks.capture.tracking.meters import memory as memory_meters
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 
@@ -31,7 +30,7 @@ LOG_BLOCKS = 2_000
 @pytest.fixture(autouse=True)
 def short_logs(small_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "FOLD_AT", span_log.FIELDS * 256)
-    monkeypatch.setattr(memory_meters, "FOLD_AT", memory_log.FIELDS * 128)
+    monkeypatch.setattr(reference_meters, "FOLD_AT", memory_log.FIELDS * 128)
 
 
 def run(model: nn.Module, calls: int, backward: bool) -> None:

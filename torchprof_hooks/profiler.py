@@ -17,12 +17,11 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from torchprof_hooks.capture.attach.blocks import ExitMethod, heal, held_for
-from torchprof_hooks.capture.tracking.meters.memory import memory_counter
+from torchprof_hooks.capture.tracking.meters.memory import memory_meter
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.hooks.rates import Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
-from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profile_type import Profile, Reportable
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
@@ -223,7 +222,7 @@ def profile(
         raise TypeError(f"memory must be True, False or a device, not {memory!r}")
     if not isinstance(memory, bool):
         with suppress(MemoryUnavailableError):  # the report will say why
-            memory_counter(memory, "memory")
+            memory_meter(memory, "memory")
     share = 1.0
     if max_overhead is not None:
         share = check_share("max_overhead", max_overhead, is_limit=True)
@@ -233,5 +232,5 @@ def profile(
     rates = checked_rates(peak_flops, items_per_step, functions)
     path = None if save is None else check_new_file("save", save)
     saving = Saving(path, flush_secs, ranks_report)
-    settings = Settings(functions, memory, default_device_clock(), limit)
+    settings = Settings(functions, memory, limit)
     return Profiler(settings, saving, rates)

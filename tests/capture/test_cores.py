@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.helpers import StoppedClock, timed_by
+from tests.helpers import SteadyMemory, counted_by
 from tests.profile_of import profile_of
 from tests.programs import python
 from tests.thorough import IS_THOROUGH
@@ -34,6 +34,7 @@ from torchprof_hooks.capture.core.build import cached_path, choose, native_modul
 from torchprof_hooks.capture.core.compiler import NotBuiltError
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.measure.allocator_counter import Reading
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 25 if IS_THOROUGH else 6
@@ -64,28 +65,28 @@ class _AlarmError(Exception):
     """What the handler of a signal may raise wherever Python runs."""
 
 
-class _Alarm(StoppedClock):
-    """The handler of a signal runs at some point."""
+class _Alarm(SteadyMemory):
+    """The handler of a signal runs as memory is read."""
 
     def __init__(self) -> None:
-        self.stamps_left = -1
+        self.readings_left = -1
 
-    def stamp(self) -> int:
-        self.stamps_left -= 1
-        if not self.stamps_left:
+    def read(self) -> Reading:
+        self.readings_left -= 1
+        if not self.readings_left:
             raise _AlarmError
-        return super().stamp()
+        return super().read()
 
 
-@pytest.mark.parametrize("stamps", range(1, 6))
+@pytest.mark.parametrize("readings", range(1, 6))
 def test_what_is_raised_while_we_work_in_a_backward_pass_reaches_the_program(
-    stamps: int,
+    readings: int,
 ) -> None:
-    model, clock = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
-    with timed_by(clock), profile() as prof:
+    model, memory = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
+    with counted_by(memory), profile(memory=True) as prof:
         for is_due in (True, False):
             loss = model(torch.ones(2)).sum()
-            clock.stamps_left = stamps if is_due else -1
+            memory.readings_left = readings if is_due else -1
             if is_due:
                 with pytest.raises(_AlarmError):
                     loss.backward()
@@ -97,14 +98,14 @@ def test_what_is_raised_while_we_work_in_a_backward_pass_reaches_the_program(
     assert min(t.self_ns for t in prof.profile.cells.values()) >= 0
 
 
-@pytest.mark.parametrize("stamps", range(1, 11))
+@pytest.mark.parametrize("readings", range(1, 11))
 def test_what_is_raised_while_we_work_in_a_forward_reaches_the_program(
-    stamps: int,
+    readings: int,
 ) -> None:
-    model, clock = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
-    with timed_by(clock), profile(functions=True) as prof:
+    model, memory = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
+    with counted_by(memory), profile(functions=True, memory=True) as prof:
         for is_due in (True, False):
-            clock.stamps_left = stamps if is_due else -1
+            memory.readings_left = readings if is_due else -1
             if is_due:
                 with pytest.raises(_AlarmError):
                     model(torch.ones(2, requires_grad=True))
@@ -123,12 +124,13 @@ def test_functions_are_given_what_they_were_called_with() -> None:
     def function(*args: Any, **kwargs: Any) -> None:
         given.append((args, kwargs))
 
-    tracker = new_tracker(functions=FunctionCalls(by_shapes=True))
+    calls = FunctionCalls(by_shapes=True)
+    tracker = new_tracker(functions=calls)
     value, options = torch.ones(1), {"alpha": 2}
     read_only: Any = MappingProxyType(options)
-    tracker.call_function(function, [value], read_only)
-    tracker.call_function(function, (), None)
-    tracker.call_function(function, (value,), {})
+    calls.shown(tracker, function, [value], read_only)
+    calls.shown(tracker, function, (), None)
+    calls.shown(tracker, function, (value,), {})
     assert given == [((value,), options), ((), {}), ((value,), {})]
 
 

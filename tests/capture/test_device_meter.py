@@ -1,4 +1,5 @@
-"""Device times: with a fake device everywhere, with a real one where there is one."""
+"""Device times as the reference core takes them, of a fake device. Those of the native
+core are tested with a planted one, in tests/accelerator."""
 
 from __future__ import annotations
 
@@ -11,16 +12,15 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.cores import NATIVE_CORE
+from tests.cores import PYTHON_CORE
 from tests.fake_clock import burn
-from tests.helpers import timed_by
+from tests.helpers import SteadyMemory, counted_by, timed_by
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.tracking.meters import device as device_meter
-from torchprof_hooks.hooks.measuring import Settings
-from torchprof_hooks.hooks.rates import Rates
-from torchprof_hooks.hooks.saving import Saving
+from torchprof_hooks.capture.core import reference_meters
+from torchprof_hooks.measure.allocator_counter import Reading
 from torchprof_hooks.measure.device_clock import EventClock
-from torchprof_hooks.profiler import Profiler
+
+pytestmark = PYTHON_CORE
 
 
 class FakeStream:
@@ -171,7 +171,7 @@ def test_device_times_without_waiting_for_the_device() -> None:
 
 
 def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_meter, "RESOLVE_AT", 50)
+    monkeypatch.setattr(reference_meters, "RESOLVE_AT", 50)
     device = FakeDevice()
     model = Model(device)
     with timed_by(EventClock(device, "fake")), torchprof_hooks.profile():
@@ -189,7 +189,7 @@ def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_device_that_lags_keeps_spans_waiting_without_losing_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device_meter, "RESOLVE_AT", 5)
+    monkeypatch.setattr(reference_meters, "RESOLVE_AT", 5)
     device = FakeDevice()
     with (
         timed_by(EventClock(device, "fake")),
@@ -278,7 +278,7 @@ class Elsewhere(nn.Module):
 def test_call_that_ends_on_another_stream(
     monkeypatch: pytest.MonkeyPatch, index: int
 ) -> None:
-    monkeypatch.setattr(device_meter, "RESOLVE_AT", 0)
+    monkeypatch.setattr(reference_meters, "RESOLVE_AT", 0)
     device = FakeDevice()
     here, other = device.stream, FakeStream(index)
     model = Elsewhere(device, other)
@@ -330,45 +330,6 @@ def test_reading_device_times_in_the_middle_of_a_call() -> None:
     assert rows["Model"]["forward"].device_self_ns == 2 * 5 * 1_000_000
 
 
-@pytest.mark.gpu
-def test_real_device_time_is_that_of_its_kernels() -> None:
-    class Multiply(nn.Module):
-        def __init__(self, times: int) -> None:
-            super().__init__()
-            self.times = times
-
-        def forward(self, x: torch.Tensor) -> Any:
-            for _ in range(self.times):
-                x = x @ x
-            return x
-
-    model = nn.Sequential(Multiply(10), Multiply(40)).cuda()
-    x = torch.eye(2048, device="cuda", requires_grad=True)
-    model(x).sum().backward()
-    torch.cuda.synchronize()
-    with torchprof_hooks.profile() as prof:
-        for _ in range(5):
-            model(x).sum().backward()
-    rows = {row.name: row.phases for row in prof.profile.rows()}
-    for phase in ("forward", "backward"):
-        short = rows["Sequential.0"][phase].device_self_ns
-        long = rows["Sequential.1"][phase].device_self_ns
-        assert 3 < long / short < 5  # planted: 4
-
-
-@pytest.mark.gpu
-def test_recomputation_in_the_thread_of_the_device() -> None:
-    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh()).cuda()
-    with torchprof_hooks.profile() as prof:
-        for reentrant in (False, True):
-            x = torch.ones(8, 64, device="cuda", requires_grad=True)
-            y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant)
-            y.sum().backward()
-    rows = {row.name: row.phases for row in prof.profile.rows()}
-    assert rows["Sequential"]["recompute"].calls == 2
-    assert rows["Sequential.0"]["backward"].calls == 2
-
-
 # Devices that come into use while the program is measured
 
 
@@ -407,7 +368,7 @@ def device_ns_of(profile: Profile) -> dict[tuple[str, str], float]:
     }
 
 
-@pytest.mark.parametrize("options", [{}, {"memory": "cpu"}, {"functions": True}])
+@pytest.mark.parametrize("options", [{}, {"memory": True}, {"functions": True}])
 def test_a_device_that_comes_into_use_between_two_steps(options: Any) -> None:
     device = FakeDevice()
     device.initialized = False
@@ -434,7 +395,7 @@ def test_a_device_that_comes_into_use_between_two_steps(options: Any) -> None:
 
 
 @pytest.mark.usefixtures("clock")
-@pytest.mark.parametrize("options", [{}, {"memory": "cpu"}, {"functions": True}])
+@pytest.mark.parametrize("options", [{}, {"memory": True}, {"functions": True}])
 def test_a_device_that_comes_into_use_in_the_middle_of_a_call(options: Any) -> None:
     """What is open then is measured from there on, and never less than its parts."""
     device = FakeDevice()
@@ -472,30 +433,39 @@ def test_a_device_is_looked_for_where_others_begin() -> None:
     assert found == {("Model.a", "backward"): 10, ("Model.b", "backward"): 20}
 
 
-@NATIVE_CORE
 @pytest.mark.usefixtures("clock")
 def test_memory_that_was_measured_before_a_device_came_into_use() -> None:
-    device = FakeDevice()
-    kept: list[torch.Tensor] = []
-    clock = EventClock(device, "fake")
+    device, memory = FakeDevice(), CountedMemory()
 
-    class Keeper(nn.Module):
+    class Takes(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            kept.append(torch.empty(64 * 2**20, dtype=torch.uint8))
+            memory.used += 64
             return x
 
-    used_mib = []
+    used = []
     for begins in (False, True):
         device.initialized = not begins
         model = Outer(device)
-        model.kernels.append(Keeper())
+        model.kernels.append(Takes())
         model.before = lambda: setattr(device, "initialized", True)
-        with timed_by(clock), torchprof_hooks.profile(memory="cpu") as prof:
+        with (
+            timed_by(EventClock(device, "fake")),
+            counted_by(memory),
+            torchprof_hooks.profile(memory=True) as prof,
+        ):
             model(torch.ones(2))
         rows = {row.name: row.phases for row in prof.profile.rows()}
-        used_mib.append(rows["Outer.kernels.1"]["forward"].memory.used_bytes >> 20)
-        kept.clear()
-    assert used_mib == [64, 64]
+        used.append(rows["Outer.kernels.1"]["forward"].memory.used_bytes)
+    assert used == [64, 64]
+
+
+class CountedMemory(SteadyMemory):
+    """Counts what it is told of."""
+
+    used = 0
+
+    def read(self) -> Reading:
+        return self.used, 0, 0, 0
 
 
 @pytest.mark.usefixtures("clock")
@@ -505,8 +475,7 @@ def test_a_report_beside_an_idle_device_is_that_of_a_build_without() -> None:
     x = torch.ones(2, requires_grad=True)
     reports = []
     for clock in (EventClock(device, "fake"), None):
-        settings = Settings(functions=True, device_clock=clock)
-        with Profiler(settings, Saving(), Rates()) as prof:
+        with timed_by(clock), torchprof_hooks.profile(functions=True) as prof:
             nn.Sequential(Idle(), Idle())(x).sum().backward()
         text = io.StringIO()
         prof.print_report(file=text)

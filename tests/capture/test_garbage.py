@@ -34,7 +34,6 @@ from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.steps import StepDetector
-from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 
 pytestmark = pytest.mark.usefixtures("no_monitor_of_tqdm", "clock")
@@ -223,7 +222,6 @@ def test_while_we_look_where_a_call_belongs_it_is_no_cost_of_ours(
     ("owner", "name"),
     [
         (CallTree, "entry_site"),  # before a step
-        (Tracker, "tell_of_pause"),  # after it
         (StepDetector, "optimizer_stepped"),
     ],
 )

@@ -20,20 +20,20 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.chains import SteadyMemory
 from tests.cores import PYTHON_CORE
-from tests.fake_clock import MS, FakeClock, burn
+from tests.fake_clock import MS, FakeClock, Trials, burn
 from tests.functions import ONE
-from tests.helpers import StoppedClock, timed_by
+from tests.helpers import SteadyMemory, counted_by, timed_by
 from tests.planted import Work
-from torchprof_hooks import Profile, profile, profiler
+from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import overhead
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.functions import aside
 from torchprof_hooks.capture.overhead import COLD, Costs
 from torchprof_hooks.capture.torch_names.autograd import run_engine
-from torchprof_hooks.hooks import measuring
-from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.capture.tracking.meters import device as device_meters
+from torchprof_hooks.measure.allocator_counter import Reading
+from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiles.names import PROFILER_NAME
 
 X = torch.ones(2, 4)
@@ -44,7 +44,7 @@ OUTSIDE = (("(outside modules)",), "outside")
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where torch is built for a device, its clock is read as well."""
-    monkeypatch.setattr(profiler, "default_device_clock", lambda: None)
+    monkeypatch.setattr(device_meters, "default_device_clock", lambda: None)
 
 
 @pytest.fixture
@@ -68,23 +68,31 @@ def times(found: Profile) -> dict[Any, float]:
 # Rows
 
 
-class SlowClock(StoppedClock):
-    """Each stamp takes a millisecond."""
+class SlowClock(EventClock):
+    """Each stamp takes a millisecond, and the device is always ready."""
 
-    def stamp(self) -> int:
+    def stamp(self) -> Any:
         burn(1)
-        return super().stamp()
+        return 0
+
+    def waits(self) -> bool:
+        return False
+
+    def wait(self, stamp: Any) -> None: ...
+
+    def elapsed_ns(self, start: Any, end: Any) -> int:
+        return 0
 
 
 class SlowMemory(SteadyMemory):
     """Takes a millisecond for each reading."""
 
-    @staticmethod
-    def read() -> Reading:
+    def read(self) -> Reading:
         burn(1)
-        return SteadyMemory.read()
+        return super().read()
 
 
+@PYTHON_CORE
 @pytest.mark.usefixtures("costing")
 def test_readings_of_devices_are_the_profilers_and_rows_as_planted() -> None:
     net = nn.Sequential(Work(3, 5), nn.Linear(4, 4))
@@ -101,12 +109,9 @@ def test_readings_of_devices_are_the_profilers_and_rows_as_planted() -> None:
 
 
 @pytest.mark.usefixtures("costing")
-def test_readings_of_memory_are_the_profilers_and_rows_as_planted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(measuring, "memory_counter", lambda device: SlowMemory())
+def test_readings_of_memory_are_the_profilers_and_rows_as_planted() -> None:
     net = nn.Sequential(Work(3, 5), nn.Linear(4, 4))
-    with profile(functions=True, memory=True) as prof:
+    with counted_by(SlowMemory()), profile(functions=True, memory=True) as prof:
         net(X).sum().backward()
     found = times(prof.profile)
     # Two around each call: of modules, functions in them, and one in a function.
@@ -118,13 +123,10 @@ def test_readings_of_memory_are_the_profilers_and_rows_as_planted(
 @pytest.mark.usefixtures("costing", "ticking")
 @pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("memory", [False, True])
-def test_what_is_timed_is_the_profilers(
-    functions: bool, memory: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What the native core reads itself takes some nanoseconds, as the clock does.
-    monkeypatch.setattr(measuring, "memory_counter", lambda device: SteadyMemory())
+def test_what_is_timed_is_the_profilers(functions: bool, memory: bool) -> None:
     net = nn.Sequential(Work(3, 5), nn.Linear(4, 4))
-    with profile(functions=functions, memory=memory) as prof:
+    counted = counted_by(SteadyMemory())
+    with counted, profile(functions=functions, memory=memory) as prof:
         for _ in range(9):
             net(X).sum().backward()
     assert times(prof.profile)[PROFILER] == prof.profile.overhead_ns / MS > 0
@@ -272,7 +274,10 @@ def test_it_is_short_and_made_once(
     assert len(rounds) == times_ * overhead._ROUNDS <= 18
 
 
-def test_it_sees_what_measuring_costs(ticking: FakeClock) -> None:
+def test_it_sees_what_measuring_costs(
+    ticking: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trials, "known", {})  # those of other tests were made elsewhere
     found = overhead.costs(functions=True)
     assert found.call_ns >= COLD * 1_000  # calls read the clock, which takes so long
     assert found.function_ns >= COLD * 1_000

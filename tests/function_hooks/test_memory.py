@@ -11,10 +11,11 @@ from tests.cores import NATIVE_CORE
 from tests.functions import ONE, Runs, raises, x
 from tests.helpers import in_thread
 from torchprof_hooks import FunctionHook, add_hook, delete_hook
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
 from torchprof_hooks.function_hooks import MemoryProfileHook
 from torchprof_hooks.hooks import memory as memory_hook
-from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.measure.allocator_counter import Reading
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.names import ByteUnit
 
@@ -25,10 +26,12 @@ PAGE = mmap.PAGESIZE
 class FakeMemory:
     """An allocator with gross counters, as that of CUDA is."""
 
-    name = "cuda:0"
+    kind, index, name = "hpu", 0, "hpu:0"  # torch knows it, and no build has it
 
     def __init__(self) -> None:
         self.used = self.acquired = self.current = self.peak = 0
+
+    def check_index(self) -> None: ...
 
     def take(self, size: int, acquired: int = 0) -> None:
         self.used += size
@@ -46,7 +49,8 @@ class FakeMemory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
     fake = FakeMemory()
-    monkeypatch.setattr(memory_hook, "memory_counter", lambda device=None: fake)
+    meter: Any = lambda device=None: MemoryMeter(fake)  # type: ignore[arg-type]  # noqa: E731
+    monkeypatch.setattr(memory_hook, "memory_meter", meter)
     return fake
 
 
@@ -322,7 +326,7 @@ def test_the_report_chooses_a_unit_for_each_column(
         "       clone      0.00B         0.00KB      0.00B           2\n"
         "        Runs    219.00B         1.97KB    105.00B           3\n"
         "         sum      0.00B         0.00KB      0.00B           2\n"
-        "Memory of cuda:0 (caching allocator), gross: freed bytes count too.\n"
+        "Memory of hpu:0 (caching allocator), gross: freed bytes count too.\n"
     )
 
 
@@ -365,7 +369,7 @@ def test_where_memory_cannot_be_measured_the_error_comes_at_once(
     def unavailable(device: object = None) -> None:
         raise MemoryUnavailableError("another malloc is in use")
 
-    monkeypatch.setattr(memory_hook, "memory_counter", unavailable)
+    monkeypatch.setattr(memory_hook, "memory_meter", unavailable)
     with pytest.raises(RuntimeError, match="another malloc is in use"):
         MemoryProfileHook()
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.capture.test_device_meter import FakeDevice
+from tests.cores import PYTHON_CORE
 from tests.fake_clock import FakeClock, burn
 from tests.functions import ONE, Cube, Runs, x
 from tests.helpers import close, timed_by
@@ -319,6 +320,7 @@ def test_planted_work_is_found(clock: FakeClock) -> None:
     ] * 2
 
 
+@PYTHON_CORE
 def test_device_times_without_waiting_for_the_device() -> None:
     device = FakeDevice()
 
@@ -342,6 +344,7 @@ def test_device_times_without_waiting_for_the_device() -> None:
     assert [row[2] for row in rows] == ["0.00ms", "33.00ms", "0.00ms"]
 
 
+@PYTHON_CORE
 def test_device_time_of_nested_functions_counts_for_both() -> None:
     device = FakeDevice()
     with timed_by(EventClock(device, "fake")), TimerHook() as hook:
@@ -350,6 +353,7 @@ def test_device_time_of_nested_functions_counts_for_both() -> None:
     assert hook.summary()["Runs"]["device_time"] == close(2 * 0.003)
 
 
+@PYTHON_CORE
 def test_no_device_time_where_the_device_is_not_in_use() -> None:
     device = FakeDevice()
     device.initialized = False

@@ -12,7 +12,7 @@ from torch import nn
 import torchprof_hooks
 from tests.gpu.cuda import DEVICE, Training, sleep, totals
 from tests.helpers import timed_by
-from torchprof_hooks.capture.tracking.meters.device import RESOLVE_AT
+from torchprof_hooks.capture.core.reference_meters import RESOLVE_AT
 from torchprof_hooks.measure.device_clock import EventClock
 
 pytestmark = pytest.mark.gpu
@@ -114,3 +114,40 @@ def test_a_device_without_memory_of_the_program_is_left_alone() -> None:
         pytest.skip("needs a CUDA device more")
     with torch.cuda.device(unused[0]):
         assert EventClock().stamp() is None
+
+
+def test_real_device_time_is_that_of_its_kernels() -> None:
+    class Multiply(nn.Module):
+        def __init__(self, times: int) -> None:
+            super().__init__()
+            self.times = times
+
+        def forward(self, x: torch.Tensor) -> Any:
+            for _ in range(self.times):
+                x = x @ x
+            return x
+
+    model = nn.Sequential(Multiply(10), Multiply(40)).cuda()
+    x = torch.eye(2048, device="cuda", requires_grad=True)
+    model(x).sum().backward()
+    torch.cuda.synchronize()
+    with torchprof_hooks.profile() as prof:
+        for _ in range(5):
+            model(x).sum().backward()
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    for phase in ("forward", "backward"):
+        short = rows["Sequential.0"][phase].device_self_ns
+        long = rows["Sequential.1"][phase].device_self_ns
+        assert 3 < long / short < 5  # planted: 4
+
+
+def test_recomputation_in_the_thread_of_the_device() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh()).cuda()
+    with torchprof_hooks.profile() as prof:
+        for reentrant in (False, True):
+            x = torch.ones(8, 64, device="cuda", requires_grad=True)
+            y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant)
+            y.sum().backward()
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    assert rows["Sequential"]["recompute"].calls == 2
+    assert rows["Sequential.0"]["backward"].calls == 2

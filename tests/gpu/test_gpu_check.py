@@ -46,7 +46,7 @@ def test_the_benchmark_measures_nothing_without_a_device(
 def test_files_with_such_tests() -> None:
     files = gpu_check.test_files(ROOT / "tests")
     assert str(ROOT / "tests" / "gpu" / "test_graphs.py") in files
-    assert str(ROOT / "tests" / "capture" / "test_device_meter.py") in files
+    assert str(ROOT / "tests" / "function_hooks" / "test_memory.py") in files
     assert str(ROOT / "tests" / "test_bounds.py") not in files
 
 

@@ -13,6 +13,7 @@ from tests.function_hooks.test_memory import FakeMemory, near
 from tests.functions import Runs, x
 from tests.helpers import in_thread
 from torchprof_hooks import LinkHook, add_hook, delete_hook
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
 from torchprof_hooks.hooks import memory as memory_hook
 from torchprof_hooks.link_hooks import MemoryProfileHook
@@ -25,7 +26,8 @@ MIB = 2**20
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
     fake = FakeMemory()
-    monkeypatch.setattr(memory_hook, "memory_counter", lambda device=None: fake)
+    meter: Any = lambda device=None: MemoryMeter(fake)  # type: ignore[arg-type]  # noqa: E731
+    monkeypatch.setattr(memory_hook, "memory_meter", meter)
     return fake
 
 
@@ -366,7 +368,7 @@ def test_the_report_chooses_units(
         "   Net.a    107.00B       1000.00B    100.00B         40.00B           2\n"
         "   Net.b     30.00B          0.00B     30.00B         30.00B           2\n"
         "     Net    139.00B       1000.00B    102.00B         72.00B           2\n"
-        "Memory of cuda:0 (caching allocator), gross: freed bytes count too.\n"
+        "Memory of hpu:0 (caching allocator), gross: freed bytes count too.\n"
     )
 
 
@@ -393,7 +395,7 @@ def test_where_memory_cannot_be_measured_the_error_comes_at_once(
     def unavailable(device: object = None) -> None:
         raise MemoryUnavailableError("another malloc is in use")
 
-    monkeypatch.setattr(memory_hook, "memory_counter", unavailable)
+    monkeypatch.setattr(memory_hook, "memory_meter", unavailable)
     with pytest.raises(RuntimeError, match="another malloc is in use"):
         MemoryProfileHook()
 

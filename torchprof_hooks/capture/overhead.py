@@ -105,7 +105,7 @@ def counted_ns(
     found = 0.0
     if memory is not None:
         [meter] = meters_of(tracker, MemoryMeter)
-        found += meter.counting_ns() * int(memory.blocks.sum())
+        found += meter.counting_ns * int(memory.blocks.sum())
     for site, count, ns in zip(sites, calls, own_ns, strict=True):
         found += _nodes(site) * of.node_ns + site.reading_ns
         if site.phase == "profiler":

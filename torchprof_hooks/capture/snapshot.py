@@ -25,7 +25,11 @@ from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounte
 from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter, Waits
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
-from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
+from torchprof_hooks.capture.tracking.meters.meters import (
+    memory_sums,
+    meters_of,
+    settle_meters,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import (
     PROFILER_CELL,
@@ -113,7 +117,7 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
     """Fields of a profile about how all of it was measured."""
     return {
         "aborted_calls": tracker.aborted_calls,
-        "devices": tuple(m.clock.name for m in meters_of(tracker, DeviceMeter)),
+        "devices": tuple(m.name for m in meters_of(tracker, DeviceMeter)),
         "undivided_passes": tracker.undivided_passes,
         "not_measured": not_measured(),
         "core": CORE.name,
@@ -227,17 +231,16 @@ def _totals_of(collections: Collections) -> Totals:
 
 def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:
     tracker.log.fold()
-    if tracker.meters is not None:
-        tracker.meters.settle()
+    settle_meters(tracker)
     return tracker.times(), memory_sums(tracker)
 
 
 def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
     for meter in meters_of(tracker, MemoryMeter):
-        highest, whose = meter.high_water()
-        blamed = whose or tracker.outside
+        highest = int(meter.log.high_water_bytes)
+        blamed = tracker.sites[meter.log.blamed]
         return MemorySummary(
-            meter.counter.name,
+            meter.name,
             highest,
             blamed.path or (OUTSIDE_NAME,),
             blamed.phase,

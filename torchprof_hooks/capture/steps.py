@@ -27,7 +27,10 @@ import torch
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
-from torchprof_hooks.capture.torch_names.modules import any_optimizer_made
+from torchprof_hooks.capture.torch_names.modules import (
+    any_optimizer_made,
+    error_of_call,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Steps of one optimizer after which the rest of a round is not waited for any more.
@@ -364,9 +367,14 @@ class StepDetector:
         """Whether a training step has ended, maybe one that is held back."""
         return self._steps > 0 or bool(self._without_optimizer.held_ns)
 
-    def call_ended(self, site: Site, end_ns: int) -> None:
-        """A call from outside of all, or a pass, has ended at `site`. There may be
-        thousands of these in a step, so this makes few calls itself."""
+    def call_ended(self, site: Site, end_ns: int, outputs: object) -> None:
+        """A call, or a pass, has ended at `site`. There may be thousands of these in a
+        step, so this makes few calls itself.
+
+        outputs: None if it failed.
+        """
+        if outputs is None and error_of_call() is not None:
+            return
         if site.phase == "backward":
             self._pass_ended(site, end_ns)
         elif site.phase == "forward" and site.module is not None:

@@ -238,7 +238,7 @@ class ThreadSteps:
         if not detector.rounds.knows(optimizer):
             self._optimizers[id(optimizer)] = read_optimizer(optimizer)
         self._detects_anomalies |= torch.is_anomaly_enabled()
-        if around.phase != "data" or tracker.follows_loading:  # else a part of loading
+        if not around.is_loading:
             is_inside_call = around is not tracker.outside
             if is_inside_call and tracker.is_in_optimizer():
                 detector.rounds.inner_stepped(optimizer)

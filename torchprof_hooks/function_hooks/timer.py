@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.make_tracker import make_function_tracker
-from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.device import device_meters
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
-from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
     MODULE_PHASES,
@@ -77,7 +76,6 @@ class TimerHook(CallTimes, FunctionHook):
         self.phases = phases
         if phases:
             self._phases = MODULE_PHASES
-        self._clock = default_device_clock()
 
     def added(self, function: Any) -> None:
         """Called when the hook is registered: on `function`, or thread-wide (None).
@@ -92,11 +90,10 @@ class TimerHook(CallTimes, FunctionHook):
             )
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
-        meters = [] if self._clock is None else [DeviceMeter(self._clock)]
         tracker = make_function_tracker(
             self,
             everywhere,
-            meters,
+            device_meters(),
             follows_modules=self.by != "function",
             by_shapes=self.by == "call",
         )

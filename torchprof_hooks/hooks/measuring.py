@@ -13,11 +13,10 @@ from torchprof_hooks.capture.duty import Duty
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
-from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
-from torchprof_hooks.capture.tracking.meters.memory import memory_counter, memory_meter
+from torchprof_hooks.capture.tracking.meters.device import device_meters
+from torchprof_hooks.capture.tracking.meters.memory import memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meter
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.measure.device_clock import DeviceClock
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ class Settings(NamedTuple):
 
     functions: bool = False
     memory: bool | str | torch.device = False
-    device_clock: DeviceClock | None = None
     max_overhead: float | None = None
 
 
@@ -105,14 +103,12 @@ def make_tracker(
 ) -> tuple[Tracker, str]:
     """A tracker for this thread, and why it cannot measure memory: "" if it can, or if
     nobody asked for memory."""
-    meters: list[Meter] = []
+    meters: list[Meter] = [*device_meters()]
     unmeasured = ""
-    if settings.device_clock is not None:
-        meters.append(DeviceMeter(settings.device_clock))
     if settings.memory:
         device = None if settings.memory is True else settings.memory
         try:
-            meters.append(memory_meter(memory_counter(device)))
+            meters.append(memory_meter(device))
         except MemoryUnavailableError as error:
             unmeasured = str(error)
     functions = None

@@ -10,11 +10,7 @@ import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import Place
-from torchprof_hooks.capture.tracking.meters.memory import (
-    MemoryMeter,
-    memory_counter,
-    memory_meter,
-)
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import CallSums
@@ -42,11 +38,11 @@ class MemoryHookSummary(_Required, total=False):
 class MemoryHook(CallSums):
     """Adds up the memory that calls take, by name.
 
-    device: whose memory to measure; see `memory_counter`.
+    device: whose memory to measure; see `memory_meter`.
     """
 
     def __init__(self, device: str | torch.device | None, history_size: int) -> None:
-        memory_counter(device)  # for its errors; the device may be initialised later
+        memory_meter(device)  # for its errors; the device may be initialised later
         self._device = device
         super().__init__(history_size)
 
@@ -104,7 +100,7 @@ class MemoryHook(CallSums):
         print(report, file=file or sys.stdout)
 
     def _new_meter(self) -> MemoryMeter:
-        return memory_meter(memory_counter(self._device))
+        return memory_meter(self._device)
 
     def _follow(self, tracker: Tracker) -> None:
         (meter,) = meters_of(tracker, MemoryMeter)
@@ -152,8 +148,8 @@ class MemoryHook(CallSums):
                 sums["acquired_bytes"] -= int(meter.log.acquired[place.site.code])
 
     def _note(self) -> str:
-        counter = memory_counter(self._device)
-        kind = f"{counter.name} (caching allocator)"
-        if counter.name == "cpu":
+        meter = self._new_meter()
+        kind = f"{meter.name} (caching allocator)"
+        if meter.counts_tensors:
             kind = "tensors on the CPU, by the thread that calls, to the byte"
         return f"Memory of {kind}, gross: freed bytes count too."

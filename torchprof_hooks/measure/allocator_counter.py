@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.version import __version__ as TORCH_VERSION
 
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
-if TYPE_CHECKING:
-    from torchprof_hooks.measure.memory_counter import Reading
+#: used, acquired, current, peak: all in bytes.
+Reading = tuple[int, int, int, int]
 
 
 class AllocatorCounter:
@@ -29,7 +29,6 @@ class AllocatorCounter:
         self, index: int | None = None, device: Any = torch.cuda, kind: str = "cuda"
     ) -> None:
         _check_allocator(device.get_allocator_backend(), kind)
-        self.name = kind if index is None else f"{kind}:{index}"
         self.kind = kind
         self.index = index
         self._device = device
@@ -48,12 +47,13 @@ class AllocatorCounter:
             raise ValueError(f"there is no {self.kind}:{index}: use a smaller number")
 
     def read(self) -> Reading:
-        """See `MemoryCounter.read`. Does not wait for the device."""
+        """Used bytes (handed out so far, to all threads), acquired (taken from the
+        device), current (in use now) and peak (the most that was in use). Does not wait
+        for the device."""
         if not self._device.is_initialized():
             return 0, 0, 0, 0
         if self.index is None:
             self.index = self._device.current_device()
-            self.name = f"{self.kind}:{self.index}"
         stats = self._device.memory_stats_as_nested_dict(self.index)
         if not stats:  # it does not count, which shows only when it is in use
             return 0, 0, 0, 0

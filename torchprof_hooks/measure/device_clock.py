@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
 from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
-
-
-class DeviceClock(Protocol):
-    """Takes stamps in the device's queue of work, and reads them later."""
-
-    name: str
-
-    def stamp(self) -> Any:
-        """Put a time stamp behind the work queued so far; None if none can be taken."""
-
-    def is_done(self, stamp: Any) -> bool:
-        """Whether the device has come to `stamp`. Does not wait."""
-
-    def wait(self, stamp: Any) -> None:
-        """Return when the device has come to `stamp`."""
-
-    def elapsed_ns(self, start: Any, end: Any) -> int:
-        """Nanoseconds between two stamps that are done; 0 if that cannot be told."""
-
 
 #: Counters of what was taken from a device. Allocators without a cache reserve nothing.
 _KEPT: Final = ("reserved", "allocated")
@@ -43,14 +24,14 @@ class EventClock:
     timing event is an error. Events are used again as soon as nothing refers to their
     stamp any more. No stamp is taken, either, if the device's events tell no times.
 
-    device_type: torch's name for the device, None if torch does not know it.
+    name: torch's name for the kind of device.
     """
 
     def __init__(self, device: Any = torch.cuda, name: str = "cuda") -> None:
         self.name = name
-        is_known = device is torch.cuda or isinstance(device, Accelerator)
-        self.device_type = name if is_known else None
         self._device = device
+        #: Whether the program has put devices of this kind into use.
+        self.is_initialized: Callable[[], bool] = device.is_initialized
         #: Whether the current stream is being captured into a graph. The device's own
         #: function, for it is called at each stamp.
         self.is_capturing: Callable[[], bool] = device.is_current_stream_capturing
@@ -58,20 +39,15 @@ class EventClock:
         self._pools: dict[int, list[Any]] = {}
         self._takes_times: bool | None = None  # None: not known yet
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies, which may be in other processes, have events of their own. The module
-        ``torch.cuda`` cannot be pickled."""
-        is_cuda = self._device is torch.cuda
-        return EventClock, () if is_cuda else (self._device, self.name)
-
     def stamp(self) -> _EventStamp | None:
+        """Put a time stamp behind the work queued so far; None if none can be taken."""
         device = self._device
-        if not device.is_initialized():
+        if not self.is_initialized():
             return None
         stream = device.current_stream()
         pool = self._pools.get(stream.device_index)
         if pool is None:
-            if not (self._has_times() and self.is_in_use(stream.device_index)):
+            if not self.is_in_use(stream.device_index):
                 return None
             pool = self._pools.setdefault(stream.device_index, [])
         if self.is_capturing():
@@ -97,7 +73,10 @@ class EventClock:
             return None
 
     def is_in_use(self, index: int) -> bool:
-        """Whether the program has put anything on a device, as far as is known."""
+        """Whether the program has put anything on a device, as far as is known, and the
+        device tells times. The program must have put devices of this kind into use."""
+        if not self._has_times():
+            return False
         if self._device.get_allocator_backend() != "native":
             return True  # this allocator does not count
         stats = self._device.memory_stats_as_nested_dict(index)
@@ -111,17 +90,20 @@ class EventClock:
         return self._takes_times
 
     def is_done(self, stamp: _EventStamp) -> bool:
+        """Whether the device has come to `stamp`. Does not wait."""
         try:
             return bool(stamp.event.query())
         except RuntimeError:  # the device has failed since, and will not come to it
             return True
 
     def wait(self, stamp: _EventStamp) -> None:
+        """Return when the device has come to `stamp`."""
         with suppress(RuntimeError):  # as above
             stamp.event.synchronize()
 
     def elapsed_ns(self, start: _EventStamp, end: _EventStamp) -> int:
-        """See `DeviceClock.elapsed_ns`. The device counts in steps of about 0.5 us.
+        """Nanoseconds between two stamps that are done; 0 if that cannot be told. The
+        device counts in steps of about 0.5 us.
 
         Stamps of two devices cannot be compared. Of two streams they can, though the
         later one may have been passed first: streams that do not wait for each other
@@ -152,7 +134,7 @@ class _EventStamp:
         self.pool.append(self.event)
 
 
-def default_device_clock() -> DeviceClock | None:
+def default_device_clock() -> EventClock | None:
     """The clock of the accelerator that this torch is built for, or that has registered
     with it; None for the CPU alone. Does not initialise the device."""
     kind = current_accelerator()

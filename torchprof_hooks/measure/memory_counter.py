@@ -1,9 +1,6 @@
-"""Counters of memory: the bytes that an allocator handed out, read at any moment."""
+"""Whose memory is measured."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
@@ -11,36 +8,15 @@ from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
 from torchprof_hooks.measure.allocator_counter import AllocatorCounter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
-#: used, acquired, current, peak: all in bytes.
-Reading = tuple[int, int, int, int]
-
-
-class MemoryCounter(Protocol):
-    """Reads what the allocator of one device has handed out so far.
-
-    The difference of two readings is what happened between them, on all threads.
-    """
-
-    @property
-    def name(self) -> str:
-        """The device: "cpu", "cuda:0"."""
-
-    def read(self) -> Reading:
-        """Used bytes (handed out so far), acquired (taken from the device or the
-        system), current (in use now) and peak (the most that was in use)."""
-
 
 def memory_counter(
     device: str | torch.device | None = None,
     option: str = "device",
-    *,
-    of_cpu: Callable[[], MemoryCounter],
-) -> MemoryCounter:
-    """The counter of a device: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``, or another kind
-    of accelerator.
+) -> AllocatorCounter | None:
+    """The counter of a device: ``"cuda"`` or ``"cuda:1"``, or another kind of
+    accelerator; None for ``"cpu"``.
 
     option: what the user calls the device, for errors.
-    of_cpu: makes the counter of the CPU.
 
     Without a device, the accelerator's current one is measured if the program has
     initialised that, else the CPU. This does not initialise it.
@@ -51,10 +27,10 @@ def memory_counter(
     """
     if device is None:
         in_use = _device_in_use()
-        return of_cpu() if in_use is None else _counter_of(in_use)
+        return None if in_use is None else _counter_of(in_use)
     place = _parse(device, option)
     if place.type == "cpu":
-        return of_cpu()
+        return None
     if place.type != current_accelerator():
         raise MemoryUnavailableError(
             f"the memory of {place} cannot be measured: this torch is built without "

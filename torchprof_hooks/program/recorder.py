@@ -17,7 +17,6 @@ from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.capture.tracking.subscriptions import FirstCall
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import Settings, make_steps
-from torchprof_hooks.measure.device_clock import default_device_clock
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.measure.sigterm import Sigterm
@@ -228,7 +227,6 @@ def _make_steps(flags: Flags) -> ThreadSteps:
         Settings(
             functions=flags.time_thunks,
             memory=flags.profile_memory,
-            device_clock=default_device_clock(),
             max_overhead=flags.max_overhead,
         )
     )

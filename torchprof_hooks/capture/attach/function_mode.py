@@ -6,7 +6,7 @@ import sys
 import weakref
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,7 +96,9 @@ class FunctionMode(TorchFunctionMode):
     """
 
     def __init__(self, tracker: Tracker) -> None:
-        self._call: Callable[..., Any] | None = tracker.call_function
+        assert tracker.functions is not None
+        shown = partial(tracker.functions.shown, tracker)
+        self._call: Callable[..., Any] | None = shown
 
     @property
     def is_closed(self) -> bool:

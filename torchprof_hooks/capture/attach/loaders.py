@@ -32,6 +32,7 @@ def begin_loading(tracker: Tracker, source: object, gives_batch: bool) -> Site |
     site = tracker.entry_site(DATA_NAME, "data", id(source))
     if not gives_batch:
         site = tracker.tree.uncounted(site)
+    site.is_loading = not tracker.follows_loading
     tracker.open_entry(site)
     return site
 

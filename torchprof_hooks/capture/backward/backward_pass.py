@@ -170,7 +170,7 @@ class Passes:
         """How many calls are open in the pass."""
         return tracker.open_backward if self.divides else 1
 
-    def finish(self, tracker: Tracker, running: BackwardPass, outputs: object) -> bool:
+    def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
         """Do all that is to be done at the end of the pass that began last, and went
         well; False if it is not as simple as that."""
         engine = running.engine_site
@@ -178,7 +178,7 @@ class Passes:
             return False
         if engine is not None and tracker.garbage.newest_ns > engine.start_ns:
             return False  # it was maybe after the last node
-        return tracker.finish_pass(running, outputs)
+        return tracker.finish_pass(running)
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         """The pass that began last is over, and not by `finish`. What comes after its

@@ -131,7 +131,7 @@ class HookedPasses(Passes):
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
         return len(running.open) * _has_begun(running) if self.divides else 1
 
-    def finish(self, tracker: Tracker, running: BackwardPass, outputs: object) -> bool:
+    def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
         return False
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
@@ -196,7 +196,7 @@ class HookedPasses(Passes):
         tracker.abort_down_to(self.owner_of(tracker, running), now_ns)
         self._go_over(tracker, running, 0, [], now_ns)
         running.entered_ns = tracker.entered_ns
-        running.nodes_ended_ns = perf_counter_ns() if tracker.reads_meters else now_ns
+        running.nodes_ended_ns = perf_counter_ns() if tracker.times_readings else now_ns
         if gradient_reduction.is_expected:
             tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
 
@@ -224,11 +224,9 @@ class HookedPasses(Passes):
         owner = still_open[-1].site if still_open else running.base
         # At once: see `Tracker.abort_call`.
         running.open, tracker.site = still_open, owner
-        if tracker.reads_meters:
-            tracker.meters.moved(closed, opened)  # type: ignore[union-attr]
+        if tracker.meters:
+            tracker.owners_moved(closed, opened)
         if self._callbacks is not None:
-            if tracker.meters is not None:
-                tracker.meters.pass_moved(closed, opened)
             self._callbacks.moved(closed, opened, running.failed)
 
 
@@ -248,10 +246,10 @@ def _owners(
     around = running.open[kept - 1].site if kept else running.base
     opens = []
     for key, code in chain[kept:]:
-        around = tracker.backward_site(around, code)
+        around = tracker.tree.backward_site(around, code)
         opens.append(OpenBackward(key, around))
-    if tracker.names_nodes and around.function is None:
-        site = tracker.site_of_node(around, node.name())
+    if tracker.functions and tracker.names_nodes and around.function is None:
+        site = tracker.functions.sites.site_of_node(around, node.name())
         opens.append(OpenBackward(None, site))
     return kept, opens
 

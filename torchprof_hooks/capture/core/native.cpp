@@ -10,7 +10,6 @@
 // interpreter lock (the GIL).
 
 #include "native/backward/passes.h"
-#include "native/calls/functions.h"
 #include "native/calls/operators.h"
 #include "native/calls/interceptor.h"
 #include "native/collections.h"
@@ -27,17 +26,13 @@ PyMemberDef cursor_members[] = {
     {"sites", T_OBJECT, offsetof(Cursor, sites), 0, nullptr},
     {"passes", T_OBJECT, offsetof(Cursor, passes), 0, nullptr},
     {"on_pause", T_OBJECT, offsetof(Cursor, on_pause), 0, nullptr},
-    {"meters", T_OBJECT, offsetof(Cursor, meters), 0, nullptr},
     {"callbacks", T_OBJECT, offsetof(Cursor, callbacks), 0, nullptr},
     {"functions", T_OBJECT, offsetof(Cursor, functions), 0, nullptr},
     {"log", T_OBJECT, offsetof(Cursor, log), READONLY, nullptr},
     {"entered_ns", T_LONGLONG, offsetof(Cursor, entered_ns), 0, nullptr},
     {"gives_time_back", T_BOOL, offsetof(Cursor, gives_time_back), 0, nullptr},
     {"owns_nodes", T_BOOL, offsetof(Cursor, owns_nodes), 0, nullptr},
-    {"reads_meters", T_BOOL, offsetof(Cursor, reads_meters), 0, nullptr},
-    {"watches", T_BOOL, offsetof(Cursor, watches), 0, nullptr},
     {"by_shapes", T_BOOL, offsetof(Cursor, by_shapes), 0, nullptr},
-    {"tells_functions", T_BOOL, offsetof(Cursor, tells_functions), 0, nullptr},
     {"sees_outer_alone", T_BOOL, offsetof(Cursor, sees_outer_alone), 0, nullptr},
     {"divides", T_BOOL, offsetof(Cursor, divides), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
@@ -50,6 +45,7 @@ PyGetSetDef cursor_getset[] = {
      nullptr},
     {"tape_sizes", tape_sizes, nullptr, nullptr, nullptr},
     {"open_backward", open_backward, nullptr, nullptr, nullptr},
+    {"times_readings", py_times_readings, nullptr, nullptr, nullptr},
     {"pass_owner", pass_owner, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
@@ -60,10 +56,11 @@ PyMethodDef cursor_methods[] = {
     {"open_entry", open_entry, METH_O, nullptr},
     {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
     {"end_entry", py_end_entry, METH_VARARGS, nullptr},
-    {"call_function", FASTCALL(call_function), METH_FASTCALL, nullptr},
+    {"open_call", py_open_call, METH_O, nullptr},
+    {"close_call", py_close_call, METH_VARARGS, nullptr},
     {"hear_operators", hear_operators, METH_O, nullptr},
-    {"measured", measured, METH_VARARGS, nullptr},
-    {"function_returned", py_function_returned, METH_VARARGS, nullptr},
+    {"look_for_device", py_look_for_device, METH_NOARGS, nullptr},
+    {"owners_moved", owners_moved, METH_VARARGS, nullptr},
     {"book", append, METH_O, nullptr},
     {"is_booked", py_is_booked, METH_O, nullptr},
     {"last_booked_ns", last_booked_ns, METH_NOARGS, nullptr},
@@ -72,11 +69,10 @@ PyMethodDef cursor_methods[] = {
     {"own_until", py_own_until, METH_VARARGS, nullptr},
     {"owners_of", owners_of, METH_VARARGS, nullptr},
     {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"finish_pass", finish_pass, METH_VARARGS, nullptr},
+    {"finish_pass", finish_pass, METH_O, nullptr},
     {"engine_ends", engine_ends, METH_NOARGS, nullptr},
     {"leave_pass", leave_pass, METH_VARARGS, nullptr},
     {"drop_pass", drop_pass, METH_O, nullptr},
-    {"runs_task", runs_task, METH_O, nullptr},
     {"read_times", read_times, METH_NOARGS, nullptr},
     {"read_memory", read_memory, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
@@ -94,7 +90,6 @@ PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, curs
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
-                                {"counts_device_bytes", counts_device_bytes, METH_O, nullptr},
                                 {"on_unseen_pass", on_unseen_pass, METH_O, nullptr},
                                 {"around_collections", around_collections, METH_O, nullptr},
                                 {"seen_pass_begins", seen_pass_begins, METH_NOARGS, nullptr},
@@ -110,7 +105,6 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   PyObject* module = PyModule_Create(&module_definition);
   if (module == nullptr) return nullptr;
   names.intern();
-  if (!shapes::know_tensors()) return nullptr;
   measure_interceptor();
   PyTypeObject* interceptor_type;
   std::pair<PyType_Spec*, PyTypeObject**> types[] = {

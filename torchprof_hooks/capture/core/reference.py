@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from torchprof_hooks.capture.core.reference_meters import ReadsMeters
 from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
     next_sequence_number,
 )
-from torchprof_hooks.capture.torch_names.functions import shapes_of
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
     from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
-    from torchprof_hooks.capture.tracking.meters.meters import Meters
+    from torchprof_hooks.measure.allocator_counter import Reading
 
 #: So many nodes are remembered, the newest: those of older graphs are nobody's.
 NODES_KEPT: Final = 1 << 18
@@ -54,41 +54,42 @@ class Node:
     is_outer: whether modules called from here are outermost ones: the node stands for
         the program itself, or for an optimizer.
     is_function: whether a function is called here.
-    is_hidden: whether nobody is told of calls here.
+    is_loading: whether data is loaded here, and modules that are called from here are
+        a part of that.
     sees_operators: whether operators that are called from here are functions.
     is_described: for a function: whether its work is to be found in its first call.
     children: nodes of the modules called from here, by id of the module; elsewhere than
         in this core, see `child` and the methods below it.
-    functions: nodes of the functions called from here; None: not to be followed.
-    by_shapes: for a function: nodes of its calls by the shapes of their inputs.
     start_ns: when the open call began; moved forward by what interruptions took.
     low: number of the first autograd node that the open call can own.
     owner: by which these nodes are found again; None: it owns none.
     heard: how many autograd nodes of passes ran here.
     cut: how many calls here did not run to their end.
+    readings: what the meters of the open call said when it began; None: nothing.
+    peak_bytes: the highest level of memory in use since it began.
     reading_ns: how much of the node's time measuring took: reading meters, finding
         nodes for new calls, beginning and ending passes, booking entries and telling
         of their ends.
     """
 
     __slots__ = (
-        "by_shapes",
         "caller",
         "children",
         "code",
         "cut",
-        "functions",
         "heard",
         "is_called",
         "is_described",
         "is_entry",
         "is_function",
-        "is_hidden",
+        "is_loading",
         "is_outer",
         "key",
         "low",
         "owner",
+        "peak_bytes",
         "reading_ns",
+        "readings",
         "sees_operators",
         "start_ns",
     )
@@ -96,13 +97,12 @@ class Node:
     def __init__(self, *given: Any) -> None:
         self.caller: Site = self  # type: ignore[assignment]
         self.children: dict[int, Site] = {}
-        self.functions: dict[Any, Site | None] = {}
-        self.by_shapes: dict[object, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
-        self.heard = self.cut = self.reading_ns = 0
-        self.is_entry = self.is_called = self.is_function = self.is_hidden = False
+        self.heard = self.cut = self.reading_ns = self.peak_bytes = 0
+        self.is_entry = self.is_called = self.is_function = self.is_loading = False
         self.is_outer = self.sees_operators = self.is_described = False
         self.owner: Owner | None = None
+        self.readings: tuple[Reading | None, Any] | None = None
 
     def child(self, key: int) -> Site | None:
         """The node of calls of the module whose id is `key`, from here."""
@@ -127,6 +127,8 @@ class Node:
         self.start_ns = other.start_ns
         self.low = other.low
         self.owner, other.owner = other.owner, None
+        self.readings, other.readings = other.readings, None
+        self.peak_bytes = other.peak_bytes
         if self.owner is not None:
             self.owner.code = self.code
 
@@ -158,7 +160,7 @@ class Owner:
         return self.is_open and self.is_backward
 
 
-class Cursor:
+class Cursor(ReadsMeters):
     """Where one thread is, and which autograd nodes its calls make: the counter of
     nodes is read before and after each call.
 
@@ -172,107 +174,99 @@ class Cursor:
     passes: backward passes that run; the engine may run parts of them in other threads.
     owns_nodes, divides: whether passes are followed, and whether they are divided among
         the owners of their nodes.
-    meters: told of each call that begins (`opened`), has just ended (`closing`), and of
-        changes of owner in passes (`moved`), if `reads_meters`; and asked to
-        `look_for_devices` where an entry begins, or a call that is new, if `watches`.
-    memory, device: meters that the native core reads itself, as it does the clock: of
-        memory, and of stamps in a device's queue; else None.
     callbacks: told when a module is `called`, after the call is open, and when it has
         `returned`, after the call is booked; None if nobody wants to know.
-    functions: asked to `find` the site of a function that was not met yet, and told of
-        one that is `aborted`; None if no functions are followed.
+    functions: which functions are followed; None: none.
+    on_pause: told, in three arguments, of an entry that ended, when, and what it
+        returned: of forwards, those called from outside of all others alone. Or None.
     sees_outer_alone: whether it is shown only calls from sites that are `is_outer`.
     by_shapes: whether calls of functions are told apart by the shapes of inputs.
-    tells_functions: whether the functions that a mode shows are called by
-        `functions.call`, which tells callbacks of them.
     """
 
     site: Site
     outside: Site
 
     def __init__(self, *given: Any) -> None:
+        super().__init__()
         self.thread = get_ident()
         self.sites: list[Site] = []
         self.log = SpanLog()
         self.passes: list[BackwardPass] = []
         #: Time in entries so far; of nested ones, it is not counted twice.
         self.entered_ns = 0
-        #: Told when a backward pass ends, or an entry that was called from outside of
-        #: all others, unless it failed.
-        self.on_pause: Callable[[Site, int], object] | None = None
+        self.on_pause: Callable[[Site, int, object], object] | None = None
         #: By thread: the innermost open call, and the owners of nodes by number.
         self._innermost: dict[int, Owner | None] = {}
         self._owners: dict[int, dict[int, Owner]] = {}
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
-        self.owns_nodes = self.divides = self.reads_meters = False
-        self.watches = False
-        self.meters: Meters | None = None
-        self.memory: Any = None
-        self.device: Any = None
+        self.owns_nodes = self.divides = False
         self.callbacks: LinkCallbacks | None = None
         self.functions: Any = None  # FunctionCalls; their methods need a Tracker
-        self.by_shapes = self.tells_functions = self.sees_outer_alone = False
+        self.by_shapes = self.sees_outer_alone = False
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 
     def works_here(self) -> bool:
-        """Whether the running thread works for the one that is followed."""
-        return get_ident() == self.thread or bool(self.passes and self.works_in_pass())
+        """Whether the running thread works for the one that is followed: on devices,
+        the engine runs passes in threads of its own."""
+        thread = get_ident()
+        if thread == self.thread or not self.passes:
+            return thread == self.thread
+        task = current_graph_task()
+        return task != -1 and any(
+            p.thread == thread or p.task == task for p in self.passes
+        )
 
     read_times = times_of
 
     if TYPE_CHECKING:  # what the derived class knows (see `Tracker`)
 
-        def works_in_pass(self) -> bool: ...
         def called_site(self, module: torch.nn.Module) -> Site | None: ...
-        def look_for_devices(self) -> None: ...
         def unwind_to(self, called: object) -> Site: ...
         def close_left_calls(self) -> None: ...
-        def returns_to(self, site: Site, end_ns: int) -> bool: ...
         def count_if_aborted(self) -> None: ...
         def open_sites(self) -> Iterator[Site]: ...
-        def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None: ...
 
     # Modules
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
         # Dynamo, when it traces this, must see nothing but the return.
-        if is_dynamo_compiling() or not self.works_here():
+        if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
             return
-        site = self.site.child(id(module)) or self.called_site(module)
+        known = self.site.child(id(module))
+        site = known or self.called_site(module)
         if site is None:
             return
-        if self.watches and site.is_entry:
-            self.look_for_devices()
+        if site.is_entry or known is None:
+            self.look_for_device()
         site.low = next_sequence_number()
         if self.divides:
             self.own_from(site, site.low)
         site.start_ns = perf_counter_ns()
         self.site = site  # last: an interrupt before this line has opened nothing
-        if self.reads_meters:
-            self.meters.opened(site)  # type: ignore[union-attr]
+        self.read_at_begin(site)
         if self.callbacks is not None:
             self.callbacks.called(site, args)
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Close the call of `module`."""
-        if is_dynamo_compiling() or not self.works_here():
+        if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
             return
         end_ns, site = perf_counter_ns(), self.site
         if site.key != id(module):
             site = self.unwind_to(module)
             if site is self.outside:
                 return
-        if self.reads_meters:
-            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
+        self.read_at_end(site, end_ns)
         self.site = site.caller  # first: an interrupt loses time, and books none twice
         self.own_until(site, next_sequence_number())
         if outputs is None:
             self.count_if_aborted()
         if site.is_entry and self.owns_nodes:
-            self.finish_entry(site, end_ns, outputs)
+            is_told = self.site is self.outside
+            self.finish_entry(site, end_ns, outputs, is_told)
         else:
             self.book((site.code, site.start_ns, end_ns))
         self.fold_if_due()
@@ -283,17 +277,15 @@ class Cursor:
 
     def open_entry(self, site: Site) -> None:
         """Begin an entry."""
-        if self.watches:
-            self.look_for_devices()
+        self.look_for_device()
         site.low = next_sequence_number()
         site.start_ns = perf_counter_ns()
         self.site = site
-        if self.reads_meters:
-            try:
-                self.meters.opened(site)  # type: ignore[union-attr]
-            except BaseException:
-                self.site = site.caller  # nobody closes it
-                raise
+        try:
+            self.read_at_begin(site)
+        except BaseException:  # the handler of a signal has raised
+            self.site = site.caller  # nobody closes it
+            raise
 
     def close_entry(
         self, site: Site, outputs: object = None, end_ns: int | None = None
@@ -304,17 +296,19 @@ class Cursor:
         """
         if end_ns is None:
             end_ns = perf_counter_ns()
-        if self.reads_meters:
-            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
+        self.read_at_end(site, end_ns)
         self.site = site.caller
         self.finish_entry(site, end_ns, outputs)
 
-    def finish_entry(self, site: Site, end_ns: int, outputs: object) -> None:
+    def finish_entry(
+        self, site: Site, end_ns: int, outputs: object, is_told: bool = True
+    ) -> None:
         """Book an entry, and tell of its end. What that takes is a cost in its
         caller."""
         began_ns = perf_counter_ns()
         self.end_entry(site, end_ns)
-        self.tell_of_pause(site, outputs, end_ns)
+        if is_told and self.on_pause is not None:
+            self.on_pause(site, end_ns, outputs)
         site.caller.reading_ns += perf_counter_ns() - began_ns
 
     def end_entry(self, site: Site, end_ns: int) -> None:
@@ -330,58 +324,20 @@ class Cursor:
 
     # Functions
 
-    def call_function(
-        self, function: Any, args: Any, kwargs: dict[str, Any] | None
-    ) -> Any:
-        """Call a function that a mode was shown, and measure the call if the function
-        is to be followed."""
-        try:
-            site = self.site.functions[function]
-        except (KeyError, TypeError):
-            site = self.functions.find(self, function)
-        if site is None:
-            return function(*args, **(kwargs or {}))
-        if self.tells_functions:
-            return self.functions.call(self, site, function, args, kwargs or {})
-        return self.measured(site, function, args, kwargs or {})
+    def open_call(self, site: Site) -> None:
+        """Open the call of a function."""
+        if site.is_entry:
+            self.look_for_device()
+        site.low = next_sequence_number()
+        if self.divides:
+            self.own_from(site, site.low)
+        site.start_ns = perf_counter_ns()
+        self.site = site
+        self.read_at_begin(site)
 
-    def measured(
-        self,
-        site: Site,
-        function: Any,
-        args: Any,
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Call `function`, and measure the call at the site that was found for it."""
-        if self.by_shapes and not site.is_hidden:
-            shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
-            try:
-                site = site.by_shapes[shapes]
-            except KeyError:
-                site = self.functions.sites.seen(site, function, args, kwargs)
-        if self.watches and site.is_entry:
-            self.look_for_devices()
-        try:
-            site.low = next_sequence_number()
-            if self.divides:
-                self.own_from(site, site.low)
-            site.start_ns = perf_counter_ns()
-            self.site = site
-            if self.reads_meters:
-                self.meters.opened(site)  # type: ignore[union-attr]
-            outputs = function(*args, **kwargs)
-            self.function_returned(site, perf_counter_ns())
-        except BaseException as error:
-            self.functions.aborted(self, site, error)
-            raise
-        return outputs
-
-    def function_returned(self, site: Site, end_ns: int) -> None:
-        """Close the call of a function at `site`."""
-        if self.site is not site and not self.returns_to(site, end_ns):
-            return  # measuring was stopped in the middle of the call
-        if self.reads_meters:
-            self.meters.closing(site, end_ns)  # type: ignore[union-attr]
+    def close_call(self, site: Site, end_ns: int) -> None:
+        """Close the call of a function: the innermost one that is open."""
+        self.read_at_end(site, end_ns)
         self.site = site.caller
         self.own_until(site, next_sequence_number())
         if site.is_entry:
@@ -411,10 +367,6 @@ class Cursor:
 
     # Backward passes: nodes have hooks (see `HookedPasses`)
 
-    def runs_task(self, task: int) -> bool:
-        """Whether this core is told of a pass with the engine's number `task`."""
-        return False
-
     if TYPE_CHECKING:  # of the native core alone
         #: Hear of the operators that this thread calls (see `OperatorCalls`), or not.
         hear_operators: Callable[[bool], None]
@@ -429,7 +381,7 @@ class Cursor:
         drop_pass: Callable[[BackwardPass], None]  # is dead, and its calls are closed
         #: Does all that is to be done at the end of a pass that went well. False:
         #: something rare has happened, nothing is done.
-        finish_pass: Callable[[BackwardPass, object], bool]
+        finish_pass: Callable[[BackwardPass], bool]
 
     # Owners of nodes
 

@@ -94,11 +94,6 @@ class CalledBackFunctions(FunctionCalls):
         self._calls: dict[int, FunctionCall] = {}  # open forwards, by code of the site
         self._open: dict[int, _OpenBackward] = {}  # open backwards, by that as well
 
-    def serve(self, tracker: Tracker) -> None:
-        """Work for `tracker`, and for no other."""
-        super().serve(tracker)
-        tracker.tells_functions = True
-
     def passes(self) -> HookedPasses:
         """Passes in which hooks on nodes are given the gradients, and can end the pass
         by an exception."""
@@ -124,7 +119,7 @@ class CalledBackFunctions(FunctionCalls):
         try:
             self._tell(self._hook.forward_preprocess, call, call.in_data)
             low = next_sequence_number()
-            outputs = tracker.measured(site, function, args, kwargs)
+            outputs = super().call(tracker, site, function, args, kwargs)
         except BaseException:
             self._calls.pop(site.code, None)
             raise

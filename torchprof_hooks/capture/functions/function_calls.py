@@ -29,6 +29,7 @@ from torchprof_hooks.capture.torch_names.functions import (
     function_modes,
     push_function_mode,
     remove_function_mode,
+    shapes_of,
 )
 from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 
@@ -82,6 +83,19 @@ class FunctionCalls:
 
     # Forward
 
+    def shown(
+        self, tracker: Tracker, function: Any, args: Any, kwargs: dict[str, Any] | None
+    ) -> Any:
+        """Call a function that a mode was shown, and measure the call if the function
+        is to be followed."""
+        try:
+            site = tracker.site.functions[function]
+        except (KeyError, TypeError):
+            site = self.find(tracker, function)
+        if site is None:
+            return function(*args, **(kwargs or {}))
+        return self.call(tracker, site, function, args, kwargs or {})
+
     def call(
         self,
         tracker: Tracker,
@@ -90,8 +104,23 @@ class FunctionCalls:
         args: Any,
         kwargs: dict[str, Any],
     ) -> Any:
-        """Call `function` at a site from `find`; measure it."""
-        return tracker.measured(site, function, args, kwargs)
+        """Call `function` at a site from `find`, and measure the call."""
+        if self.by_shapes and not site.is_hidden:
+            shapes = shapes_of((*args, *kwargs.values()) if kwargs else args)
+            try:
+                site = site.by_shapes[shapes]
+            except KeyError:
+                site = self.sites.seen(site, function, args, kwargs)
+        try:
+            tracker.open_call(site)
+            outputs = function(*args, **kwargs)
+            end_ns = perf_counter_ns()
+            if tracker.returns_to(site, end_ns):  # else measuring was stopped in it
+                tracker.close_call(site, end_ns)
+        except BaseException as error:
+            self.aborted(tracker, site, error)
+            raise
+        return outputs
 
     def find(self, tracker: Tracker, function: Any) -> Site | None:
         """The site of a call of `function` from the current site, which does not know
@@ -161,10 +190,10 @@ class FunctionCalls:
     def end_region(self, tracker: Tracker, site: Site, call: CompiledCall) -> None:
         """The function that `begin_region` gave a site for is over."""
         end_ns = perf_counter_ns()
-        if call.has_returned:
-            tracker.function_returned(site, end_ns)
-        else:
+        if not call.has_returned:
             tracker.leave_failed(site, end_ns)
+        elif tracker.returns_to(site, end_ns):
+            tracker.close_call(site, end_ns)
 
     # Backward
 

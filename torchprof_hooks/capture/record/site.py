@@ -43,9 +43,12 @@ class Site(Node):
 
     __slots__ = (
         "backward",
+        "by_shapes",
         "children_by_name",
         "function",
+        "functions",
         "is_counted",
+        "is_hidden",
         "is_recomputation",
         "is_region",
         "module",
@@ -81,24 +84,20 @@ class Site(Node):
             self.adopt(module)
         self.is_counted = True  # whether what is done here counts as calls
         self.is_entry = self.caller.phase != phase
+        self.is_hidden = False  # whether nobody is told of calls here
+        #: Functions that are called from here; None: they are not followed.
+        self.functions: dict[Any, Site | None] = {}
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
+        #: For a function: its calls by the shapes of their inputs.
+        self.by_shapes: dict[object, Site] = {}
         self.backward: dict[object, Site] = {}  # by code of the forward, or node name
         #: What a call here, or the forward of it, takes (see `best_of`); None: unknown.
         self.works: list[Work] | None = None
-        # The open call:
-        self.readings: list[Any] | None = None  # of the meters, when it began
-        self.peak_bytes = 0  # highest level of memory in use since it began
 
     def adopt(self, module: torch.nn.Module) -> None:
         """From now on, calls of `module` are calls at this site."""
         self.key = id(module)
         self.module = weakref.ref(module)
-
-    def continue_call_of(self, other: Site) -> None:
-        """The call that is open at `other` turns out to be one at this site."""
-        super().continue_call_of(other)
-        self.readings, other.readings = other.readings, None
-        self.peak_bytes = other.peak_bytes
 
     def living_module(self) -> torch.nn.Module | None:
         """The module whose calls are calls at this site, unless it is gone."""

@@ -22,7 +22,7 @@ from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
 from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
-from torchprof_hooks.capture.tracking.meters.meters import counts_tensors
+from torchprof_hooks.capture.tracking.meters.meters import counts_tensors, start_meters
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
@@ -79,10 +79,9 @@ class TrackerSubscription(Subscription):
             tracker.shown_by_hooks = interception().uses_hooks
         if tracker.backward is not None:
             self._show_backward()
-        if tracker.meters is not None:
-            if counts_tensors(tracker):
-                attachments.attach(counted_tensors, tracker)
-            tracker.meters.start(tracker)
+        if counts_tensors(tracker):
+            attachments.attach(counted_tensors, tracker)
+        start_meters(tracker)
         if tracker.functions is not None:
             from torchprof_hooks.capture.attach.function_interception import (
                 function_interception,
@@ -113,8 +112,7 @@ class TrackerSubscription(Subscription):
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
-        if tracker.meters is not None:
-            attachments.detach(counted_tensors, tracker)
+        attachments.detach(counted_tensors, tracker)
         self._is_open = False
 
 

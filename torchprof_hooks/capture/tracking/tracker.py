@@ -42,7 +42,7 @@ from torchprof_hooks.capture.torch_names.modules import (
 )
 from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
-from torchprof_hooks.capture.tracking.meters.meters import Meter, Meters
+from torchprof_hooks.capture.tracking.meters.meters import Meter
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class Tracker(Cursor):
     garbage: what Python's collections of garbage took.
     backward: what follows backward passes, and divides them among the owners of their
         nodes; None: passes are not followed, and nobody asks for owners.
-    functions, meters, callbacks: see `Cursor`.
+    meters: what is read beside the host's clock.
+    functions, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
@@ -89,7 +90,6 @@ class Tracker(Cursor):
     has_unseen_passes: whether it was told of such a pass.
     """
 
-    meters: Meters | None
     callbacks: LinkCallbacks | None
     functions: FunctionCalls | None
 
@@ -125,14 +125,11 @@ class Tracker(Cursor):
         self.undivided_passes = 0
         self.hears_unseen_passes = self.divides
         self.has_unseen_passes = False
-        if meters:
-            self.meters = Meters(meters)
-            self.meters.announce(self)
-        # Sites that the core, or a pass with hooks, asks for:
-        self.backward_site = self.tree.backward_site
+        self.meters = meters
+        for meter in meters:
+            meter.serve(self)
         if functions is not None:
             functions.serve(self)
-            self.site_of_node = functions.sites.site_of_node
 
     # Modules
 
@@ -146,25 +143,13 @@ class Tracker(Cursor):
         if self.looks_away_from(module):
             self.site.reading_ns += perf_counter_ns() - began_ns  # in each such call
             return None
-        if self.watches and self.meters is not None:
-            # Calls around this one may have put a device into use.
-            self.meters.look_for_devices(self)
         return self.tree.site_of_module(self.site, module, began_ns)
-
-    def look_for_devices(self) -> None:
-        """An entry is about to begin: see whether devices have come into use."""
-        if self.meters is not None:
-            began_ns = perf_counter_ns()
-            self.meters.look_for_devices(self)
-            self.site.reading_ns += perf_counter_ns() - began_ns
 
     def looks_away_from(self, module: torch.nn.Module) -> bool:
         """Whether a call of `module`, not seen yet from the current site, is not to be
         followed: it is left to a hook of the module's own, or is the compiler's, or a
-        part of a compiled region, or loads data. A region is one owner, even if some of
-        the modules inside run in Python."""
-        if self.is_loading():
-            return True
+        part of a compiled region. A region is one owner, even if some of the modules
+        inside run in Python."""
         compile_shield.watch()
         around = self.site.living_module()
         return (
@@ -174,21 +159,7 @@ class Tracker(Cursor):
             or self.is_left_out(self.site, module)
         )
 
-    def is_loading(self) -> bool:
-        """Whether all that is done now is loading data: transforms may be modules, and
-        a data set may call a model."""
-        return self.site.phase == "data" and not self.follows_loading
-
     # Where the thread is
-
-    def works_in_pass(self) -> bool:
-        """Whether the running thread runs a pass of the one that is followed: on
-        devices, the engine runs them in threads of its own."""
-        thread, task = get_ident(), current_graph_task()
-        return task != -1 and (
-            self.runs_task(task)
-            or any(p.thread == thread or p.task == task for p in self.passes)
-        )
 
     def retire(self) -> None:
         """The followed thread has ended."""
@@ -254,8 +225,8 @@ class Tracker(Cursor):
         began_ns = began_ns or perf_counter_ns()
         self._drop_left_passes()
         found = self.site
-        if found.phase == "data" and not self.follows_loading:
-            return  # it is loading
+        if found.is_loading:
+            return
         opens = found.phase != "backward" or _have_nodes_ended()
         base = found
         if opens:
@@ -273,7 +244,7 @@ class Tracker(Cursor):
         if not passes or self.backward is None:
             return
         ended = passes[-1]
-        if not failed and self._ends_at_once(ended, outputs):
+        if not failed and self._ends_at_once(ended):
             return
         if self.site.phase == "waiting" and not failed:
             began_ns = self.site.start_ns
@@ -294,15 +265,15 @@ class Tracker(Cursor):
                 self._all_passes_ended(failed)
             if ended.opened_base and not ended.was_left:  # what we do is no part of it
                 base.reading_ns = of_base_ns
-                if not self.reads_meters and self.device is None:  # else meters add it
+                if not self.times_readings:  # else `close_entry` adds it
                     base.caller.reading_ns += perf_counter_ns() - now_ns
                 self.close_entry(base, outputs, now_ns)
 
-    def _ends_at_once(self, ended: BackwardPass, outputs: object) -> bool:
+    def _ends_at_once(self, ended: BackwardPass) -> bool:
         """Whether the core has done all that is to be done at the end of a pass."""
         assert self.backward is not None  # there is a pass
         try:
-            return self.backward.finish(self, ended, outputs)
+            return self.backward.finish(self, ended)
         finally:
             if ended not in self.passes and self.functions is not None:
                 self.functions.pass_is_over(ended, is_last=not self.passes)
@@ -346,6 +317,14 @@ class Tracker(Cursor):
         if self.functions is not None:
             self.functions.pass_is_over(ended, is_last=not passes)
 
+    def backward_site(self, around: Site, made_by: int | str) -> Site:
+        """Where the backward of a call is booked, inside of `around`: by the code of
+        its site; or, if nobody knows who made a node, by the node's name."""
+        if isinstance(made_by, int):
+            return self.tree.backward_site(around, made_by)
+        assert self.functions is not None  # else nodes are not told by name
+        return self.functions.sites.site_of_node(around, made_by)
+
     def begin_recomputation(self) -> None:
         """A node asks for a tensor that is to be computed again: what that takes is
         not the time of the node."""
@@ -366,7 +345,7 @@ class Tracker(Cursor):
         if not is_dynamo_compiling() and self.works_here():
             began_ns = perf_counter_ns()
             around = self.site
-            if around.phase == "data" and not self.follows_loading:
+            if around.is_loading:
                 return
             read_before_ns = around.reading_ns
             site = self.tree.entry_site(
@@ -410,7 +389,7 @@ class Tracker(Cursor):
         `outside` if that call is not open: it began before the thread was followed, or
         as data was loaded."""
         began_ns = perf_counter_ns()
-        if self.is_loading() or not self.is_open(called):
+        if self.site.is_loading or not self.is_open(called):
             self.site.reading_ns += perf_counter_ns() - began_ns
             return self.outside
         last_ns = self.last_stamp_ns()
@@ -502,19 +481,6 @@ class Tracker(Cursor):
         """The latest moment at which the current call is known to have been running:
         what came after belongs to nobody, rather than to a guess."""
         return max(self.site.start_ns, self.last_booked_ns())
-
-    # Ends that others ask for
-
-    def tell_of_pause(self, site: Site, outputs: object, end_ns: int) -> None:
-        """The entry at `site` has ended, and returned `outputs`."""
-        if self.on_pause is None:
-            return
-        if self.site is not self.outside and site.phase != "backward":
-            return
-        if site.phase == "compiling":
-            return  # what is compiled is still to be called
-        if outputs is not None or error_of_call() is None:
-            self.on_pause(site, end_ns)
 
     # Reading
 

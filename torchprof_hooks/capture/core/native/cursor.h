@@ -80,11 +80,11 @@ struct CursorState {
   Node *site, *outside;                             // borrowed: `sites` holds them
   PyObject *sites = PyList_New(0), *passes = PyList_New(0), *on_pause = Py_NewRef(Py_None);
   // Who is told of calls, or None.
-  PyObject *meters = Py_NewRef(Py_None), *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
+  PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
   PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
   Nanoseconds entered_ns;
-  char gives_time_back = 1, owns_nodes, reads_meters, watches, by_shapes, tells_functions, sees_outer_alone;
+  char gives_time_back = 1, owns_nodes, by_shapes, sees_outer_alone;
   char divides, hears_operators;
   Node* described;  // a function whose first call is looked into (see operators.h), or null
   // Each thread numbers the nodes that it makes, so each has a tape: the followed one, and others
@@ -98,7 +98,7 @@ struct CursorState {
 
   template <class Function>
   void each_held(Function function) {
-    function(sites), function(passes), function(on_pause), function(meters), function(callbacks);
+    function(sites), function(passes), function(on_pause), function(callbacks);
     function(functions), function(log), function(memory), function(device), function(raised);
   }
 };
@@ -249,7 +249,20 @@ bool is_a(PyObject* value) {
   return PyObject_TypeCheck(value, *type);
 }
 
-// The meter that reads memory, and the one that stamps a device's queue; or null.
+// Calls `function` with the node of each open call, innermost first.
+template <class Function>
+void each_open(Cursor* cursor, Function function) {
+  for (Node* node = cursor->site; node != cursor->outside && node->caller; node = node->around()) function(node);
+}
+
+inline bool is_open(Cursor* cursor, Node* node) {
+  bool is_found = false;
+  each_open(cursor, [&](Node* open) { is_found |= open == node; });
+  return is_found;
+}
+
+// The meter that reads memory, and the one that stamps a device's queue, if the program has put
+// that into use; or null.
 inline MemoryMeter* memory_of(Cursor* cursor) {
   PyObject* memory = cursor->memory;
   return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
@@ -257,7 +270,26 @@ inline MemoryMeter* memory_of(Cursor* cursor) {
 
 inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
-  return device == nullptr || device == Py_None ? nullptr : DeviceMeter::of(device);
+  if (device == nullptr || device == Py_None) return nullptr;
+  return DeviceMeter::of(device)->is_awake ? DeviceMeter::of(device) : nullptr;
+}
+
+// Whether reading the meters is timed where a call begins and ends.
+inline bool times_readings(Cursor* cursor) {
+  MemoryMeter* memory = memory_of(cursor);
+  return device_of(cursor) != nullptr || (memory != nullptr && memory->is_timed());
+}
+
+// A device that the program does not use is not read, but only looked for where an entry begins,
+// or a call that is new: a program that never uses one pays for no readings. For calls that are
+// open, the reading now stands for their begin: what they do from here on is measured.
+inline void look_for_device(Cursor* cursor) {
+  PyObject* device = cursor->device;
+  if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
+  Nanoseconds began_ns = clock_ns();
+  DeviceMeter* meter = DeviceMeter::of(device);
+  if (Stamp now = meter->wake()) each_open(cursor, [&](Node* node) { meter->opened(node, now); });
+  cursor->site->reading_ns += clock_ns() - began_ns;
 }
 
 // The tape of the running thread.

@@ -61,8 +61,7 @@ struct NodeState : OpenCall {
   int64_t heard;  // how many nodes of passes ran here
   int64_t cut;    // how many calls did not run to their end
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function, is_hidden, is_outer, sees_operators, is_described;
-  PyObject *functions = PyDict_New(), *by_shapes = PyDict_New();
+  char is_entry, is_called, is_function, is_loading, is_outer, sees_operators, is_described;
   Children children;
   Children operators;  // functions that are called from here, by their keys (see operators.h)
   BackwardChildren backward;
@@ -70,7 +69,7 @@ struct NodeState : OpenCall {
   Node* around() const { return reinterpret_cast<Node*>(caller); }
   template <class Function>
   void each_held(Function function) {
-    function(caller), function(functions), function(by_shapes);
+    function(caller);
   }
 };
 
@@ -145,33 +144,6 @@ PyObject* node_forget_operators(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// The nodes in a list. False: an exception.
-bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
-  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
-    if (!is_node(PyList_GET_ITEM(list, place))) return false;
-    nodes->push_back(Node::of(PyList_GET_ITEM(list, place)));
-  }
-  return true;
-}
-
-// Has a meter read, and tells it of calls that ended, innermost first, and of calls that
-// began, outermost first: a pass that Python follows has gone over to other owners, or a device
-// has come into use.
-template <class Meter>
-PyObject* moved(PyObject* self, PyObject* args) {
-  PyObject *closes, *opens;
-  std::vector<Node*> closed, opened;
-  if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &closes, &PyList_Type, &opens) || !as_nodes(closes, &closed) ||
-      !as_nodes(opens, &opened))
-    return nullptr;
-  if (closed.empty() && opened.empty()) Py_RETURN_NONE;
-  Meter* meter = Meter::of(self);
-  auto now = meter->read(closed.empty() ? opened[0]->around() : closed[0]);
-  for (Node* node : closed) meter->closed(node, now);
-  for (Node* node : opened) meter->opened(node, now);
-  Py_RETURN_NONE;
-}
-
 PyMemberDef node_members[] = {
     {"code", T_LONGLONG, offsetof(Node, code), 0, nullptr},
     {"key", T_ULONGLONG, offsetof(Node, key), 0, nullptr},
@@ -183,12 +155,10 @@ PyMemberDef node_members[] = {
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
-    {"is_hidden", T_BOOL, offsetof(Node, is_hidden), 0, nullptr},
+    {"is_loading", T_BOOL, offsetof(Node, is_loading), 0, nullptr},
     {"is_outer", T_BOOL, offsetof(Node, is_outer), 0, nullptr},
     {"sees_operators", T_BOOL, offsetof(Node, sees_operators), 0, nullptr},
     {"is_described", T_BOOL, offsetof(Node, is_described), 0, nullptr},
-    {"functions", T_OBJECT, offsetof(Node, functions), READONLY, nullptr},
-    {"by_shapes", T_OBJECT, offsetof(Node, by_shapes), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef node_getset[] = {{"caller", node_get_caller, node_set_caller, nullptr, nullptr},

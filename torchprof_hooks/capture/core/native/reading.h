@@ -8,13 +8,6 @@
 
 namespace {
 
-// Calls `function` with the node of each open call, innermost first.
-template <class Function>
-void each_open(Cursor* cursor, Function function) {
-  for (Node* node = cursor->site; node != cursor->outside && node->caller; node = node->around())
-    function(node);
-}
-
 // The code of each open call, and its nanoseconds so far without the entries that
 // interrupted it.
 std::vector<int64_t> open_durations(Cursor* cursor, Nanoseconds now_ns) {

@@ -152,14 +152,21 @@ inline void raise_soon(PyObject* error) {
   if (error != nullptr && Py_AddPendingCall(raise_it, error) < 0) Py_DECREF(error);
 }
 
+// To be called, with the GIL, if Python code that asks torch about a device has raised, where no
+// exception can pass. RuntimeError is torch's: the device has failed, which the program learns
+// itself. Others come from the handler of a signal.
+inline void raise_others_soon() {
+  if (PyErr_ExceptionMatches(PyExc_RuntimeError))
+    PyErr_Clear();
+  else
+    raise_soon(take_raised());
+}
+
 // Names of attributes, methods and keys of Python objects, interned.
 #define EACH_NAME(DO)                                                                         \
-  DO(_call_impl) DO(_compiled_call_impl) DO(abort_down_to) DO(aborted) DO(backward_site)      \
-  DO(call) DO(called) DO(called_site) DO(closing) DO(count_if_aborted) DO(count_inner)        \
-  DO(find)                                                                                    \
-  DO(generation) DO(look_for_devices) DO(moved) DO(opened) DO(place) DO(returned)             \
-  DO(returns_to) DO(seen) DO(site_of_node) DO(sites) DO(tell_of_pause) DO(unwind_to) DO(works_in_pass)     \
-  DO(_wrapped_call_impl)
+  DO(_call_impl) DO(_compiled_call_impl) DO(_wrapped_call_impl) DO(generation) DO(task)        \
+  DO(thread) /* what follows is called */ DO(abort_down_to) DO(backward_site) DO(called)      \
+  DO(called_site) DO(count_if_aborted) DO(count_inner) DO(place) DO(returned)
 
 namespace {
 

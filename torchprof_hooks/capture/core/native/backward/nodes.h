@@ -68,10 +68,10 @@ bool raise_again(Cursor* cursor) {
 
 // Asks Python for the node of something that was not met yet: borrowed, or null if Python has
 // raised. Takes over the reference `key`; the caller has the GIL, having made that.
-Node* ask(Cursor* cursor, PyObject* method, Node* around, PyObject* key) {
+Node* ask(Cursor* cursor, Node* around, PyObject* key) {
   WithPython with(cursor);
   Owned given(key);
-  Owned found(call_method(cursor, method, around, given.get()));
+  Owned found(call_method(cursor, names.backward_site, around, given.get()));
   if (!found || !PyObject_TypeCheck(found.get(), node_type)) return nullptr;
   return Node::of(found.get());  // `sites` holds it
 }
@@ -80,7 +80,7 @@ Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
   Node* known = around->backward.by_code.find(uint64_t(code));
   if (known != nullptr) return known;
   WithPython with(cursor);
-  known = ask(cursor, names.backward_site, around, PyLong_FromLongLong(code));
+  known = ask(cursor, around, PyLong_FromLongLong(code));
   if (known != nullptr) around->backward.by_code.insert(uint64_t(code), known);
   return known;
 }
@@ -89,23 +89,7 @@ Node* named(Cursor* cursor, Node* around, const char* name) {
   Node*& known = around->backward.by_name[name];  // stays valid if others are added meanwhile
   if (known != nullptr) return known;
   WithPython with(cursor);
-  return known = ask(cursor, names.site_of_node, around, PyUnicode_FromString(name));
-}
-
-// Closes what an exception has left open inside of `node`.
-void abort_down_to(Cursor* cursor, Node* node, Nanoseconds now_ns) {
-  WithPython with(cursor);
-  Owned now(PyLong_FromLongLong(now_ns));
-  is_done(call_method(cursor, names.abort_down_to, node, now.get()));
-}
-
-// The meters are told what has closed (innermost first) and opened (outermost first).
-void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::vector<Node*>& opened) {
-  WithPython with(cursor);
-  Owned closes(PyList_New(0)), opens(PyList_New(0));
-  for (Node* node : closed) PyList_Append(closes.get(), node);
-  for (Node* node : opened) PyList_Append(opens.get(), node);
-  is_done(call_method(cursor->meters, names.moved, closes.get(), opens.get()));
+  return known = ask(cursor, around, PyUnicode_FromString(name));
 }
 
 // The pass goes over to other owners: closes all open calls but the first `kept`, and opens
@@ -114,9 +98,11 @@ void tell_of_move(Cursor* cursor, const std::vector<Node*>& closed, const std::v
 void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> opens = {}, Nanoseconds now_ns = 0) {
   auto stays = pass.shared_from_this();
   if (now_ns == 0) now_ns = clock_ns();
-  if (cursor->site != pass.owner()) abort_down_to(cursor, pass.owner(), now_ns);
+  if (cursor->site != pass.owner()) {
+    WithPython with(cursor);
+    abort_down_to(cursor, pass.owner(), now_ns);
+  }
   if (pass.is_over) return;
-  std::vector<Node*> closed, opened;
   MemoryMeter* meter = memory_of(cursor);
   memory::Reading bytes{};
   bool is_timed = meter != nullptr && meter->is_timed();
@@ -140,7 +126,6 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     cursor->log->book(node->code, node->start_ns, now_ns);
     if (meter != nullptr) meter->closed(node, bytes);
     if (device != nullptr) device->closed(node, stamp);
-    if (cursor->reads_meters) closed.push_back(node);
   }
   pass.owner()->reading_ns += reading_ns;
   for (const OpenBackward& one : opens) {
@@ -149,10 +134,8 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     if (device != nullptr) device->opened(one.node, stamp);
     if (pass.makes_graph) own_from(cursor, one.node, pass.number, true);
     pass.open.push_back(one);
-    if (cursor->reads_meters) opened.push_back(one.node);
   }
   cursor->site = pass.owner();
-  if (cursor->reads_meters) tell_of_move(cursor, closed, opened);
 }
 
 // Whether `one` is not around `other`, where both are in chains of calls of one pass. The chain of

@@ -241,11 +241,8 @@ bool ends_well(Cursor* cursor, PyObject* started) {
 }
 
 // Does all that is to be done at the end of a pass that has gone well, as nearly all do.
-// outputs: what its graph can be reached from. Returns False if that is left to Python: then
-// the pass is not ended.
-PyObject* finish_pass(PyObject* self, PyObject* args) {
-  PyObject *started, *outputs;
-  if (!PyArg_ParseTuple(args, "OO", &started, &outputs)) return nullptr;
+// Returns False if that is left to Python: then the pass is not ended.
+PyObject* finish_pass(PyObject* self, PyObject* started) {
   Cursor* cursor = Cursor::of(self);
   Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;
   if (fold_if_due(cursor) < 0) return nullptr;
@@ -268,11 +265,10 @@ PyObject* finish_pass(PyObject* self, PyObject* args) {
     cursor->log->book(engine->code, nodes_ended_ns, now_ns);
   if (opens) {
     base->reading_ns = of_base_ns;  // what we do here is no part of the pass
-    if (!cursor->reads_meters && device_of(cursor) == nullptr)  // else `read_at_end` adds it
-      base->around()->reading_ns += clock_ns() - now_ns;
-    is_finished = read_at_end(self, base, now_ns);
-    if (is_finished) go_to(cursor, base->around());
-    is_finished = is_finished && finish_entry(self, base, now_ns, outputs, Told::kAlways) == 0;
+    if (!times_readings(cursor)) base->around()->reading_ns += clock_ns() - now_ns;  // else `read_at_end` does
+    read_at_end(cursor, base, now_ns);
+    go_to(cursor, base->around());
+    is_finished = finish_entry(cursor, base, now_ns, Py_True) == 0;
   }
   Py_DECREF(self);  // the caller has another one
   if (!is_finished || raise_again(cursor)) return nullptr;
@@ -318,15 +314,6 @@ PyObject* pass_owner(PyObject* self, void*) {
   const auto& running = Cursor::of(self)->running->passes;
   if (running.empty()) Py_RETURN_NONE;
   return Py_NewRef(running.back()->owner());
-}
-
-PyObject* runs_task(PyObject* self, PyObject* number) {
-  long task = PyLong_AsLong(number);
-  if (task == -1 && PyErr_Occurred()) return nullptr;
-  PassLock locked(Cursor::of(self));
-  for (const auto& pass : Cursor::of(self)->running->passes)
-    if (pass->task == task && task != -1) Py_RETURN_TRUE;
-  Py_RETURN_FALSE;
 }
 
 }  // namespace

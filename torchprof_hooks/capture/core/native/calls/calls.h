@@ -8,31 +8,40 @@
 
 namespace {
 
-// Whether a hook that runs now is for this cursor. -1: an exception.
-int works_here(PyObject* self) {
-  Cursor* cursor = Cursor::of(self);
-  if (long(PyThread_get_thread_ident()) == cursor->thread) return 1;
-  if (cursor->passes == nullptr || PyList_GET_SIZE(cursor->passes) == 0) return 0;
-  // The cursor has a pass that runs, but this thread does not work for any.
-  if (torch::autograd::get_current_graph_task_id() == -1) return 0;
-  Owned answer(call_method(self, names.works_in_pass));
-  return answer ? PyObject_IsTrue(answer.get()) : -1;
+// Whether `pass`, a BackwardPass, has begun in this thread, or has this number of the engine's.
+bool runs_here(PyObject* pass, long thread, int task) {
+  auto is = [pass](PyObject* name, long number) {
+    Owned known(PyObject_GetAttr(pass, name));
+    return known && PyLong_AsLong(known.get()) == number && !PyErr_Occurred();
+  };
+  bool does = is(names.thread, thread) || is(names.task, task);
+  PyErr_Clear();
+  return does;
 }
 
-bool look_for_devices(PyObject* self) {
-  Cursor* cursor = Cursor::of(self);
-  if (!cursor->watches) return true;
-  Nanoseconds began_ns = clock_ns();
-  if (!is_done(call_method(cursor->meters, names.look_for_devices, self))) return false;
-  cursor->site->reading_ns += clock_ns() - began_ns;
-  return true;
+// Whether the running thread works for the one that is followed: on devices, the engine runs
+// passes in threads of its own.
+bool works_here(Cursor* cursor) {
+  long thread = long(PyThread_get_thread_ident());
+  if (thread == cursor->thread) return true;
+  Py_ssize_t count = cursor->passes == nullptr ? 0 : PyList_GET_SIZE(cursor->passes);
+  int task = count == 0 ? -1 : torch::autograd::get_current_graph_task_id();
+  if (task == -1) return false;  // it works for no pass
+  {
+    PassLock locked(cursor);
+    for (const auto& pass : cursor->running->passes)
+      if (pass->task == task) return true;
+  }
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(cursor->passes); place++) {
+    Owned pass(Py_NewRef(PyList_GET_ITEM(cursor->passes, place)));
+    if (runs_here(pass.get(), thread, task)) return true;
+  }
+  return false;
 }
 
-// Opens a call, and has the meters read. If one raises, this returns false, and the call
-// stays open: the caller has to see to it.
+// Opens a call, and has the meters read.
 // low: number of the first autograd node that is its own.
-bool open_node(PyObject* self, Node* node, int64_t low) {
-  Cursor* cursor = Cursor::of(self);
+void open_node(Cursor* cursor, Node* node, int64_t low) {
   node->low = low;
   Nanoseconds began_ns = 0;
   if (MemoryMeter* meter = memory_of(cursor)) {
@@ -42,30 +51,22 @@ bool open_node(PyObject* self, Node* node, int64_t low) {
   node->start_ns = clock_ns();
   if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
   go_to(cursor, node);  // not before: whoever looks meanwhile finds nothing half open
-  if (cursor->reads_meters && !is_done(call_method(cursor->meters, names.opened, node))) return false;
   if (DeviceMeter* device = device_of(cursor)) {  // last: all that is queued next is the call's
     device->opened(node, device->stamp());
     Nanoseconds now_ns = clock_ns();
     node->around()->reading_ns += now_ns - std::exchange(node->start_ns, now_ns);
   }
-  return true;
 }
 
-// Has the meters read for the call at `node`, which has ended, and is not booked yet. False:
-// an exception.
-bool read_at_end(PyObject* self, Node* node, Nanoseconds end_ns) {
-  Cursor* cursor = Cursor::of(self);
+// Has the meters read for the call at `node`, which has ended, and is not booked yet.
+void read_at_end(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   DeviceMeter* device = device_of(cursor);
   MemoryMeter* meter = memory_of(cursor);
   bool is_timed = meter != nullptr && meter->is_timed();
   if (device != nullptr) device->closed(node, device->stamp());
   if (is_timed) meter->closed(node, meter->read(node));
-  if (!cursor->reads_meters && (device != nullptr || is_timed))
-    node->around()->reading_ns += clock_ns() - end_ns;
+  if (device != nullptr || is_timed) node->around()->reading_ns += clock_ns() - end_ns;
   if (meter != nullptr && !is_timed) meter->closed(node, meter->read(node));
-  if (!cursor->reads_meters) return true;
-  Owned end(PyLong_FromLongLong(end_ns));
-  return is_done(call_method(cursor->meters, names.closing, node, end.get()));
 }
 
 // Guards the tapes while passes run.
@@ -103,6 +104,20 @@ void end_own(Cursor* cursor, Node* node) {
   own_until(node, next_number());
 }
 
+// Opens a call of a function.
+void open_call(Cursor* cursor, Node* node) {
+  if (node->is_entry) look_for_device(cursor);
+  int64_t low = next_number();
+  own_calls(cursor, node, low);
+  open_node(cursor, node, low);
+}
+
+// Has Python close what an exception has left open inside of `node`. False: an exception.
+bool abort_down_to(Cursor* cursor, Node* node, Nanoseconds end_ns) {
+  Owned end(PyLong_FromLongLong(end_ns));
+  return is_done(call_method(cursor, names.abort_down_to, node, end.get()));
+}
+
 bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument) {
   PyObject* callbacks = Cursor::of(self)->callbacks;
   if (callbacks == Py_None) return true;
@@ -118,23 +133,26 @@ void end_entry(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   cursor->log->book(node->code, node->start_ns, end_ns);
 }
 
-// Whether `on_pause` is told of the end of an entry. kIfPause: if `tell_of_pause` says so, in
-// Python: not if it has failed, say.
-enum class Told { kNever, kIfPause, kAlways };
+// Closes the call at `node`, of a function: the innermost one that is open.
+void close_call(Cursor* cursor, Node* node, Nanoseconds end_ns) {
+  read_at_end(cursor, node, end_ns);
+  go_to(cursor, node->around());
+  end_own(cursor, node);
+  if (node->is_entry)
+    end_entry(cursor, node, end_ns);
+  else
+    cursor->log->book(node->code, node->start_ns, end_ns);
+}
 
 // Books an entry, and tells of its end. What that takes falls into the time of the caller,
 // and is a cost there.
-int finish_entry(PyObject* self, Node* node, Nanoseconds end_ns, PyObject* outputs, Told told = Told::kIfPause) {
-  Cursor* cursor = Cursor::of(self);
+// outputs: None if it has returned nothing, or failed.
+int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
   Nanoseconds began_ns = clock_ns();
   end_entry(cursor, node, end_ns);
-  if (told != Told::kNever && cursor->on_pause != Py_None) {
+  if (is_told && cursor->on_pause != Py_None) {
     Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
-    PyObject* done =
-        told == Told::kAlways
-            ? PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), nullptr)
-            : call_method(self, names.tell_of_pause, node, outputs, end.get());
-    if (!is_done(done)) return -1;
+    if (!is_done(PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), outputs, nullptr))) return -1;
   }
   node->around()->reading_ns += clock_ns() - began_ns;
   return 0;
@@ -159,11 +177,9 @@ bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
 }
 
 PyObject* open_entry(PyObject* self, PyObject* node) {
-  if (!is_node(node) || !look_for_devices(self)) return nullptr;
-  if (!open_node(self, Node::of(node), next_number())) {
-    go_to(Cursor::of(self), Node::of(node)->around());  // nobody closes it
-    return nullptr;
-  }
+  if (!is_node(node)) return nullptr;
+  look_for_device(Cursor::of(self));
+  open_node(Cursor::of(self), Node::of(node), next_number());
   Py_RETURN_NONE;
 }
 
@@ -173,16 +189,72 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Node* node = reinterpret_cast<Node*>(args[0]);
   Nanoseconds end_ns = count > 2 ? PyLong_AsLongLong(args[2]) : clock_ns();
   if (count > 2 && PyErr_Occurred()) return nullptr;
-  if (!read_at_end(self, node, end_ns)) return nullptr;
+  read_at_end(Cursor::of(self), node, end_ns);
   go_to(Cursor::of(self), node->around());
-  if (finish_entry(self, node, end_ns, outputs) < 0) return nullptr;
+  if (finish_entry(Cursor::of(self), node, end_ns, outputs) < 0) return nullptr;
   Py_RETURN_NONE;
 }
 
-PyObject* py_works_here(PyObject* self, PyObject*) {
-  int is_here = works_here(self);
-  return is_here < 0 ? nullptr : PyBool_FromLong(is_here);
+// From Python: see `open_call` and `close_call`.
+PyObject* py_open_call(PyObject* self, PyObject* node) {
+  if (!is_node(node)) return nullptr;
+  open_call(Cursor::of(self), Node::of(node));
+  Py_RETURN_NONE;
 }
+
+PyObject* py_close_call(PyObject* self, PyObject* args) {
+  PyObject* node;
+  long long end_ns;
+  if (!PyArg_ParseTuple(args, "OL", &node, &end_ns) || !is_node(node)) return nullptr;
+  close_call(Cursor::of(self), Node::of(node), end_ns);
+  if (fold_if_due(Cursor::of(self)) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_look_for_device(PyObject* self, PyObject*) {
+  look_for_device(Cursor::of(self));
+  Py_RETURN_NONE;
+}
+
+PyObject* py_times_readings(PyObject* self, void*) { return PyBool_FromLong(times_readings(Cursor::of(self))); }
+
+// The nodes in a list. False: an exception.
+bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(list); place++) {
+    if (!is_node(PyList_GET_ITEM(list, place))) return false;
+    nodes->push_back(Node::of(PyList_GET_ITEM(list, place)));
+  }
+  return true;
+}
+
+// A pass that Python follows has gone over to other owners: calls have ended, innermost first, and
+// others have begun, outermost first. Has the meters read.
+PyObject* owners_moved(PyObject* self, PyObject* args) {
+  PyObject *closes, *opens;
+  std::vector<Node*> closed, opened;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &closes, &PyList_Type, &opens) || !as_nodes(closes, &closed) ||
+      !as_nodes(opens, &opened))
+    return nullptr;
+  Cursor* cursor = Cursor::of(self);
+  if (closed.empty() && opened.empty()) Py_RETURN_NONE;
+  Node* around = opened.empty() ? closed.back()->around() : opened.front()->around();
+  auto read = [&](auto* meter) {
+    auto now = meter->read(closed.empty() ? around : closed.front());
+    for (Node* node : closed) meter->closed(node, now);
+    for (Node* node : opened) meter->opened(node, now);
+  };
+  bool is_timed = times_readings(cursor);
+  Nanoseconds began_ns = clock_ns();
+  if (MemoryMeter* memory = memory_of(cursor)) read(memory);
+  if (DeviceMeter* device = device_of(cursor)) read(device);
+  if (!is_timed) Py_RETURN_NONE;
+  Nanoseconds now_ns = clock_ns();
+  around->reading_ns += now_ns - began_ns;
+  for (Node* node : opened) node->start_ns = now_ns;
+  Py_RETURN_NONE;
+}
+
+PyObject* py_works_here(PyObject* self, PyObject*) { return PyBool_FromLong(works_here(Cursor::of(self))); }
 
 PyObject* py_end_entry(PyObject* self, PyObject* args) {
   PyObject* node;

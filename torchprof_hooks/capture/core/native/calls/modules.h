@@ -11,47 +11,50 @@ namespace {
 PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2)) return nullptr;
   Cursor* cursor = Cursor::of(self);
-  int is_here = works_here(self);
-  if (is_here < 0) return nullptr;
-  if (!is_here) Py_RETURN_NONE;
+  if (!works_here(cursor) || cursor->site->is_loading) Py_RETURN_NONE;
   Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
-  if (node == nullptr) {
+  bool is_new = node == nullptr;
+  if (is_new) {
     Owned found(call_method(self, names.called_site, args[0]));
     if (!found) return nullptr;
     if (found.get() == Py_None) Py_RETURN_NONE;
     node = Node::of(found.get());
   }
-  if (node->is_entry && !look_for_devices(self)) return nullptr;
+  if (node->is_entry || is_new) look_for_device(cursor);
   int64_t low = next_number();
   own_calls(cursor, node, low);
-  if (!open_node(self, node, low)) return nullptr;
+  open_node(cursor, node, low);
   if (!call_back(self, names.called, node, args[1])) return nullptr;
   Py_RETURN_NONE;
+}
+
+// The call of a module that is open; null: it began before the thread was followed.
+Node* open_call_of(Cursor* cursor, PyObject* module) {
+  if (cursor->site->key == reinterpret_cast<uint64_t>(module)) return cursor->site;
+  Node* found = nullptr;
+  each_open(cursor, [&](Node* node) {
+    if (found == nullptr && node->key == reinterpret_cast<uint64_t>(module)) found = node;
+  });
+  return found;
 }
 
 PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 3)) return nullptr;
   Cursor* cursor = Cursor::of(self);
-  int is_here = works_here(self);
-  if (is_here < 0) return nullptr;
-  if (!is_here) Py_RETURN_NONE;
+  if (!works_here(cursor) || cursor->site->is_loading) Py_RETURN_NONE;
   Nanoseconds end_ns = clock_ns();
-  Node* node = cursor->site;
-  if (node->key != reinterpret_cast<uint64_t>(args[0])) {
-    Owned found(call_method(self, names.unwind_to, args[0]));
-    if (!found) return nullptr;
-    node = Node::of(found.get());
-    if (node == cursor->outside) Py_RETURN_NONE;
+  Node* node = open_call_of(cursor, args[0]);
+  if (node == nullptr) Py_RETURN_NONE;
+  if (cursor->site != node) {  // an exception of which nobody was told has left the calls inside
+    Nanoseconds last_ns = std::max(cursor->site->start_ns, cursor->log->last_end_ns);
+    if (!abort_down_to(cursor, node, last_ns)) return nullptr;
   }
-  if (!read_at_end(self, node, end_ns)) return nullptr;
+  read_at_end(cursor, node, end_ns);
   go_to(cursor, node->around());
   end_own(cursor, node);
   if (args[2] == Py_None && !is_done(call_method(self, names.count_if_aborted))) return nullptr;
   if (node->is_entry && cursor->owns_nodes) {
-    // As `tell_of_pause` would say, without a call of Python.
-    bool is_outermost = cursor->site == cursor->outside;
-    Told told = !is_outermost ? Told::kNever : args[2] == Py_None ? Told::kIfPause : Told::kAlways;
-    if (finish_entry(self, node, end_ns, args[2], told) < 0) return nullptr;
+    if (finish_entry(cursor, node, end_ns, args[2], cursor->site == cursor->outside) < 0) return nullptr;
   } else {
     cursor->log->book(node->code, node->start_ns, end_ns);
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "../backward/nodes.h"
-#include "functions.h"
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -166,15 +165,6 @@ bool is_counted(Cursor* cursor, Node* node, const at::RecordFunction& function) 
   return answer.get() == Py_True;
 }
 
-void open_operator(Cursor* cursor, Node* node) {
-  std::optional<InOperator> with;  // which keeps exceptions
-  if (cursor->reads_meters || (node->is_entry && cursor->watches)) with.emplace(cursor);
-  if (node->is_entry && !look_for_devices(cursor)) return;
-  int64_t low = next_number();
-  own_calls(cursor, node, low);
-  open_node(cursor, node, low);
-}
-
 // Whether it is what the engine does for a node, in a pass that nobody follows.
 bool is_of_engine(const at::RecordFunction& function) {
   return std::strncmp(function.name(), "autograd::", 10) == 0;
@@ -210,8 +200,7 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
         for (const c10::IValue& input : function.inputs()) key.add(input);
       one.node = caller->operators.find(key.value());
       if (one.node == nullptr) one.node = place_operator(cursor, caller, key.value(), function);
-      if (one.node != nullptr) open_operator(cursor, one.node);
-      if (cursor->site != one.node) one.node = nullptr;  // there was an exception
+      if (one.node != nullptr) open_call(cursor, one.node);
     } else if (cursor->described == caller && is_counted(cursor, caller, function)) {
       one.described = std::exchange(cursor->described, nullptr);
     }
@@ -230,13 +219,13 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
 
 void close_operator(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   std::optional<InOperator> with;  // which keeps exceptions
-  if (cursor->site != node || cursor->reads_meters) with.emplace(cursor);
   if (cursor->described == node) cursor->described = nullptr;
-  if (!close_function(cursor, node, end_ns) && cursor->site == node) {  // a meter has raised
-    PyObject* raised = take_raised();
-    abort_down_to(cursor, node->around(), end_ns);
-    set_raised(raised);
+  if (cursor->site != node) {
+    if (!is_open(cursor, node)) return;  // measuring was stopped in the middle of it
+    with.emplace(cursor);
+    abort_down_to(cursor, node, end_ns);
   }
+  close_call(cursor, node, end_ns);
   if (!is_fold_due(cursor)) return;
   if (!with) with.emplace(cursor);
   fold_if_due(cursor);

@@ -1,5 +1,5 @@
 // Bytes that the allocator of an accelerator has handed out, by its own counters. Since 2.9,
-// torch has one interface to these for all kinds of devices.
+// torch has one interface to these for all kinds of devices; before, Python is asked.
 
 #pragma once
 
@@ -31,7 +31,9 @@ Counting* counting_allocator(c10::DeviceType kind) {
 // use. index: if below 0, the device is the one that is current at the first reading then.
 class DeviceBytes {
  public:
-  DeviceBytes(c10::DeviceType kind, int index) : kind_(kind), index_(index) {}
+  // counter: an `AllocatorCounter`, borrowed, to be read if C++ cannot ask the allocator.
+  DeviceBytes(c10::DeviceType kind, int index, PyObject* counter)
+      : kind_(kind), index_(index), counter_(counting_allocator(kind) == nullptr ? counter : nullptr) {}
 
   int index() const { return index_; }
 
@@ -53,6 +55,7 @@ class DeviceBytes {
  private:
   template <class Counting = c10::DeviceAllocator>
   Reading ask() {
+    if (counter_ != nullptr) return ask_python();
     if constexpr (requires { sizeof(Counting); }) {
       try {
         auto* allocator = counting_allocator<Counting>(kind_);
@@ -66,8 +69,20 @@ class DeviceBytes {
     }
     return {};
   }
+  // What cannot be read counts as nothing: the program learns itself that its device has failed.
+  Reading ask_python() {
+    WithGil gil;
+    Owned read(PyObject_CallMethod(counter_, "read", nullptr));
+    long long used = 0, acquired = 0, current = 0, peak = 0;
+    if (!read || !PyArg_ParseTuple(read.get(), "LLLL", &used, &acquired, &current, &peak)) {
+      raise_others_soon();
+      return {};
+    }
+    return {used, acquired, current, peak};
+  }
   const c10::DeviceType kind_;
   std::atomic<int> index_;
+  PyObject* const counter_;
   std::atomic<int64_t> highest_{0};
 };
 

@@ -1,7 +1,7 @@
 // How long calls keep an accelerator busy, by stamps that the device takes itself: they are
 // put into its queue of work at each begin and end of a call. For any device that has events,
 // by torch's generic interface. When no stamp is taken, and why: see `EventClock` in
-// measure/device_clock.py; why spans wait: `DeviceMeter` in tracking/meters/device.py.
+// measure/device_clock.py; why spans wait: `DeviceMeter` in core/reference_meters.py.
 
 #pragma once
 
@@ -36,8 +36,10 @@ struct Waits {
 // Stamps the current stream of one kind of device, for one cursor.
 struct DeviceReader {
   c10::DeviceType kind;
+  PyObject* is_initialized = nullptr;  // whether the program has put devices of this kind into use
   PyObject* is_in_use = nullptr;     // whether the program uses the device of an index
   PyObject* is_capturing = nullptr;  // whether the current stream is captured into a graph, or None
+  std::atomic<bool> is_awake{false};  // whether it is read
   std::vector<char> in_use;          // of each index: whether `is_in_use` has said yes
   std::deque<Span> waiting;
   std::vector<int64_t> sums_ns;        // by code of the node
@@ -49,7 +51,13 @@ struct DeviceReader {
 
   template <class Function>
   void each_held(Function function) {
-    function(is_in_use), function(is_capturing);
+    function(is_initialized), function(is_in_use), function(is_capturing);
+  }
+  // Becomes awake if the program has put a device into use, and returns the first stamp, else null.
+  Stamp wake() {
+    Stamp first = says(is_initialized, -1) ? stamp() : nullptr;
+    if (first != nullptr) is_awake = true;
+    return first;
   }
   // A stamp in the current stream. Null while the program does not use the device, or while the
   // stream is captured into a graph, where an event would be an error; and if the device fails,
@@ -151,12 +159,11 @@ struct DeviceReader {
     return is_capturing != Py_None && says(is_capturing, -1);
   }
   // Whether Python says yes; an index below 0 is not passed. Takes the GIL, which the thread
-  // may not have. No exception can pass here: it counts as no, and an interrupt is raised
-  // again in a moment.
+  // may not have. No exception can pass here: it counts as no.
   static bool says(PyObject* question, int index) {
     WithGil gil;
     Owned answer(index < 0 ? PyObject_CallNoArgs(question) : PyObject_CallFunction(question, "i", index));
-    if (!answer && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+    if (!answer) raise_others_soon();
     return answer && PyObject_IsTrue(answer.get()) == 1;
   }
 };
@@ -167,11 +174,12 @@ PyTypeObject* device_meter_type;
 
 PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind;
-  PyObject *is_in_use, *is_capturing;
-  if (!PyArg_ParseTuple(args, "sOO", &kind, &is_in_use, &is_capturing)) return nullptr;
+  PyObject *is_initialized, *is_in_use, *is_capturing;
+  if (!PyArg_ParseTuple(args, "sOOO", &kind, &is_initialized, &is_in_use, &is_capturing)) return nullptr;
   PyObject* self = DeviceMeter::make(type);
   if (self == nullptr) return nullptr;
   DeviceMeter* meter = DeviceMeter::of(self);
+  meter->is_initialized = Py_NewRef(is_initialized);
   meter->is_in_use = Py_NewRef(is_in_use);
   meter->is_capturing = Py_NewRef(is_capturing);
   try {
@@ -189,7 +197,7 @@ int device_meter_clear(PyObject* self) {
   return 0;
 }
 
-// See `DeviceMeter.settle` in tracking/meters/device.py. Waits without the GIL. Returns whether
+// See `DeviceMeter.settle` in core/reference_meters.py. Waits without the GIL. Returns whether
 // the sums have changed since the last time.
 PyObject* device_meter_settle(PyObject* self, PyObject*) {
   Py_BEGIN_ALLOW_THREADS
@@ -199,7 +207,7 @@ PyObject* device_meter_settle(PyObject* self, PyObject*) {
   return PyBool_FromLong(DeviceMeter::of(self)->is_unread.exchange(false));
 }
 
-// See `DeviceMeter.mark` in tracking/meters/device.py.
+// See `DeviceMeter.mark` in core/reference_meters.py.
 PyObject* device_meter_mark(PyObject* self, PyObject*) {
   DeviceMeter* meter = DeviceMeter::of(self);
   Locked locked(meter->lock);
@@ -215,7 +223,9 @@ PyObject* device_meter_sums(PyObject* self, void*) {
   return as_array(copy_of(DeviceMeter::of(self), which));
 }
 
-// See `DeviceMeter.waits` in tracking/meters/device.py.
+PyObject* device_meter_is_awake(PyObject* self, void*) { return PyBool_FromLong(DeviceMeter::of(self)->is_awake); }
+
+// See `DeviceMeter.waits` in core/reference_meters.py.
 PyObject* device_meter_waits(PyObject* self, void*) {
   Waits waits = copy_of(DeviceMeter::of(self), &DeviceMeter::waits);
   return Py_BuildValue("LL", (long long)waits.asked, (long long)waits.waited);
@@ -224,11 +234,11 @@ PyObject* device_meter_waits(PyObject* self, void*) {
 PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_sums<&DeviceMeter::sums_ns>, nullptr, nullptr, nullptr},
                                      {"marked_ns", device_meter_sums<&DeviceMeter::marked_ns>, nullptr, nullptr, nullptr},
                                      {"waits", device_meter_waits, nullptr, nullptr, nullptr},
+                                     {"is_awake", device_meter_is_awake, nullptr, nullptr, nullptr},
                                      {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef device_meter_methods[] = {{"settle", device_meter_settle, METH_NOARGS, nullptr},
                                       {"mark", device_meter_mark, METH_NOARGS, nullptr},
-                                      {"moved", moved<DeviceMeter>, METH_VARARGS, nullptr},
                                       {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot device_meter_slots[] = {SLOT(Py_tp_new, device_meter_new),

@@ -37,7 +37,7 @@ struct MemorySums {
 // reads first takes; of a device, what all threads take. `kept`: the calls one by one, if
 // anybody has asked for them.
 struct MemoryReader {
-  PyObject* on_fold = Py_NewRef(Py_None);
+  PyObject *on_fold = Py_NewRef(Py_None), *counter = nullptr;
   memory::Reader reader;
   std::optional<memory::DeviceBytes> device;
   std::vector<MemorySums> sums;
@@ -52,7 +52,7 @@ struct MemoryReader {
   }
   template <class Function>
   void each_held(Function function) {
-    function(on_fold);
+    function(on_fold), function(counter);
   }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
   // Whether each reading is timed. Those of the CPU are not: what they cost is found by trial.
@@ -113,15 +113,18 @@ PyTypeObject* meter_type;
 //: Numbers of one call in `kept`.
 constexpr size_t kMemoryFields = 5;
 
-// MemoryMeter(): of tensors on the CPU. MemoryMeter(kind, index): of that device.
+// MemoryMeter(): of tensors on the CPU. MemoryMeter(kind, index, counter): of that device, see
+// `DeviceBytes`.
 PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind = nullptr;
   int index = -1;
-  if (!PyArg_ParseTuple(args, "|si", &kind, &index)) return nullptr;
+  PyObject* counter = nullptr;
+  if (!PyArg_ParseTuple(args, "|siO", &kind, &index, &counter)) return nullptr;
   PyObject* self = MemoryMeter::make(type);
   if (self == nullptr || kind == nullptr) return self;
   try {
-    MemoryMeter::of(self)->device.emplace(c10::Device(kind).type(), index);
+    MemoryMeter::of(self)->device.emplace(c10::Device(kind).type(), index, counter);
+    MemoryMeter::of(self)->counter = Py_XNewRef(counter);
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
     Py_CLEAR(self);
@@ -146,17 +149,6 @@ PyObject* meter_index(PyObject* self, void*) {
 PyObject* meter_counting_ns(PyObject* self, void*) {
   const memory::Account* account = MemoryMeter::of(self)->reader.account;
   return PyFloat_FromDouble(account ? account->counting_ns() : 0.0);
-}
-
-// Whether devices of a kind say what their allocator has handed out.
-PyObject* counts_device_bytes(PyObject*, PyObject* kind) {
-  const char* name = PyUnicode_AsUTF8(kind);
-  if (name == nullptr) return nullptr;
-  try {
-    return PyBool_FromLong(memory::counting_allocator(c10::Device(name).type()) != nullptr);
-  } catch (const std::exception&) {
-    Py_RETURN_FALSE;
-  }
 }
 
 template <int64_t MemorySums::*field>
@@ -199,7 +191,6 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
 PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"start", meter_start, METH_NOARGS, nullptr},
                                {"fold", meter_fold, METH_NOARGS, nullptr},
-                               {"moved", moved<MemoryMeter>, METH_VARARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot meter_slots[] = {SLOT(Py_tp_new, meter_new),
