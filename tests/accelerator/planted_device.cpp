@@ -14,6 +14,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/csrc/api/include/torch/version.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -41,6 +43,8 @@ struct Queues {
   std::array<int64_t, kDevices> chosen{};
   int64_t waits = 0, records = 0, events = 0;
   bool captures = false, fails = false;
+  bool captures_elsewhere = false;  // a stream of the program's that nobody here asks for
+  int64_t ended_captures = 0;
 };
 
 Queues queues;
@@ -51,6 +55,13 @@ void wait_until(int64_t time_ns) {
   if (time_ns <= queues.now_ns) return;
   queues.waits++;
   queues.now_ns = time_ns;
+}
+
+// As CUDA does it: a question ends captures in global mode, unless it is asked in relaxed mode.
+void asked() {
+  if (!queues.captures_elsewhere) return;
+  auto* mode = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "planted_capture_mode"));
+  if (mode == nullptr || mode() != 2) queues.ended_captures++;
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -103,15 +114,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override {
     TORCH_CHECK(!queues.captures, "a stream was asked while a graph is captured");
     std::lock_guard held(queues.lock);
+    asked();
     return queues.ends_ns[stream.device_index()][stream.id()] <= queues.now_ns;
   }
   bool queryEvent(void* event) const override {
     TORCH_CHECK(!queues.captures, "an event was asked while a graph is captured");
     std::lock_guard held(queues.lock);
+    asked();
     return event == nullptr || static_cast<Event*>(event)->time_ns <= queues.now_ns;
   }
   void synchronizeEvent(void* event) const override {
     std::lock_guard held(queues.lock);
+    asked();
     wait_until(static_cast<Event*>(event)->time_ns);
   }
   void synchronizeStream(const c10::Stream& stream) const override {
@@ -217,6 +231,13 @@ PyObject* capture(PyObject*, PyObject* does) {
   Py_RETURN_NONE;
 }
 
+// From now on, another stream is captured, or not any more.
+PyObject* capture_elsewhere(PyObject*, PyObject* does) {
+  std::lock_guard held(queues.lock);
+  queues.captures_elsewhere = does == Py_True;
+  Py_RETURN_NONE;
+}
+
 // From now on, the device refuses events, or not any more.
 PyObject* fail(PyObject*, PyObject* does) {
   std::lock_guard held(queues.lock);
@@ -228,7 +249,7 @@ PyObject* is_capturing(PyObject*, PyObject*) { return PyBool_FromLong(queues.cap
 
 PyObject* state(PyObject*, PyObject*) {
   std::lock_guard held(queues.lock);
-  return Py_BuildValue("{s:L,s:L,s:L,s:L}", "now_ns", (long long)queues.now_ns, "waits", (long long)queues.waits,
+  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L}", "ended_captures", (long long)queues.ended_captures, "now_ns", (long long)queues.now_ns, "waits", (long long)queues.waits,
                        "records", (long long)queues.records, "events", (long long)queues.events);
 }
 
@@ -252,6 +273,7 @@ PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
                          {"set_latency", set_latency, METH_O, nullptr},
                          {"set_trace_offset", set_trace_offset, METH_O, nullptr},
                          {"capture", capture, METH_O, nullptr},
+                         {"capture_elsewhere", capture_elsewhere, METH_O, nullptr},
                          {"fail", fail, METH_O, nullptr},
                          {"is_capturing", is_capturing, METH_NOARGS, nullptr},
                          {"state", state, METH_NOARGS, nullptr},

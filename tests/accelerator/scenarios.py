@@ -1,8 +1,9 @@
 """What is done with the planted device, in a process of its own: prints, as JSON, what
-each scenario has found. ``python -m tests.accelerator.scenarios EXTENSION``."""
+each scenario has found. ``python -m tests.accelerator.scenarios EXTENSION DRIVER``."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from dataclasses import astuple
@@ -139,6 +140,19 @@ def captured(device: Any) -> Any:
         device.capture(False)
         model(X)
     return device_ms(prof.profile)
+
+
+def captured_elsewhere(device: Any) -> Any:
+    """Another thread, say, captures a graph: nothing that is asked may end that."""
+    model = nn.Sequential(Work(device, (3, 0)))
+    before = device.state()["ended_captures"]
+    with profile() as prof:
+        device.capture_elsewhere(True)  # whether it tells times has been asked
+        for _ in range(600):  # more than are kept waiting
+            model(X).sum().backward()
+    found = device_ms(prof.profile)["Sequential.0"]
+    device.capture_elsewhere(False)
+    return [found["forward"], device.state()["ended_captures"] - before]
 
 
 def failing(device: Any) -> Any:
@@ -320,6 +334,7 @@ SCENARIOS = (
     functions,
     functions_with_callbacks,
     captured,
+    captured_elsewhere,
     failing,
     many_calls,
     waits_for_the_host,
@@ -333,7 +348,8 @@ SCENARIOS = (
 )
 
 
-def main(path: str) -> None:
+def main(path: str, driver: str) -> None:
+    ctypes.CDLL(driver, ctypes.RTLD_GLOBAL)  # which is taken for CUDA's
     device = load(Path(path))
     found = {}
     monkeypatch = pytest.MonkeyPatch()
@@ -347,4 +363,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

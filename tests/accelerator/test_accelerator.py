@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.accelerator.scenarios import COUNTS_MEMORY
 from tests.programs import python
+from torchprof_hooks.capture.core.compiler import find_compiler
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +22,12 @@ pytestmark = pytest.mark.slow
 def found(request: pytest.FixtureRequest, extension: Path) -> dict[str, Any]:
     """What each scenario has found, with either core."""
     environment = {**os.environ, "TORCHPROF_HOOKS_CORE": request.param}
-    command = ("-m", "tests.accelerator.scenarios", str(extension))
+    driver = extension.with_name("libcuda.so.1")
+    source = Path(__file__).with_name("planted_driver.cpp")
+    named = f"-Wl,-soname,{driver.name}"
+    options = ("-shared", "-fPIC", named, str(source), "-o", str(driver))
+    subprocess.run([find_compiler(), *options], check=True)
+    command = ("-m", "tests.accelerator.scenarios", str(extension), str(driver))
     done = python(*command, environment=environment)
     assert done.returncode == 0, done.stderr
     scenarios: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -82,6 +89,15 @@ def test_what_is_captured_has_no_time(found: dict[str, Any]) -> None:
 
     assert times["Sequential.0"]["forward"] == 2 * 3
     assert times["Sequential.1"]["forward"] == 2 * 5
+
+
+def test_a_capture_elsewhere_goes_on(
+    found: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    forward_ms, ended_captures = found["captured_elsewhere"]
+
+    assert forward_ms == 600 * 3
+    assert (ended_captures == 0) == (core_of(request) == "native")  # see the limits
 
 
 def test_a_device_that_fails_is_left_to_the_program(found: dict[str, Any]) -> None:

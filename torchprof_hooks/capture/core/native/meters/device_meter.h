@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../log.h"
+#include "capture_mode.h"
 #include "../node.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -99,6 +100,7 @@ struct DeviceReader {
       waiting.pop_front();
     }
     try {
+      QuestionsAllowed allowed;
       if (waits) {
         span.start->synchronize();
         span.end->synchronize();
@@ -123,6 +125,7 @@ struct DeviceReader {
     }
     bool waits_now;
     try {
+      QuestionsAllowed allowed;
       waits_now = device.queryStream(stream);
     } catch (const std::exception&) {  // not all kinds of devices can tell
       return;
