@@ -46,7 +46,12 @@ NATIVE_FILES: Final = tuple(
     )
 )
 FILES: Final = (
-    *("core/reference.py", "core/reference_meters.py", "core/span_log.py"),
+    *(
+        "core/reference.py",
+        "core/reference_nodes.py",
+        "core/reference_meters.py",
+        "core/span_log.py",
+    ),
     "tracking/tracker.py",
     *("backward/hooked.py", "backward/graph.py"),
     *("snapshot.py", "own_sums.py", "overhead.py"),

@@ -14,7 +14,7 @@ from tests.cores import NATIVE_CORE
 from tests.helpers import in_thread
 from torchprof_hooks import profile
 from torchprof_hooks.capture.backward.graph import reachable_nodes
-from torchprof_hooks.capture.core import Node, reference
+from torchprof_hooks.capture.core import Node, reference, reference_nodes
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: So many calls a tape has room for.
@@ -54,7 +54,7 @@ class Calls:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_calls_own_what_the_reference_says(seed: int) -> None:
     generator, number = random.Random(seed), 0
-    both = [Calls(Tracker(), Node), Calls(reference.Cursor(), reference.Node)]
+    both = [Calls(Tracker(), Node), Calls(reference.Cursor(), reference_nodes.Node)]
     for _ in range(2_000):
         number += generator.choice((0, 0, 1, 1, 5))
         depth = len(both[0].open)

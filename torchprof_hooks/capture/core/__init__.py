@@ -15,16 +15,16 @@ from torchprof_hooks.capture.core.build import choose
 CORE = choose()
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.capture.core.reference import (
+    from torchprof_hooks.capture.core.reference import Cursor
+    from torchprof_hooks.capture.core.reference_interceptor import (
         AroundCollection,
-        Cursor,
         Interceptor,
-        Node,
         around_collections,
         on_unseen_pass,
         seen_pass_begins,
         seen_pass_ends,
     )
+    from torchprof_hooks.capture.core.reference_nodes import Node
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
     Interceptor = CORE.module.Interceptor

@@ -8,9 +8,6 @@ calls that are new, and calls that do not end in order.
 
 from __future__ import annotations
 
-import sys
-import threading
-import warnings
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
@@ -20,6 +17,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.core.reference_meters import ReadsMeters
+from torchprof_hooks.capture.core.reference_nodes import Owner
 from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
@@ -30,134 +28,11 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
     from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
-    from torchprof_hooks.measure.allocator_counter import Reading
 
 #: So many nodes are remembered, the newest: those of older graphs are nobody's.
 NODES_KEPT: Final = 1 << 18
 #: How many nested calls may close at once, about: so far back `is_booked` looks.
 _CLOSED_AT_ONCE: Final = 256
-#: The generation that a collection of all objects reports.
-_FULL: Final = 2
-
-
-class Node:
-    """What a cursor knows of one place in the tree of calls.
-
-    At most one call per node is open at a time in a thread, so the state of the open
-    call lives here, not on a stack.
-
-    code: position in the cursor's list of nodes.
-    caller: the node that the thread goes back to; the outermost one is its own caller.
-    key: id of the module, optimizer or data loader that is called here; else 0.
-    is_entry: whether a call here interrupts its caller instead of being a part of it.
-    is_called: whether calls here are forwards, or recomputations of forwards.
-    is_outer: whether modules called from here are outermost ones: the node stands for
-        the program itself, or for an optimizer.
-    is_function: whether a function is called here.
-    is_loading: whether data is loaded here, and modules that are called from here are
-        a part of that.
-    sees_operators: whether operators that are called from here are functions.
-    is_described: for a function: whether its work is to be found in its first call.
-    children: nodes of the modules called from here, by id of the module; elsewhere than
-        in this core, see `child` and the methods below it.
-    start_ns: when the open call began; moved forward by what interruptions took.
-    low: number of the first autograd node that the open call can own.
-    owner: by which these nodes are found again; None: it owns none.
-    heard: how many autograd nodes of passes ran here.
-    cut: how many calls here did not run to their end.
-    readings: what the meters of the open call said when it began; None: nothing.
-    peak_bytes: the highest level of memory in use since it began.
-    reading_ns: how much of the node's time measuring took: reading meters, finding
-        nodes for new calls, beginning and ending passes, booking entries and telling
-        of their ends.
-    """
-
-    __slots__ = (
-        "caller",
-        "children",
-        "code",
-        "cut",
-        "heard",
-        "is_called",
-        "is_described",
-        "is_entry",
-        "is_function",
-        "is_loading",
-        "is_outer",
-        "key",
-        "low",
-        "owner",
-        "peak_bytes",
-        "reading_ns",
-        "readings",
-        "sees_operators",
-        "start_ns",
-    )
-
-    def __init__(self, *given: Any) -> None:
-        self.caller: Site = self  # type: ignore[assignment]
-        self.children: dict[int, Site] = {}
-        self.code = self.key = self.start_ns = self.low = 0
-        self.heard = self.cut = self.reading_ns = self.peak_bytes = 0
-        self.is_entry = self.is_called = self.is_function = self.is_loading = False
-        self.is_outer = self.sees_operators = self.is_described = False
-        self.owner: Owner | None = None
-        self.readings: tuple[Reading | None, Any] | None = None
-
-    def child(self, key: int) -> Site | None:
-        """The node of calls of the module whose id is `key`, from here."""
-        return self.children.get(key)
-
-    def add_child(self, key: int, child: Site) -> None:
-        """Calls of the module whose id is `key` are calls at `child`, from here."""
-        self.children[key] = child
-
-    def forget_child(self, key: int) -> None:
-        """The next call of a module with this id, from here, is a new one."""
-        self.children.pop(key, None)
-
-    if TYPE_CHECKING:  # of the native core alone
-
-        def forget_operators(self) -> None:
-            """Operators that are called from here are to be placed anew."""
-
-    def continue_call_of(self, other: Any) -> None:
-        """The call that is open at `other` turns out to be one at this node."""
-        self.key = other.key
-        self.start_ns = other.start_ns
-        self.low = other.low
-        self.owner, other.owner = other.owner, None
-        self.readings, other.readings = other.readings, None
-        self.peak_bytes = other.peak_bytes
-        if self.owner is not None:
-            self.owner.code = self.code
-
-
-class Owner:
-    """A call that owns autograd nodes: those that are made while it is the innermost
-    one that is open.
-
-    around: the call around it.
-    thread: the one that makes the nodes, and numbers its own.
-    is_backward: whether it is the backward of a call, in a pass that makes a graph.
-    """
-
-    __slots__ = ("around", "code", "is_backward", "is_open", "low", "thread")
-
-    def __init__(
-        self, code: int, low: int, around: Owner | None, thread: int, is_backward: bool
-    ) -> None:
-        self.code = code
-        self.low = low
-        self.around = around
-        self.thread = thread
-        self.is_backward = is_backward
-        self.is_open = True
-
-    def is_passed_over(self) -> bool:
-        """Whether it owns what the pass makes that runs, and nothing that is run in a
-        pass inside of it."""
-        return self.is_open and self.is_backward
 
 
 class Cursor(ReadsMeters):
@@ -438,108 +313,3 @@ class Cursor(ReadsMeters):
                 chain.append((owner, owner.code))
             owner = owner.around
         return chain[::-1]
-
-
-class Interceptor:
-    """Shows calls of modules to cursors: a pair of hooks on all modules."""
-
-    def __init__(self, getter: object = None) -> None:
-        self._shown: tuple[Cursor, ...] = ()
-        self._watcher: Callable[[torch.nn.Module, Any], object] | None = None
-
-    def show_to(
-        self,
-        cursors: tuple[Cursor, ...],
-        watcher: Callable[[torch.nn.Module, Any], object] | None = None,
-    ) -> None:
-        """Show all calls to these cursors, in this order.
-
-        watcher: called before each call; cursors that come meanwhile see the call.
-        """
-        self._shown, self._watcher = cursors, watcher
-
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Show the begin of a call."""
-        if is_dynamo_compiling():
-            return
-        if self._watcher is not None:
-            self._watcher(module, args)
-        for cursor in self._shown:
-            if cursor.sees_outer_alone and cursor.site.key == id(module):
-                cursor.close_left_calls()
-            if _is_seen_by(cursor):
-                cursor.forward_pre(module, args)
-
-    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """Show the end of a call to all cursors, even if one raises. Those with
-        `on_pause` come last: calling it may end the steps of others."""
-        if is_dynamo_compiling():
-            return
-        raised: BaseException | None = None
-        for cursor in sorted(self._shown, key=_has_pause):
-            if not (_is_seen_by(cursor) or cursor.site.key == id(module)):
-                continue
-            try:
-                cursor.forward_post(module, args, outputs)
-            except BaseException as error:
-                if raised is not None:
-                    warnings.warn(f"after a hook has raised: {error!r}", stacklevel=2)
-                raised = raised or error
-        if raised is not None:
-            raise raised
-
-
-def _has_pause(cursor: Cursor) -> bool:
-    return cursor.on_pause is not None
-
-
-def _is_seen_by(cursor: Cursor) -> bool:
-    """Whether `cursor` is to see a call that is made now. A call in a backward pass is
-    not one from outside, whether or not anybody follows the pass."""
-    if not cursor.sees_outer_alone:
-        return True
-    return cursor.site.is_outer and current_graph_task() == -1
-
-
-def on_unseen_pass(callback: Callable[[], object] | None) -> None:
-    """Have `callback` called when a backward pass begins that was not started from
-    Python. Only the native core can: the engine tells it of nodes."""
-
-
-def seen_pass_begins() -> int:
-    """The pass that begins in this thread was started from Python, so it is no unseen
-    one. Returns what `seen_pass_ends` is to be given."""
-    return 0
-
-
-def seen_pass_ends(before: int) -> None:
-    """The pass that `seen_pass_begins` was called for is over."""
-
-
-#: The type of a callback in ``gc.callbacks``.
-AroundCollection = Callable[[str, dict[str, Any]], None]
-
-
-def around_collections(told: Callable[[int], object]) -> AroundCollection | None:
-    """A callback for ``gc.callbacks`` that calls `told` at the end of each full
-    collection, with the nanoseconds that it took.
-
-    None with several threads before Python 3.12: a collection may begin there while
-    torch iterates over its hooks, and a callback in Python lets other threads run. If
-    one of them changes the hooks, torch raises an error. The native core's callback
-    lets no thread run; it tells of collections in the main thread alone there.
-    """
-    if sys.version_info < (3, 12) and threading.active_count() > 1:
-        return None
-    began_ns = 0  # no begin was seen yet
-
-    def around_collection(moment: str, about: dict[str, Any]) -> None:
-        nonlocal began_ns
-        if about["generation"] < _FULL:
-            return
-        if moment == "start":
-            began_ns = perf_counter_ns()
-        elif began_ns:
-            told(perf_counter_ns() - began_ns)
-
-    return around_collection

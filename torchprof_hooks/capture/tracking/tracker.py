@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,6 @@ from torchprof_hooks.capture.backward.backward_pass import (
     PassRequest,
     gradient_reduction,
 )
-from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.exchanges import Exchanges
@@ -30,19 +29,14 @@ from torchprof_hooks.capture.torch_names.autograd import (
     at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
-    next_sequence_number,
 )
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.modules import (
-    error_of_call,
-    modules_on_stack,
-)
-from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
 from torchprof_hooks.capture.tracking.meters.meters import Meter
+from torchprof_hooks.capture.tracking.open_calls import OpenCalls
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
 
 if TYPE_CHECKING:
@@ -51,12 +45,9 @@ if TYPE_CHECKING:
 
 #: A number that no thread has.
 _NO_THREAD: Final = -1
-#: Phases in which no module is called, and no data loaded: an optimizer that has its
-#: loss computed again does so by a closure.
-_WITHOUT_MODULES: Final = ("communication", "optimizer", "waiting")
 
 
-class Tracker(Cursor):
+class Tracker(OpenCalls):
     """Follows one thread through its calls, and what interrupts them, and measures.
 
     The thread is at exactly one site at any moment. The begin of a module's call moves
@@ -175,17 +166,6 @@ class Tracker(Cursor):
         """The site of something that is not a module, called from the current site."""
         return self.tree.entry_site(self.site, name, phase, key)
 
-    def open_sites(self) -> Iterator[Site]:
-        """The current site and those around it, innermost first, without `outside`."""
-        site = self.site
-        while site is not self.outside:
-            yield site
-            site = site.caller
-
-    def is_open(self, called: object) -> bool:
-        """Whether a call of this module is open, or a step of this optimizer."""
-        return any(site.key == id(called) for site in self.open_sites())
-
     def garbage_collected(self, took_ns: int) -> None:
         """Python has looked for garbage in the running thread."""
         if self.works_here():
@@ -223,7 +203,7 @@ class Tracker(Cursor):
         if self.backward is None:
             return
         began_ns = began_ns or perf_counter_ns()
-        self._drop_left_passes()
+        self.drop_left_passes()
         found = self.site
         if found.is_loading:
             return
@@ -284,7 +264,7 @@ class Tracker(Cursor):
         if gradient_reduction.is_expected and not failed:
             self.exchanges.add_pass(gradient_reduction.buckets)
 
-    def _drop_left_passes(self) -> None:
+    def drop_left_passes(self) -> None:
         """End passes that are not over, although the engine runs none in this thread:
         an interrupt has left them, or an exception, if Python has not started them."""
         if self.site is self.outside and not self.passes:
@@ -381,85 +361,6 @@ class Tracker(Cursor):
         """Whether an optimizer is stepping."""
         return any(site.phase == "optimizer" for site in self.open_sites())
 
-    # Calls that do not end in order: an exception or an interrupt went through them
-
-    def unwind_to(self, called: object) -> Site:
-        """Make the call of a module, or of an optimizer, the current one again, closing
-        calls inside it that were left by an exception of which nobody was told.
-        `outside` if that call is not open: it began before the thread was followed, or
-        as data was loaded."""
-        began_ns = perf_counter_ns()
-        if self.site.is_loading or not self.is_open(called):
-            self.site.reading_ns += perf_counter_ns() - began_ns
-            return self.outside
-        last_ns = self.last_stamp_ns()
-        while self.site.key != id(called):
-            self.abort_call(last_ns)
-        return self.site
-
-    def close_left_entries(self) -> None:
-        """A module is called, or data loaded: close what does neither, and so has been
-        left by an exception of which nobody was told."""
-        self._drop_left_passes()
-        while self.site.phase in _WITHOUT_MODULES:
-            self.abort_call(self.last_stamp_ns())
-
-    def close_left_calls(self) -> None:
-        """A module is called, as a hook tells. Hooks do not tell when an interrupt
-        leaves a call: close calls that are not on the stack any more."""
-        calls: list[Site] = []
-        for site in self.open_sites():
-            if site.phase == "backward":  # maybe in another thread than what is around
-                break
-            if site.key != NO_MODULE and site.is_called:
-                calls.append(site)
-        # The call that begins is on the stack already.
-        alive = map(id, modules_on_stack()[:-1])
-        for site in reversed(calls):
-            if site.key not in alive:  # which goes on behind what it has found
-                self.abort_down_to(site.caller, self.last_stamp_ns())
-                return
-
-    def returns_to(self, site: Site, end_ns: int) -> bool:
-        """Close what was left open inside of `site`; False if `site` is not open any
-        more itself: measuring was stopped inside of it."""
-        if self.site is not site:
-            if all(open_site is not site for open_site in self.open_sites()):
-                return False
-            self.abort_down_to(site, end_ns)
-        return True
-
-    def leave_failed(self, site: Site, end_ns: int) -> None:
-        """An exception has left the call at `site`: close it, if it is still open."""
-        if self.returns_to(site, end_ns):
-            self.abort_down_to(site.caller, end_ns)
-
-    def leave_entry(self, site: Site, outputs: object = None) -> None:
-        """What was begun at `site` is done: end it, if it is still open."""
-        if self.returns_to(site, perf_counter_ns()):
-            self.close_entry(site, outputs)
-
-    def abort_call(self, end_ns: int) -> None:
-        """Close the current call, which an exception went through."""
-        site = self.site
-        site.cut += 1
-        self.aborted_calls += 1
-        if self.callbacks is not None:
-            self.callbacks.aborted(site)
-        self.site = site.caller
-        self.own_until(site, next_sequence_number())
-        end_ns = max(end_ns, site.start_ns)
-        if site.is_entry:
-            self.end_entry(site, end_ns)
-        # An interrupt may have come in the middle of a move, after the call was booked.
-        elif site.phase != "backward" or not self.is_booked(site):
-            self.book((site.code, site.start_ns, end_ns))
-
-    def abort_down_to(self, site: Site, end_ns: int) -> None:
-        """Close calls inside `site` that an exception left open."""
-        while self.site is not site and self.site is not self.outside:
-            self.abort_call(end_ns)
-
     def abort_all(self, by_exception: bool) -> None:
         """Close whatever is open: as of now, if an exception is just leaving it, else
         as of the last moment at which it is known to have run."""
@@ -470,17 +371,6 @@ class Tracker(Cursor):
             self.backward.rest()
         if self.functions is not None:
             self.functions.drop_open_calls()
-
-    def count_if_aborted(self) -> None:
-        """After a forward without outputs: count it as aborted if it has raised."""
-        error = error_of_call()
-        if error is not None and type(error).__name__ != STOPS_RECOMPUTATION:
-            self.aborted_calls += 1
-
-    def last_stamp_ns(self) -> int:
-        """The latest moment at which the current call is known to have been running:
-        what came after belongs to nobody, rather than to a guess."""
-        return max(self.site.start_ns, self.last_booked_ns())
 
     # Reading
 

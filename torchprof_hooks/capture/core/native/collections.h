@@ -1,4 +1,4 @@
-// What Python calls around its collections of garbage: see core/python_interceptor.py.
+// What Python calls around its collections of garbage: see core/reference_interceptor.py.
 //
 // Before Python 3.12, a collection may begin wherever an object is made, also while torch
 // iterates over its hooks. No Python code may run there: it could let another thread in,

@@ -1,5 +1,5 @@
 // A place in the tree of calls, with the state of the call that is open there. See
-// core/reference.py.
+// core/reference_nodes.py.
 
 #pragma once
 

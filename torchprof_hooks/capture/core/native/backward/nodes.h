@@ -241,10 +241,6 @@ template <class Function>
 bool each_running(const at::RecordFunction& node, Function function) {
   // Works on copies of the pointers: `function` may begin and end passes, and change the lists.
   const RunningList* begun_here = running_here;
-  if (begun_here != nullptr && begun_here->size() == 1) {  // mostly
-    std::shared_ptr<Running> only = begun_here->front();
-    return call_if_run(*only, node, false, function);
-  }
   c10::SmallVector<std::shared_ptr<Running>, 4> found;
   if (begun_here != nullptr) found.append(begun_here->begin(), begun_here->end());
   bool is_elsewhere = found.empty();

@@ -27,22 +27,8 @@ PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
     Owned kept(Py_NewRef(own));  // what is called may take it out of the dict
     return PyObject_Call(own, args, kwargs);
   }
-  // As torch's `self._call_impl(*args, **kwargs)`, without a bound method in between.
-  PyObject* method = _PyType_Lookup(Py_TYPE(module), names._call_impl);
-  if (method == nullptr || !PyFunction_Check(method)) {
-    Owned bound(PyObject_GetAttr(module, names._call_impl));
-    return bound ? PyObject_Call(bound.get(), args, kwargs) : nullptr;
-  }
-  Owned kept(Py_NewRef(method));
-  constexpr Py_ssize_t kFew = 8;
-  PyObject* few[kFew + 2];
-  Py_ssize_t count = PyTuple_GET_SIZE(args);
-  std::vector<PyObject*> many(count > kFew ? size_t(count) + 2 : 0);
-  PyObject** given = count > kFew ? many.data() : few;
-  given[1] = module;
-  for (Py_ssize_t place = 0; place < count; place++) given[place + 2] = PyTuple_GET_ITEM(args, place);
-  size_t flags = size_t(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET;
-  return PyObject_VectorcallDict(method, given + 1, flags, kwargs);
+  Owned bound(PyObject_GetAttr(module, names._call_impl));
+  return bound ? PyObject_Call(bound.get(), args, kwargs) : nullptr;
 }
 
 // Put in place of `torch.nn.Module._compiled_call_impl`. Unless that is None for a module,

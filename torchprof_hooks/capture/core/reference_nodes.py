@@ -1,0 +1,130 @@
+"""Nodes of the reference core: places in the tree of calls, and who owns what autograd
+makes there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.measure.allocator_counter import Reading
+
+
+class Node:
+    """What a cursor knows of one place in the tree of calls.
+
+    At most one call per node is open at a time in a thread, so the state of the open
+    call lives here, not on a stack.
+
+    code: position in the cursor's list of nodes.
+    caller: the node that the thread goes back to; the outermost one is its own caller.
+    key: id of the module, optimizer or data loader that is called here; else 0.
+    is_entry: whether a call here interrupts its caller instead of being a part of it.
+    is_called: whether calls here are forwards, or recomputations of forwards.
+    is_outer: whether modules called from here are outermost ones: the node stands for
+        the program itself, or for an optimizer.
+    is_function: whether a function is called here.
+    is_loading: whether data is loaded here, and modules that are called from here are
+        a part of that.
+    sees_operators: whether operators that are called from here are functions.
+    is_described: for a function: whether its work is to be found in its first call.
+    children: nodes of the modules called from here, by id of the module; elsewhere than
+        in this core, see `child` and the methods below it.
+    start_ns: when the open call began; moved forward by what interruptions took.
+    low: number of the first autograd node that the open call can own.
+    owner: by which these nodes are found again; None: it owns none.
+    heard: how many autograd nodes of passes ran here.
+    cut: how many calls here did not run to their end.
+    readings: what the meters of the open call said when it began; None: nothing.
+    peak_bytes: the highest level of memory in use since it began.
+    reading_ns: how much of the node's time measuring took: reading meters, finding
+        nodes for new calls, beginning and ending passes, booking entries and telling
+        of their ends.
+    """
+
+    __slots__ = (
+        "caller",
+        "children",
+        "code",
+        "cut",
+        "heard",
+        "is_called",
+        "is_described",
+        "is_entry",
+        "is_function",
+        "is_loading",
+        "is_outer",
+        "key",
+        "low",
+        "owner",
+        "peak_bytes",
+        "reading_ns",
+        "readings",
+        "sees_operators",
+        "start_ns",
+    )
+
+    def __init__(self, *given: Any) -> None:
+        self.caller: Site = self  # type: ignore[assignment]
+        self.children: dict[int, Site] = {}
+        self.code = self.key = self.start_ns = self.low = 0
+        self.heard = self.cut = self.reading_ns = self.peak_bytes = 0
+        self.is_entry = self.is_called = self.is_function = self.is_loading = False
+        self.is_outer = self.sees_operators = self.is_described = False
+        self.owner: Owner | None = None
+        self.readings: tuple[Reading | None, Any] | None = None
+
+    def child(self, key: int) -> Site | None:
+        """The node of calls of the module whose id is `key`, from here."""
+        return self.children.get(key)
+
+    def add_child(self, key: int, child: Site) -> None:
+        """Calls of the module whose id is `key` are calls at `child`, from here."""
+        self.children[key] = child
+
+    def forget_child(self, key: int) -> None:
+        """The next call of a module with this id, from here, is a new one."""
+        self.children.pop(key, None)
+
+    if TYPE_CHECKING:  # of the native core alone
+
+        def forget_operators(self) -> None:
+            """Operators that are called from here are to be placed anew."""
+
+    def continue_call_of(self, other: Any) -> None:
+        """The call that is open at `other` turns out to be one at this node."""
+        self.key = other.key
+        self.start_ns = other.start_ns
+        self.low = other.low
+        self.owner, other.owner = other.owner, None
+        self.readings, other.readings = other.readings, None
+        self.peak_bytes = other.peak_bytes
+        if self.owner is not None:
+            self.owner.code = self.code
+
+
+class Owner:
+    """A call that owns autograd nodes: those that are made while it is the innermost
+    one that is open.
+
+    around: the call around it.
+    thread: the one that makes the nodes, and numbers its own.
+    is_backward: whether it is the backward of a call, in a pass that makes a graph.
+    """
+
+    __slots__ = ("around", "code", "is_backward", "is_open", "low", "thread")
+
+    def __init__(
+        self, code: int, low: int, around: Owner | None, thread: int, is_backward: bool
+    ) -> None:
+        self.code = code
+        self.low = low
+        self.around = around
+        self.thread = thread
+        self.is_backward = is_backward
+        self.is_open = True
+
+    def is_passed_over(self) -> bool:
+        """Whether it owns what the pass makes that runs, and nothing that is run in a
+        pass inside of it."""
+        return self.is_open and self.is_backward
