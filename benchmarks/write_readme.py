@@ -18,7 +18,6 @@ from page.aims import aims_table
 from page.comparison import comparison
 from page.plot_accuracy import plot_cases, plot_kineto
 from page.plot_overhead import plot_overhead
-from page.plot_scaling import plot_scaling
 from page.summary import provenance, summary
 
 HERE: Final = Path(__file__).parent
@@ -30,7 +29,6 @@ Figures = Mapping[str, Any]
 PICTURES: Final[Mapping[str, Sequence[tuple[str, Callable[[Figures, Path], None]]]]] = {
     "overhead": [("overhead", plot_overhead)],
     "accuracy": [("accuracy-cases", plot_cases), ("accuracy-kineto", plot_kineto)],
-    "scaling": [("scaling", plot_scaling)],
 }
 
 _SECTION: Final = re.compile(

@@ -63,14 +63,6 @@ def _in_percent(shares: Values) -> Values:
     return {name: 100 * share for name, share in shares.items()}
 
 
-def _error_falls(figures: Figures) -> Values:
-    return {
-        name: found["error_falls_by"]
-        for name, found in figures["planted"].items()
-        if name.endswith(", profile()")
-    }
-
-
 def _kineto_errors(figures: Figures) -> Values:
     return {
         f"{phase}, {name}": value
@@ -163,15 +155,6 @@ AIMS: Final = (
         98,
         AT_LEAST,
         "{:.1f} %",
-    ),
-    Aim(
-        "the error of a parent of 1000 trivial children falls at least by 5 times "
-        "where its own cost is subtracted",
-        "own_cost",
-        _error_falls,
-        5,
-        AT_LEAST,
-        "{:.1f}",
     ),
     Aim(
         "a module costs at most 1.5 times as much in a model of 10 000 as in one of "
