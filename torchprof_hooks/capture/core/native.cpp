@@ -1,6 +1,6 @@
-// The native core: follows one thread through its tree of calls, and books what each took.
+// The native core: a Cursor follows one thread through its tree of calls, and books what each took.
 //
-// It does what core/reference.py does, under the same names; what each is for is said there.
+// It does the same as core/reference.py, under the same names; that file explains them.
 // Only hot code is here: no names of modules, no files, no reports. Rare cases are left
 // to methods of the Python class that derives from Cursor.
 //
@@ -116,7 +116,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
     if (*type == nullptr || PyModule_AddType(module, *type) < 0) return nullptr;
   }
   unused_events();
-  memory::allocator();  // here, before other threads can meet it: torch publishes it without a lock
+  memory::allocator();  // made before other threads can use it: torch publishes it without a lock
   pthread_atfork(nullptr, nullptr, forget_other_threads);
   // For Python to check: a binary built for another torch loads, and then reads garbage.
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);

@@ -2,8 +2,8 @@
 there is no native core, and tests compare the two.
 
 A cursor says where one thread is in its tree of calls, and books what every call took.
-It knows no names, no files and no reports. Rare cases are left to a derived class:
-calls that are new, and calls that do not end in order.
+It knows no names, no files and no reports. A derived class handles rare cases: calls
+that are new, and calls that do not end in order.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
 
-#: So many nodes are remembered, the newest: those of older graphs are nobody's.
+#: How many nodes are remembered: the newest. Older ones have no owner.
 NODES_KEPT: Final = 1 << 18
-#: How many nested calls may close at once, about: so far back `is_booked` looks.
+#: How many of the newest entries of the log `is_booked` searches: about as many as
+#: nested calls may close at once.
 _CLOSED_AT_ONCE: Final = 256
 
 
@@ -52,8 +53,8 @@ class Cursor(ReadsMeters):
     callbacks: told when a module is `called`, after the call is open, and when it has
         `returned`, after the call is booked; None if nobody wants to know.
     functions: which functions are followed; None: none.
-    on_pause: told, in three arguments, of an entry that ended, when, and what it
-        returned: of forwards, those called from outside of all others alone. Or None.
+    on_pause: called with an entry that ended, when, and what it returned; of forwards,
+        only for outermost ones. Or None.
     sees_outer_alone: whether it is shown only calls from sites that are `is_outer`.
     by_shapes: whether calls of functions are told apart by the shapes of inputs.
     """
@@ -67,7 +68,7 @@ class Cursor(ReadsMeters):
         self.sites: list[Site] = []
         self.log = SpanLog()
         self.passes: list[BackwardPass] = []
-        #: Time in entries so far; of nested ones, it is not counted twice.
+        #: Time in entries so far; that of nested ones is counted once.
         self.entered_ns = 0
         self.on_pause: Callable[[Site, int, object], object] | None = None
         #: By thread: the innermost open call, and the owners of nodes by number.
@@ -83,8 +84,8 @@ class Cursor(ReadsMeters):
         self.book = self.log.entries.extend
 
     def works_here(self) -> bool:
-        """Whether the running thread works for the one that is followed: on devices,
-        the engine runs passes in threads of its own."""
+        """Whether the running thread is the followed one, or runs a part of a pass for
+        it: for devices, the engine has threads of its own."""
         thread = get_ident()
         if thread == self.thread or not self.passes:
             return thread == self.thread
@@ -135,7 +136,7 @@ class Cursor(ReadsMeters):
             if site is self.outside:
                 return
         self.read_at_end(site, end_ns)
-        self.site = site.caller  # first: an interrupt loses time, and books none twice
+        self.site = site.caller  # first: an interrupt must book no call twice
         self.own_until(site, next_sequence_number())
         if outputs is None:
             self.count_if_aborted()
@@ -178,8 +179,8 @@ class Cursor(ReadsMeters):
     def finish_entry(
         self, site: Site, end_ns: int, outputs: object, is_told: bool = True
     ) -> None:
-        """Book an entry, and tell of its end. What that takes is a cost in its
-        caller."""
+        """Book an entry, and call `on_pause`. The time that this takes is profiler
+        overhead of the caller."""
         began_ns = perf_counter_ns()
         self.end_entry(site, end_ns)
         if is_told and self.on_pause is not None:
@@ -187,8 +188,8 @@ class Cursor(ReadsMeters):
         site.caller.reading_ns += perf_counter_ns() - began_ns
 
     def end_entry(self, site: Site, end_ns: int) -> None:
-        """Give the interrupted callers their time back, then book the entry. An
-        interrupt in between leaves time that nobody is given."""
+        """Take the entry's time out of the callers that it interrupted, then book it.
+        After an interrupt in between, that time is on nobody."""
         taken_ns = self.gives_time_back and site.is_entry and end_ns - site.start_ns
         self.entered_ns += taken_ns
         caller = self.site
@@ -243,19 +244,19 @@ class Cursor(ReadsMeters):
     # Backward passes: nodes have hooks (see `HookedPasses`)
 
     if TYPE_CHECKING:  # of the native core alone
-        #: Hear of the operators that this thread calls (see `OperatorCalls`), or not.
+        #: Begins, or ends, hearing of this thread's operators (see `OperatorCalls`).
         hear_operators: Callable[[bool], None]
         #: What the newest pass is working for, and how many calls are open in it.
         pass_owner: Site | None
         open_backward: int
-        #: Are told of the begin of a pass, of a node that Python sees first, and of the
-        #: end: that returns when the last node ended, None if none has run.
+        #: Called when a pass begins, before a node of which Python hears first, and
+        #: when a pass ends: returns when the last node ended, None if none has run.
         enter_pass: Callable[..., None]
         engine_ends: Callable[[], None]
         leave_pass: Callable[[BackwardPass, bool], int | None]
-        drop_pass: Callable[[BackwardPass], None]  # is dead, and its calls are closed
-        #: Does all that is to be done at the end of a pass that went well. False:
-        #: something rare has happened, nothing is done.
+        drop_pass: Callable[[BackwardPass], None]  # once Python has closed its calls
+        #: Ends a pass that went well. False: something rare has happened, and nothing
+        #: is done.
         finish_pass: Callable[[BackwardPass], bool]
 
     # Owners of nodes
@@ -269,8 +270,8 @@ class Cursor(ReadsMeters):
         site.owner = self._innermost[thread] = owner
 
     def own_until(self, site: Site, high: int) -> None:
-        """It does so no longer, and neither do calls inside of it that were left open;
-        the next node has this number."""
+        """The call at `site` owns no nodes from number `high` on, and neither do calls
+        that were left open inside of it."""
         owner, site.owner = site.owner, None
         if owner is None or not owner.is_open:
             return

@@ -1,5 +1,5 @@
-"""What shows calls of modules, passes and collections of garbage to the reference core:
-hooks, and what Python has."""
+"""How the reference core sees calls of modules and collections of garbage: by hooks,
+and by Python's callbacks. It does not see passes that Python has not started."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Interceptor:
     ) -> None:
         """Show all calls to these cursors, in this order.
 
-        watcher: called before each call; cursors that come meanwhile see the call.
+        watcher: called before each call; cursors that it adds see the call.
         """
         self._shown, self._watcher = cursors, watcher
 
@@ -75,20 +75,20 @@ def _has_pause(cursor: Cursor) -> bool:
 
 def _is_seen_by(cursor: Cursor) -> bool:
     """Whether `cursor` is to see a call that is made now. A call in a backward pass is
-    not one from outside, whether or not anybody follows the pass."""
+    never an outermost one, even if nobody follows the pass."""
     if not cursor.sees_outer_alone:
         return True
     return cursor.site.is_outer and current_graph_task() == -1
 
 
 def on_unseen_pass(callback: Callable[[], object] | None) -> None:
-    """Have `callback` called when a backward pass begins that was not started from
-    Python. Only the native core can: the engine tells it of nodes."""
+    """Have `callback` called when a backward pass begins that Python has not started.
+    Here, nothing: only the native core can do it, as the engine tells it of nodes."""
 
 
 def seen_pass_begins() -> int:
-    """The pass that begins in this thread was started from Python, so it is no unseen
-    one. Returns what `seen_pass_ends` is to be given."""
+    """Python starts the pass that begins in this thread. Returns the argument for
+    `seen_pass_ends`."""
     return 0
 
 

@@ -1,5 +1,5 @@
-"""What the reference core reads next to the host's clock: the counters of a device's
-allocator, and stamps in its queue of work. The native core does the same in C++."""
+"""The meters of the reference core: they read the counters of a device's allocator, and
+put stamps into its queue of work. The native core does the same in C++."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class DeviceMeter:
     `EventClock.stamp`) count on the host only.
 
     is_awake: whether the device is in use, and read.
-    device_ns, marked_ns: by code of the site, of what is booked; and of spans that had
-        ended when `mark` was called.
+    device_ns, marked_ns: time of booked spans, by code of the site: of all, and of
+        those that had ended when `mark` was called.
     waits: how often the device was asked, before a stamp, whether it waits for the
         host, and how often it did.
     """
@@ -104,8 +104,8 @@ class DeviceMeter:
         self._is_unread = False
 
     def wake(self) -> Any:
-        """Be awake if the program has put the device into use. The first stamp then,
-        else None."""
+        """Begin to read the device if the program uses it by now. Returns the first
+        stamp then, else None."""
         stamp = self._clock.stamp()
         self.is_awake = stamp is not None
         return stamp
@@ -126,15 +126,15 @@ class DeviceMeter:
             self._book_done()
 
     def mark(self) -> None:
-        """Keep the time of spans that have ended so far apart, in `marked_ns`. It is
+        """Have `marked_ns` be the time of the spans that have ended so far. It is
         complete when the device has passed them all."""
         self._unmarked = len(self._waiting)
         self.marked_ns = self.device_ns.copy()
         self._is_unread = True
 
     def settle(self) -> bool:
-        """Wait for the device, and book everything. Whether anything has changed since
-        the last time."""
+        """Wait for the device, and book everything. Returns whether anything has
+        changed since the last time."""
         while (span := self._next_span()) is not None:
             _, start, end = span
             self._clock.wait(start)
@@ -170,9 +170,9 @@ class DeviceMeter:
 
 
 class ReadsMeters:
-    """The part of a cursor that reads meters: as near to a call as can be, so that
-    nothing of ours is between a reading and the call. Reading takes time, which is kept
-    out of the time of the call.
+    """The part of a cursor that reads meters, right before and after a call, so that
+    none of our own work comes between a reading and the call. The time that reading
+    takes is kept out of the time of the call.
 
     memory, device: the meters; None if that is not measured.
     """
@@ -187,14 +187,14 @@ class ReadsMeters:
 
     @property
     def times_readings(self) -> bool:
-        """Whether reading is timed where a call begins and ends."""
+        """Whether the time that reading takes is measured."""
         return self.memory is not None or self._device_in_use() is not None
 
     def look_for_device(self) -> None:
-        """A device that the program does not use is not read, but only looked for where
-        an entry begins, or a call that is new: a program that never uses one pays for
-        no readings. For calls that are open, the reading now stands for their begin:
-        what they do from here on is measured."""
+        """Begin to read the device if the program uses it by now. Asked only where an
+        entry begins, or a call that is new, so that a program that never uses a device
+        pays for no readings. Open calls take the first reading as that of their begin:
+        they are measured from here on."""
         device = self.device
         if device is None or device.is_awake:
             return
@@ -216,7 +216,7 @@ class ReadsMeters:
         caller.reading_ns += now_ns - began_ns
 
     def read_at_end(self, site: Site, end_ns: int) -> None:
-        """The call at `site` has ended, and nothing is booked yet."""
+        """Read the meters at the end of the call at `site`, before it is booked."""
         if not self.times_readings:
             return
         now = self._read(site)
@@ -224,8 +224,11 @@ class ReadsMeters:
         self._book(site, now)
 
     def owners_moved(self, closed: Sequence[Site], opened: Sequence[Site]) -> None:
-        """A pass has gone over to other owners: calls that ended, innermost first, and
-        those that began, outermost first."""
+        """Read the meters where a pass has moved to other owners.
+
+        closed: the calls that ended, innermost first.
+        opened: those that began, outermost first.
+        """
         if not self.times_readings:
             return
         around = opened[0].caller if opened else closed[-1].caller

@@ -1,5 +1,5 @@
-"""Nodes of the reference core: places in the tree of calls, and who owns what autograd
-makes there."""
+"""Nodes of the reference core: places in the tree of calls; and the owners of autograd
+nodes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Node:
         a part of that.
     sees_operators: whether operators that are called from here are functions.
     is_described: for a function: whether its work is to be found in its first call.
-    children: nodes of the modules called from here, by id of the module; elsewhere than
-        in this core, see `child` and the methods below it.
+    children: nodes of the modules called from here, by id of the module. Only for this
+        core; others use `child` and the methods below it.
     start_ns: when the open call began; moved forward by what interruptions took.
     low: number of the first autograd node that the open call can own.
-    owner: by which these nodes are found again; None: it owns none.
+    owner: the open call, as an owner of autograd nodes; None: it owns none.
     heard: how many autograd nodes of passes ran here.
     cut: how many calls here did not run to their end.
     readings: what the meters of the open call said when it began; None: nothing.
     peak_bytes: the highest level of memory in use since it began.
-    reading_ns: how much of the node's time measuring took: reading meters, finding
+    reading_ns: the profiler overhead in the node's time: for reading meters, finding
         nodes for new calls, beginning and ending passes, booking entries and telling
         of their ends.
     """
@@ -79,20 +79,22 @@ class Node:
         return self.children.get(key)
 
     def add_child(self, key: int, child: Site) -> None:
-        """Calls of the module whose id is `key` are calls at `child`, from here."""
+        """Make `child` the node of calls, from here, of the module whose id is
+        `key`."""
         self.children[key] = child
 
     def forget_child(self, key: int) -> None:
-        """The next call of a module with this id, from here, is a new one."""
+        """Forget the node of the module with this id: its next call, from here, is a
+        new one."""
         self.children.pop(key, None)
 
     if TYPE_CHECKING:  # of the native core alone
 
         def forget_operators(self) -> None:
-            """Operators that are called from here are to be placed anew."""
+            """Forget the nodes of operators that are called from here."""
 
     def continue_call_of(self, other: Any) -> None:
-        """The call that is open at `other` turns out to be one at this node."""
+        """Move the call that is open at `other` to this node."""
         self.key = other.key
         self.start_ns = other.start_ns
         self.low = other.low
@@ -125,6 +127,6 @@ class Owner:
         self.is_open = True
 
     def is_passed_over(self) -> bool:
-        """Whether it owns what the pass makes that runs, and nothing that is run in a
-        pass inside of it."""
+        """Whether the search for the owner of a node skips it: in a running pass, it
+        owns the nodes that the pass makes, and none that run in a pass inside of it."""
         return self.is_open and self.is_backward

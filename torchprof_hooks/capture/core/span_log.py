@@ -1,4 +1,4 @@
-"""What the hot path appends, and the totals it is folded into."""
+"""A log to which each closed call is appended, and the sums it is folded into."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ class Times(NamedTuple):
 
 
 def times_of(cursor: Cursor) -> Times:
-    """What a cursor of the reference core has measured so far. Where another thread
-    asks, a call that ends in between is missing."""
+    """What a cursor of the reference core has measured so far. If another thread asks,
+    a call that ends meanwhile is missing."""
     log = cursor.log
     log.fold()
     sums = (

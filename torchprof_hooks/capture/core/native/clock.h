@@ -19,8 +19,8 @@ namespace {
 
 using Nanoseconds = int64_t;
 
-// A callable that stands in for the machine's clock: in tests, or if perf_counter_ns is
-// somebody else's.
+// A callable that stands in for the machine's clock: in tests, or if somebody has replaced
+// perf_counter_ns.
 PyObject* other_clock = nullptr;
 
 inline Nanoseconds machine_ns() {
@@ -33,7 +33,7 @@ inline Nanoseconds machine_ns() {
 Nanoseconds other_ns() {
   WithGil gil;
   PyObject* found = PyObject_CallNoArgs(other_clock);
-  if (found == nullptr) {  // what a signal has raised
+  if (found == nullptr) {  // the handler of a signal has raised: ask again
     PyObject* raised = take_raised();
     found = PyObject_CallNoArgs(other_clock);
     raise_soon(raised);
@@ -60,13 +60,13 @@ PyObject* set_clock(PyObject*, PyObject* clock) {
 // A timing event. With the last reference to it, it goes back to `unused_events`.
 using Stamp = std::shared_ptr<c10::Event>;
 
-//: Most unused events that are kept for each device. While a device is far behind, more are
-//: in use; those that are too many are destroyed as they come back.
+//: The most unused events that are kept for each device. While a device is far behind, more are
+//: in use; the surplus is destroyed as it comes back.
 constexpr size_t kMostUnused = 4096;
 
-// Events to be used again, by all profiles of the process: making one takes longer than
-// recording it. By device, for an event stays on the device of its first record. Events in
-// here are never destroyed: when the process ends, their device may be gone already.
+// Events that all profiles of the process use again: making one takes longer than recording it.
+// By device, as an event stays on the device of its first record. Events in here are never
+// destroyed: when the process ends, their device may be gone already.
 struct UnusedEvents {
   SpinLock lock;
   std::map<std::pair<c10::DeviceType, int>, std::vector<c10::Event*>> by_device;
@@ -90,7 +90,7 @@ Stamp take_event(c10::DeviceType kind, int index) {
   }
   if (event == nullptr) event = new c10::Event(kind, c10::EventFlag::BACKEND_DEFAULT);
   return Stamp(event, [key](c10::Event* done) {
-    std::unique_ptr<c10::Event> too_many(done);  // above the lock: destroyed after it is released
+    std::unique_ptr<c10::Event> too_many(done);  // before the lock, to be destroyed after its release
     Locked locked(unused_events().lock);
     auto& there = unused_events().by_device[key];
     if (there.size() < kMostUnused) there.push_back(too_many.release());

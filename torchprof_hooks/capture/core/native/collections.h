@@ -15,7 +15,7 @@
 namespace {
 
 constexpr long kFull = 2;  // the generation whose collection goes through all objects
-Nanoseconds collection_began_ns = 0;  // 0: no full one has begun that we were told of
+Nanoseconds collection_began_ns = 0;  // 0: we were told of the begin of no full one
 unsigned long main_thread = 0;
 
 struct Collection {

@@ -24,15 +24,15 @@ int get_current_graph_task_id();
 
 namespace {
 
-// A call, by its place in a tape.
+// A call that owns autograd nodes: its entry in a tape.
 struct Owner {
   Tape* tape = nullptr;
   int64_t entry = kNone;
 };
 
 // A call whose backward is open.
-// owner: kNone: an autograd node under its own name, or the engine itself (kEngine), before the
-// first node runs. node: where the backward is booked.
+// owner: its entry is kNone for an autograd node that is booked under its own name, and kEngine for
+// the engine itself, until the first node runs. node: where the backward is booked.
 struct OpenBackward {
   Owner owner;
   Node* node;
@@ -44,57 +44,57 @@ constexpr int64_t kEngine = -2;
 struct Pass : std::enable_shared_from_this<Pass> {
   PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor
   Node* base;
-  Node* engine;  // where what the engine does itself is booked; null: that is not told apart
-  pthread_t thread;      // that has begun it
+  Node* engine;  // where the engine's own time is booked; null: not separately
+  pthread_t thread;      // in which it began
   uint64_t made_by;      // torch's number of that thread; nodes have such numbers of who made them
   int task = -1;         // the engine's number for the pass; -1: not known yet
-  bool hears;            // whether the engine tells of its nodes
+  bool hears;            // whether the engine calls us at its nodes
   bool opens;            // whether `base` is an entry that begins and ends with it
   bool divides, makes_graph, names_nodes;
   std::vector<OpenBackward> open;  // outermost first
   uint64_t counts_in;  // the thread whose counter of nodes was read last
   int64_t number;      // and what that counter was
-  Nanoseconds ended_ns = 0;    // when a node ended last; 0: none has
+  Nanoseconds ended_ns = 0;    // when the last node ended; 0: none has
   Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
-  bool is_over = false;        // forgotten; maybe while somebody works on it
+  bool is_over = false;        // has been removed, maybe while a function still works on it
   Node* owner() const { return open.empty() ? base : open.back().node; }
   bool has_begun() const { return open.empty() || open.front().owner.entry != kEngine; }
 };
 
 struct Cursor;
 
-// The passes of one cursor that run, the innermost last. Outlives the cursor: when the last
-// pass ends, another thread of the engine may be about to tell of a node.
+// The running passes of one cursor, the innermost last. Outlives the cursor: when the last
+// pass ends, another thread of the engine may be about to call us at a node.
 struct Running {
-  Cursor* cursor;  // lives while there are passes: each holds a reference to it
+  Cursor* cursor;  // lives while there are passes: each has a reference to it
   std::recursive_mutex mutex;  // Python code that runs under it may begin and end passes
-  // Who works on a pass keeps a pointer to it, if Python code may run meanwhile, which may end
-  // it: a handler of a signal that stops the profile, say.
+  // A function that works on a pass keeps a pointer to it where Python code may run meanwhile and
+  // end the pass: a signal handler that stops the profile, say.
   std::vector<std::shared_ptr<Pass>> passes;
 };
 
 PyTypeObject* cursor_type;
 
 struct CursorState {
-  long thread = long(PyThread_get_thread_ident());  // that is followed; -1: has ended
-  Node *site, *outside;                             // borrowed: `sites` holds them
+  long thread = long(PyThread_get_thread_ident());  // the followed one; -1: it has ended
+  Node *site, *outside;                             // borrowed: `sites` owns them
   PyObject *sites = PyList_New(0), *passes = PyList_New(0), *on_pause = Py_NewRef(Py_None);
-  // Who is told of calls, or None.
+  // LinkCallbacks and FunctionCalls, or None.
   PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
   PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
   Nanoseconds entered_ns;
   char gives_time_back = 1, owns_nodes, by_shapes, sees_outer_alone;
   char divides, hears_operators;
-  Node* described;  // a function whose first call is looked into (see operators.h), or null
-  // Each thread numbers the nodes that it makes, so each has a tape: the followed one, and others
-  // in which the engine runs parts of passes, by torch's number of the thread. The mutex of
-  // `running` guards them while passes run.
+  Node* described;  // the function in whose first call operators are counted (see operators.h), or null
+  // Each thread numbers the autograd nodes that it makes, so each has a tape: `own_tape` is that of the
+  // followed thread; `tapes`, by torch's number of the thread, are of others in which the engine runs
+  // parts of passes. The mutex of `running` guards them while passes run.
   Tape own_tape;
   std::unordered_map<uint64_t, Tape> tapes;
   uint64_t own_thread = at::RecordFunction::currentThreadId();
   std::shared_ptr<Running> running = std::make_shared<Running>();
-  PyObject* raised;  // an exception that no callback of the engine could raise (see WithPython), or null
+  PyObject* raised;  // an exception that could not pass through the engine (see WithPython), or null
 
   template <class Function>
   void each_held(Function function) {
@@ -107,17 +107,17 @@ struct Cursor : WithPart<Cursor, CursorState> {};
 
 inline bool is_in_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-// The cursors that hear of this thread's operators, by a callback of torch's that is this thread's
-// alone. It is off while no cursor wants to hear: in backward passes and steps of optimizers.
+// The cursors that hear of this thread's operators: torch calls us by a thread-local callback. It is
+// off while no cursor wants to hear: in backward passes and steps of optimizers.
 //
-// While it runs a node, the engine has put the callbacks in place that there were when the pass
-// began; afterwards, it puts back those of before. So what is changed in a pass is changed until
-// the node ends, and callbacks come and go outside of passes alone.
+// While the engine runs a node, it installs the callbacks that were there when the pass began, and
+// afterwards restores those of before. So a change that is made in a pass lasts until the node ends,
+// and we add and remove our callback only outside of passes.
 struct Listening {
-  std::vector<Cursor*> cursors;  // held
-  std::vector<Cursor*> left;     // held, too, until no operator runs that they have heard of
+  std::vector<Cursor*> cursors;  // owned references
+  std::vector<Cursor*> left;     // also owned, until no operator runs that they have heard of
   at::CallbackHandle handle = 0;
-  int running = 0;  // operators that were heard of
+  int running = 0;  // how many operators run that a cursor has heard of
   bool is_on = false, is_on_in_node = false, is_asking = false;
 
   ~Listening() {
@@ -126,7 +126,7 @@ struct Listening {
     for (auto* list : {&cursors, &left})
       for (Cursor* cursor : *list) Py_DECREF(cursor);
   }
-  // Whether torch has the callback.
+  // Outside of passes, adds or removes the callback as needed. Returns whether torch has it.
   bool settle();
   void turn(bool on) {
     bool& is = is_in_pass() ? is_on_in_node : is_on;
@@ -136,7 +136,7 @@ struct Listening {
   }
 };
 
-// Null in a thread of which no cursor has heard.
+// Null in a thread whose operators no cursor has ever wanted to hear of.
 thread_local Listening* listening = nullptr;
 
 Listening& make_listening() {
@@ -147,7 +147,7 @@ Listening& make_listening() {
   return *(listening = &kept);
 }
 
-// The thread has gone over to another call, which wants to hear of operators, or not.
+// Turns the callback on or off, after the thread has moved to another call, as that call wants.
 inline void listen_if_wanted(Cursor* cursor) {
   Listening* here = listening;
   if (here == nullptr || cursor->site == nullptr) return;
@@ -163,21 +163,21 @@ inline void go_to(Cursor* cursor, Node* node) {
   listen_if_wanted(cursor);
 }
 
-// `all_running`: of all cursors with a pass that runs. `running_here`: of cursors whose
-// outermost pass was begun in this thread; it may have ended since.
+// `all_running`: those of all cursors with a running pass. `running_here`: those of cursors whose
+// outermost pass began in this thread; the pass may have ended since.
 using RunningList = std::vector<std::shared_ptr<Running>>;
-// Of `all_running`. Locks are taken in this order: a `Running::mutex`, the GIL, this one.
+// Guards `all_running`. Locks are taken in this order: a `Running::mutex`, the GIL, this one.
 // With the GIL held, a `Running::mutex` is only tried (see PassLock).
 std::mutex running_mutex;
 RunningList all_running;
 std::atomic<size_t> running_count{0};
-// Null if no pass was ever begun in this thread. A pointer, for each use of a thread_local
-// list would first check whether that is constructed, and this is read at each node.
+// Null if no pass has ever begun in this thread. A pointer, because it is read at each node, and each
+// use of a thread_local list would first check whether the list is constructed.
 thread_local RunningList* running_here = nullptr;
 
 // Called in the child of a fork, where only the thread that forked goes on. What other
-// threads had locked stays locked there for good. So their passes are forgotten, and the
-// mutexes of this thread's passes made anew. (What is forgotten is leaked: it may be locked.)
+// threads had locked stays locked there for good. So this forgets their passes, and makes new
+// mutexes for this thread's passes. (What it forgets is leaked, as it may be locked.)
 void forget_other_threads() {
   new (&unused_events()) UnusedEvents();  // another thread may have held its lock
   RunningList& before = *new RunningList(std::move(all_running));
@@ -261,8 +261,7 @@ inline bool is_open(Cursor* cursor, Node* node) {
   return is_found;
 }
 
-// The meter that reads memory, and the one that stamps a device's queue, if the program has put
-// that into use; or null.
+// The meter of memory, or null. `device_of`: that of a device, or null until the program uses one.
 inline MemoryMeter* memory_of(Cursor* cursor) {
   PyObject* memory = cursor->memory;
   return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
@@ -274,15 +273,15 @@ inline DeviceMeter* device_of(Cursor* cursor) {
   return DeviceMeter::of(device)->is_awake ? DeviceMeter::of(device) : nullptr;
 }
 
-// Whether reading the meters is timed where a call begins and ends.
+// Whether the time that reading the meters takes is measured, where a call begins and ends.
 inline bool times_readings(Cursor* cursor) {
   MemoryMeter* memory = memory_of(cursor);
   return device_of(cursor) != nullptr || (memory != nullptr && memory->is_timed());
 }
 
-// A device that the program does not use is not read, but only looked for where an entry begins,
-// or a call that is new: a program that never uses one pays for no readings. For calls that are
-// open, the reading now stands for their begin: what they do from here on is measured.
+// Begins to read the device if the program has begun to use it. Asked only where an entry begins, or
+// a call that is new, so that a program that never uses a device pays for no readings. Open calls
+// take this reading as that of their begin: they are measured from here on.
 inline void look_for_device(Cursor* cursor) {
   PyObject* device = cursor->device;
   if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
@@ -304,9 +303,9 @@ inline Owner around(Cursor* cursor, Owner owner) {
   return parent >= kNone ? Owner{owner.tape, parent} : Owner{&cursor->own_tape, Tape::in_other(parent)};
 }
 
-// Holds the mutex of a cursor's passes. Whoever has that may be waiting for the GIL, so we
-// must not wait for it with the GIL held. A GIL that we have is released while we wait: other
-// threads may run Python code before the constructor returns.
+// Locks the mutex of a cursor's passes. The thread that has it may be waiting for the GIL, so we must
+// not wait for it with the GIL held. The constructor releases the GIL while it waits: other threads
+// may run Python code before it returns.
 class PassLock {
  public:
   explicit PassLock(Cursor* cursor) : running_(cursor->running) {

@@ -1,4 +1,4 @@
-// What closed calls are added up in. See core/span_log.py.
+// Sums over closed calls. See core/span_log.py.
 
 #pragma once
 
@@ -91,14 +91,14 @@ PyObject* fold(Calls* calls, size_t fields) {
   return PyObject_CallOneArg(calls->on_fold, rows.get());
 }
 
-// What a lock guards, at one moment.
+// A copy of what the object's lock guards.
 template <class Object, class Part, class Value>
 Value copy_of(Object* object, Value Part::*which) {
   Locked locked(object->lock);
   return object->*which;
 }
 
-// One of the sums, of all nodes, as an array by their codes.
+// One of the sums as an array, with one item for each node, by its code.
 template <class Sum>
 PyObject* each_of(const std::vector<Sum>& sums, int64_t Sum::*field) {
   std::vector<int64_t> found;

@@ -18,7 +18,7 @@ namespace {
 struct Node;
 
 // Maps a module's address, or the code of a forward, to a node. Nodes are borrowed: the
-// list `sites` of a cursor holds all of its nodes, for as long as the cursor lives.
+// list `sites` of a cursor owns all of its nodes, for as long as the cursor lives.
 class Children {
  public:
   Node* find(uint64_t key) const {
@@ -33,16 +33,16 @@ class Children {
   ska::flat_hash_map<uint64_t, Node*> nodes_;
 };
 
-// Nodes of a backward pass inside of another one: by the code of the forward, or by the
-// name of the autograd node.
+// Nodes of backwards that are booked inside of a node: by the code of the forward's node, or by
+// the name of the autograd node.
 struct BackwardChildren {
   Children by_code;
   std::unordered_map<std::string, Node*> by_name;
 };
 
 // The call that is open at a node.
-// low: number of the first autograd node that is its own. tape, entry: where it is written that
-// it owns nodes; null if it is not.
+// low: number of the first autograd node that it can own. tape, entry: its entry in a tape; the tape is
+// null if it has none.
 struct OpenCall {
   Nanoseconds start_ns;
   int64_t low;
@@ -100,7 +100,7 @@ int node_set_caller(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-// The call that is open at another node turns out to be one at this node.
+// Moves the call that is open at another node to this node.
 PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   if (!is_node(other)) return nullptr;
   Node *node = Node::of(self), *before = Node::of(other);

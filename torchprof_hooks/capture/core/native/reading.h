@@ -1,6 +1,6 @@
-// Reads all that a cursor has measured as of one moment, also while its thread goes on. For
-// that, it holds both locks: calls begin and end under the GIL, and passes move to other
-// owners under their own lock (see PassLock).
+// Reads all that a cursor has measured as of one moment, also while its thread goes on. That
+// takes two locks: calls begin and end under the GIL, and passes move to other owners under
+// the lock of the passes (see PassLock).
 
 #pragma once
 

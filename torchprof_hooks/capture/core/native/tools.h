@@ -49,7 +49,7 @@ class Owned {
 };
 
 // A Python object with a part in C++. `Part::each_held` calls a function with each reference
-// that the part owns (or null): they are visited, cleared and given back here.
+// that the part owns (or null): this class visits, clears and gives them back.
 template <class Self, class Part>
 struct WithPart : PyObject, Part {
   static Self* of(PyObject* self) { return static_cast<Self*>(self); }
@@ -105,15 +105,15 @@ inline PyObject* take_raised() {
   return error;
 }
 
-// Sets an exception, if it is not null, and takes over the reference to it. Whatever was set
-// before is not any more.
+// Sets `error` as the current exception, or none if it is null, in place of one that was set
+// before. Takes over the reference.
 inline void set_raised(PyObject* error) {
   PyObject* type = error ? reinterpret_cast<PyObject*>(Py_TYPE(error)) : nullptr;
   PyErr_Restore(Py_XNewRef(type), error, error ? PyException_GetTraceback(error) : nullptr);
 }
 
-// Holds the GIL, in any thread. An exception that was set before is put aside, and set again;
-// what is raised meanwhile, and not taken, is dropped.
+// Takes the GIL, in any thread, until the end of its scope. Saves the current exception, and sets it
+// again; one that is raised meanwhile, and not taken, is dropped.
 class WithGil {
  public:
   WithGil() : state_(PyGILState_Ensure()), before_(take_raised()) {}
@@ -152,9 +152,9 @@ inline void raise_soon(PyObject* error) {
   if (error != nullptr && Py_AddPendingCall(raise_it, error) < 0) Py_DECREF(error);
 }
 
-// To be called, with the GIL, if Python code that asks torch about a device has raised, where no
-// exception can pass. RuntimeError is torch's: the device has failed, which the program learns
-// itself. Others come from the handler of a signal.
+// For Python code that asks torch about a device, and has raised where no exception can pass (the GIL
+// is held). Drops a RuntimeError, which is torch's: the device has failed, which the program learns
+// itself. Others come from the handler of a signal, and are raised in a moment.
 inline void raise_others_soon() {
   if (PyErr_ExceptionMatches(PyExc_RuntimeError))
     PyErr_Clear();

@@ -1,4 +1,4 @@
-// The nodes of a backward pass are booked on the calls that made them.
+// Books the nodes of a backward pass on the calls that made them.
 
 #pragma once
 
@@ -13,17 +13,18 @@
 
 namespace {
 
-// The nodes that a pass makes (create_graph=True) belong to the calls whose backward makes them:
-// open owners take entries, too. Each thread numbers the nodes that it makes, and the engine runs
-// parts of a pass in others than the followed one. So both numbers of an entry must come from one
-// thread: where a pass goes on in another one, the entries of all open owners end, and begin anew.
+// With create_graph=True, a pass makes nodes itself. They belong to the calls whose backward makes
+// them, so open owners have entries in a tape, too. Each thread numbers the nodes that it makes, and the
+// engine may run parts of a pass in other threads than the followed one. But both numbers of an entry
+// must come from one thread: where a pass goes on in another thread, the entries of all open owners end
+// in the tape of the old thread, and new ones begin in that of the new one.
 
 // Ends the entries of all open owners but the first `kept`, at the number that was read last.
 void end_made(const Pass& pass, size_t kept) {
   for (size_t place = pass.open.size(); place > kept; place--) own_until(pass.open[place - 1].node, pass.number);
 }
 
-// Reads the counter of this thread.
+// Reads this thread's counter of nodes. If the pass has come from another thread, its entries do, too.
 void count_here(Cursor* cursor, Pass& pass) {
   uint64_t here = at::RecordFunction::currentThreadId();
   int64_t number = next_number();
@@ -42,13 +43,13 @@ void count_after_node(Pass& pass) {
   if (pass.counts_in == at::RecordFunction::currentThreadId()) pass.number = next_number();
 }
 
-// Holds the GIL in a callback of the engine, and keeps the cursor. What Python does may end the
-// pass: whoever goes on after that asks `Pass::is_over` before anything else. No exception of
-// Python's can pass through the engine: what is raised meanwhile (by the handler of a signal,
-// say) is kept in `Cursor::raised`, and raised again when the pass ends.
+// Takes the GIL in a callback of the engine, and keeps the cursor alive. Python code may end the
+// pass: its caller checks `Pass::is_over` afterwards, before anything else. No Python exception can
+// pass through the engine: one that is raised meanwhile (by the handler of a signal, say) is kept in
+// `Cursor::raised`, and raised again when the pass ends.
 class WithPython : WithGil {
  public:
-  explicit WithPython(Cursor* cursor) : cursor_(cursor) { Py_INCREF(cursor); }  // which the pass held
+  explicit WithPython(Cursor* cursor) : cursor_(cursor) { Py_INCREF(cursor); }  // the pass's own may end
   ~WithPython() {
     Owned raised(take_raised());
     if (cursor_->raised == nullptr) cursor_->raised = Py_XNewRef(raised.get());
@@ -66,14 +67,14 @@ bool raise_again(Cursor* cursor) {
   return raised != nullptr;
 }
 
-// Asks Python for the node of something that was not met yet: borrowed, or null if Python has
-// raised. Takes over the reference `key`; the caller has the GIL, having made that.
+// Asks Python where to book the backward of `key`, which is new inside of `around`: a borrowed node, or
+// null if Python raised. Takes over the reference `key`; the caller has the GIL.
 Node* ask(Cursor* cursor, Node* around, PyObject* key) {
   WithPython with(cursor);
   Owned given(key);
   Owned found(call_method(cursor, names.backward_site, around, given.get()));
   if (!found || !PyObject_TypeCheck(found.get(), node_type)) return nullptr;
-  return Node::of(found.get());  // `sites` holds it
+  return Node::of(found.get());  // `sites` owns it
 }
 
 Node* backward_of(Cursor* cursor, Node* around, int64_t code) {
@@ -92,9 +93,9 @@ Node* named(Cursor* cursor, Node* around, const char* name) {
   return known = ask(cursor, around, PyUnicode_FromString(name));
 }
 
-// The pass goes over to other owners: closes all open calls but the first `kept`, and opens
-// others. The mutex of the passes is held, the GIL maybe not; Python code may run in here.
-// now_ns: 0: the present time.
+// Moves the pass to other owners: closes all open calls but the first `kept`, and opens others.
+// The caller has the mutex of the passes, but maybe not the GIL; Python code may run in here.
+// now_ns: when that is; 0: now.
 void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> opens = {}, Nanoseconds now_ns = 0) {
   auto stays = pass.shared_from_this();
   if (now_ns == 0) now_ns = clock_ns();
@@ -138,8 +139,8 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
   cursor->site = pass.owner();
 }
 
-// Whether `one` is not around `other`, where both are in chains of calls of one pass. The chain of
-// another thread's tape goes on in that of the followed thread.
+// Whether the pass has to leave the open call `one` to get to the call `other`: `one` is not around
+// `other`. A chain of calls in the tape of another thread goes on in that of the followed thread.
 bool is_left_for(Cursor* cursor, const Owner& one, const Owner& other) {
   return one.tape == other.tape ? one.entry > other.entry : one.tape != &cursor->own_tape;
 }
@@ -155,13 +156,11 @@ Owner owner_of(Cursor* cursor, int64_t number, uint64_t thread) {
   return {tape, tape->find(number)};
 }
 
-// The engine's own node, at which a pass with several roots begins: no function of the
-// program has made it.
+// The engine's own node, at which a pass with several roots begins. No function made it.
 bool is_graph_root(const char* name) { return std::strcmp(name, "torch::autograd::GraphRoot") == 0; }
 
-// The moment from which on a pass, which goes over to the owner of a node that is about to run,
-// works for that owner; 0: from now on. Since the node before ended, the engine has called hooks
-// on tensors, if any: these come before the node.
+// When the pass began to work for the owner of the node that is about to run; 0: now. If the node has
+// hooks, that is when the node before ended: the engine has called these hooks since.
 Nanoseconds hooks_began_ns(const Cursor* cursor, const Pass& pass) {
   if (pass.ended_ns == 0) return 0;
   auto node = torch::autograd::get_current_node();
@@ -181,7 +180,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   // under its own name, or the engine.
   size_t kept = pass.open.size();
   if (kept != 0 && pass.open[kept - 1].owner.entry < 0) kept--;
-  // By whose counter the node has its number, that thread's tape tells whose it is.
+  // The thread that made the node gave it its number, so the owner is in the tape of that thread.
   Owner owner = owner_of(cursor, number, node.forwardThreadId());
   c10::SmallVector<std::pair<Owner, int64_t>, 16> entered;  // with their codes, innermost first
   while (owner.entry != kNone) {
@@ -195,7 +194,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     owner = around(cursor, owner);
   }
   if (owner.entry == kNone) kept = 0;  // no open call is around it
-  if (entered.empty() && kept == pass.open.size() && !pass.names_nodes) return;  // as mostly
+  if (entered.empty() && kept == pass.open.size() && !pass.names_nodes) return;  // the usual case
   auto stays = pass.shared_from_this();
   c10::SmallVector<OpenBackward, 16> opens;
   Node* around_it = kept ? pass.open[kept - 1].node : pass.base;
@@ -215,8 +214,8 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
 
 thread_local int seen_passes = 0;  // passes that run in this thread, and were started from Python
 
-// Calls `function` with the innermost pass of a cursor, if it is this pass that runs the node
-// that begins or ends in this thread. Returns whether it is.
+// Calls `function` with the innermost pass of a cursor, if the node that begins or ends in this
+// thread is one of this pass. Returns whether it is.
 // is_elsewhere: whether no pass of a cursor was begun in this thread.
 template <class Function>
 bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsewhere, Function& function) {
@@ -224,8 +223,8 @@ bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsew
   if (running.passes.empty()) return false;  // ended meanwhile
   Pass& pass = *running.passes.back();
   bool is_here = pthread_equal(pass.thread, pthread_self());
-  // A pass that Python has begun in this thread, and no cursor follows, may run nodes that
-  // the followed thread has made, too: who has made them tells nothing then.
+  // A pass that Python has begun in this thread, and no cursor follows, may also run nodes that
+  // the followed thread has made. Then the maker of a node does not tell whose pass this is.
   bool is_of_engine = is_elsewhere && seen_passes == 0;
   bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass.made_by);
   if (pass.task == -1 && may_be_its) pass.task = torch::autograd::get_current_graph_task_id();
@@ -234,9 +233,9 @@ bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsew
   return true;
 }
 
-// Calls `function` with each cursor, and its pass, that runs the node that begins or ends in
-// this thread. That may be a thread of the engine: it has one for each device. Returns whether
-// there is any.
+// Calls `function` with each cursor, and its pass, to which the node belongs that begins or ends in
+// this thread. That may be a thread of the engine, which has one for each device. Returns whether
+// there is such a cursor.
 template <class Function>
 bool each_running(const at::RecordFunction& node, Function function) {
   // Works on copies of the pointers: `function` may begin and end passes, and change the lists.

@@ -8,21 +8,21 @@
 
 namespace {
 
-// A callable that is told, once for each, of passes that were not started from Python; null if
-// nobody wants to know. It is changed with the GIL held. Atomic, as threads of the engine look
-// whether there is one before they wait for the GIL.
-std::atomic<PyObject*> unseen{nullptr};
+// Called once for each pass that Python has not started; null if nobody wants to know. It is
+// changed with the GIL held. Atomic, as threads of the engine check whether there is one before
+// they wait for the GIL.
+std::atomic<PyObject*> unseen_pass_callback{nullptr};
 thread_local int last_told_task = -1;
 
-// Tells `unseen` of the pass that this thread runs, unless Python has started one here, or
-// this thread told of that pass last. Returns whether anybody was told just now.
+// Calls `unseen_pass_callback` for the pass that this thread runs, unless Python has started one
+// here, or this thread has already called it for this pass. Returns whether it was called just now.
 bool tell_of_unseen_pass() {
-  if (unseen == nullptr || seen_passes != 0) return false;
+  if (unseen_pass_callback == nullptr || seen_passes != 0) return false;
   int task = torch::autograd::get_current_graph_task_id();
   if (task == last_told_task) return false;
   last_told_task = task;
   WithGil gil;
-  if (PyObject* callback = unseen; callback != nullptr) {  // again: may have changed meanwhile
+  if (PyObject* callback = unseen_pass_callback; callback != nullptr) {  // it may have changed meanwhile
     Owned called(Py_NewRef(callback));
     Owned done(PyObject_CallNoArgs(called.get()));
     if (!done) tell_unraisable(called.get());
@@ -34,7 +34,7 @@ std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& nod
   auto begins = [&](Cursor* cursor, Pass& pass) {
     if (pass.divides) node_begins(cursor, pass, node);
   };
-  // Whoever is told of the pass may begin to follow it with this node.
+  // The callback may begin to follow the pass, from this node on.
   if (!each_running(node, begins) && tell_of_unseen_pass()) each_running(node, begins);
   return nullptr;
 }
@@ -51,10 +51,10 @@ void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
 
 at::CallbackHandle node_callback = 0;
 
-// Has torch call us at each node while passes run, or while `unseen` is to be told of some.
-// `running_mutex` is held.
+// Has torch call us at each node while passes run, or while there is an `unseen_pass_callback`.
+// The caller has `running_mutex`.
 void watch_nodes() {
-  bool is_wanted = unseen != nullptr || !all_running.empty();
+  bool is_wanted = unseen_pass_callback != nullptr || !all_running.empty();
   if (is_wanted && node_callback == 0) {
     node_callback = at::addGlobalCallback(at::RecordFunctionCallback(at_node_start, at_node_end)
                                               .scopes({at::RecordScope::BACKWARD_FUNCTION}));
@@ -65,20 +65,20 @@ void watch_nodes() {
 }
 
 PyObject* on_unseen_pass(PyObject*, PyObject* callback) {
-  PyObject* before = unseen;
+  PyObject* before = unseen_pass_callback;
   {
     std::lock_guard<std::mutex> locked(running_mutex);
-    unseen = callback == Py_None ? nullptr : Py_NewRef(callback);
+    unseen_pass_callback = callback == Py_None ? nullptr : Py_NewRef(callback);
     watch_nodes();
   }
   Py_XDECREF(before);
   Py_RETURN_NONE;
 }
 
-// Returns what `seen_pass_ends` is to be given.
+// Python starts a pass in this thread. Returns the argument for `seen_pass_ends`.
 PyObject* seen_pass_begins(PyObject*, PyObject*) {
   bool is_outermost = torch::autograd::get_current_graph_task_id() == -1;
-  int before = is_outermost ? 0 : seen_passes;  // an interrupt may have kept one from ending
+  int before = is_outermost ? 0 : seen_passes;  // an interrupt may have prevented a `seen_pass_ends`
   seen_passes = before + 1;
   return PyLong_FromLong(before);
 }
@@ -89,8 +89,7 @@ PyObject* seen_pass_ends(PyObject*, PyObject* before) {
   Py_RETURN_NONE;
 }
 
-// The pass begins here. To be called after all else that is done before it, none of which is
-// time of the pass.
+// Begins the time of the pass. To be called last: what is done before is no time of the pass.
 void engine_begins(Cursor* cursor, Pass& pass) {
   Node* engine = pass.engine;
   pass.open.push_back({{nullptr, kEngine}, engine});
@@ -99,8 +98,8 @@ void engine_begins(Cursor* cursor, Pass& pass) {
   cursor->site = engine;
 }
 
-// A node is about to run of which the engine has not told us yet. If none has run before,
-// the engine's own time ends here.
+// Called by a hook on a node that is about to run, before the engine tells us of the node. If none has
+// run before, the engine's own time ends here.
 PyObject* engine_ends(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
   PassLock locked(cursor);
@@ -153,10 +152,10 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
   return true;
 }
 
-// Begins a pass at `base`. opens: whether that is an entry which begins with it; if not, the
-// pass runs inside of another one, and what nobody owns in it belongs to whom that works for.
-// engine: where what the engine does itself is booked; None if that is not told apart. hears:
-// whether the engine is to tell of nodes. All that was done since `began_ns` is a cost.
+// Begins a pass at `base`. opens: whether `base` is an entry that begins with the pass; if not, the
+// pass runs inside of another one, and its work without an owner belongs to the owner that the outer
+// pass is working for. engine: where the engine's own time is booked; None: not separately. hears:
+// whether the engine is to call us at nodes. The time since `began_ns` is profiler overhead.
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   static const char* parameters[] = {"started", "base", "engine", "opens", "hears", "divides",
                                      "makes_graph", "names_nodes", "began_ns", nullptr};
@@ -183,14 +182,14 @@ PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
     if (opens) go_to(cursor, around);
     return nullptr;
   }
-  if (opens)  // in place of what was added meanwhile
+  if (opens)  // replaces what was added meanwhile
     around->reading_ns = read_before_ns + node->start_ns - began_ns;
   Py_RETURN_NONE;
 }
 
 // Removes the pass that began last; also from Python's list `passes`, as an interrupt between
-// the two would leave it in one of them. Its reference to the cursor is the caller's to give
-// back.
+// the two would leave it in one of them. The caller has to give back the pass's reference to the
+// cursor.
 void forget_pass(Cursor* cursor) {
   Running& running = *cursor->running;
   running.passes.back()->is_over = true;
@@ -217,8 +216,8 @@ bool is_last(Cursor* cursor, PyObject* started) {
 // Ends the pass that began last: closes what is open in it as of the end of its last node (as
 // of now, if it failed), and returns that moment; 0 if no node has run.
 // is_ours: becomes false if Python code that ran meanwhile has ended the pass: then there is
-// nothing more to do. Otherwise the caller, who has a reference to the cursor, still has to give
-// back that of the pass, and to `raise_again`.
+// nothing more to do. Otherwise the caller, which has a reference of its own to the cursor, still
+// has to give back that of the pass, and to call `raise_again`.
 Nanoseconds end(Cursor* cursor, bool failed, bool* is_ours) {
   auto stays = cursor->running->passes.back();
   Pass& pass = *stays;
@@ -231,8 +230,7 @@ Nanoseconds end(Cursor* cursor, bool failed, bool* is_ours) {
   return end_ns;
 }
 
-// Whether the pass can be ended by `finish_pass`: nothing has happened in it that is left to
-// Python.
+// Whether `finish_pass` can end the pass: nothing has happened in it that Python has to handle.
 bool ends_well(Cursor* cursor, PyObject* started) {
   if (!is_last(cursor, started)) return false;
   const Pass& pass = *cursor->running->passes.back();
@@ -240,8 +238,8 @@ bool ends_well(Cursor* cursor, PyObject* started) {
   return has_run && cursor->site == pass.owner() && cursor->raised == nullptr;
 }
 
-// Does all that is to be done at the end of a pass that has gone well, as nearly all do.
-// Returns False if that is left to Python: then the pass is not ended.
+// Ends a pass that has gone well, as nearly all do. Returns False, and does not end it, if Python has
+// to do that.
 PyObject* finish_pass(PyObject* self, PyObject* started) {
   Cursor* cursor = Cursor::of(self);
   Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;

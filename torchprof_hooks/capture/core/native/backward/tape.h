@@ -23,15 +23,14 @@ struct TapeEntry {
 // node belongs to the innermost call whose numbers its own is among: nothing has to be written
 // into nodes, and calls that made none leave nothing behind.
 //
-// When it is full, the oldest call is forgotten; but never a call around the oldest that is
-// kept: such are put onto `elders`, each with the next inside of it. So calls that stay open for
-// long keep what happens in them.
+// When it is full, it forgets its oldest call. But calls around the oldest one that is kept move to
+// `elders_`, where each is around the next: so a call that stays open for long keeps its nodes.
 class Tape {
  public:
   static constexpr int64_t kMost = 1 << 18;  // 8 MiB
 
-  // outer: the call that is open in the thread that has begun what this thread does, in that
-  // thread's own tape; kNone: there is none, or this is that tape.
+  // outer: if the engine runs a part of a pass in this thread, the open call in the tape of the
+  // followed thread; kNone: there is none, or this is that tape.
   int64_t open(int64_t low, int64_t code, bool is_backward = false, int64_t outer = kNone) {
     if (head_ - tail_ == int64_t(ring_.size())) make_room();
     int64_t parent = top_ == kNone && outer != kNone ? in_other(outer) : top_;
@@ -62,13 +61,14 @@ class Tape {
     return found < kNone ? kNone : found;
   }
 
-  // The call around: kNone: there is none; below that: `in_other` tells which of the other tape.
+  // The index of the call around; kNone: there is none; below kNone: `in_other` gives its index in the
+  // tape of the followed thread.
   int64_t parent_of(int64_t index) {
     int64_t parent = entry(index).parent;
     while (parent > kNone && is_passed_over(entry(parent))) parent = entry(parent).parent;
     return parent;
   }
-  // Between the index of a call in the other tape and what stands for it here.
+  // Converts the index of a call in the other tape to the number that stands for it here, and back.
   static int64_t in_other(int64_t index) { return kNone - 1 - index; }
 
   TapeEntry& entry(int64_t index) {
@@ -76,7 +76,7 @@ class Tape {
     auto is_before = [](const Elder& elder, int64_t wanted) { return elder.index < wanted; };
     return std::lower_bound(elders_.begin(), elders_.end(), index, is_before)->entry;
   }
-  // Whether a call of this code is open there: one that was left in a rare way may be closed.
+  // Whether a call of this code is open there: one that did not end in order may be closed already.
   bool is_open(int64_t index, int64_t code) {
     for (int64_t open = top_; open >= index && open > kNone; open = entry(open).parent)
       if (open == index) return entry(open).code == code;
@@ -92,8 +92,9 @@ class Tape {
     TapeEntry entry;
   };
 
-  // Owners of a pass that runs own what it makes. What runs in a pass inside of it was made by
-  // others: by calls that a checkpoint makes again, say.
+  // While a pass runs, its open owners own the nodes that it makes. But the nodes that run in a pass
+  // inside of it were made by others (calls that a checkpoint makes again, say), so a search for the
+  // owner of such a node skips them.
   static bool is_passed_over(const TapeEntry& entry) { return entry.is_backward && entry.high == kOpen; }
   static bool owns(const TapeEntry& entry, int64_t number) {
     return number < entry.high && !is_passed_over(entry);
@@ -101,8 +102,8 @@ class Tape {
 
   TapeEntry& at(int64_t index) { return ring_[size_t(index) & (ring_.size() - 1)]; }
 
-  // The last entry that begins at `number` or before. Passes go backwards: it is looked for near
-  // the one that was found last, at doubling distances.
+  // The last entry that begins at `number` or before. Passes go backwards, so the search begins at the
+  // entry that was found last, and doubles its steps.
   int64_t last_before(int64_t number) {
     if (head_ == tail_ || at(tail_).low > number) return kNone;
     int64_t low = std::clamp(hint_, tail_, head_ - 1), high = low + 1, far = 1;  // in [low, high)

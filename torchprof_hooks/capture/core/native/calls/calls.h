@@ -8,7 +8,7 @@
 
 namespace {
 
-// Whether `pass`, a BackwardPass, has begun in this thread, or has this number of the engine's.
+// Whether `pass`, a BackwardPass, began in this thread, or has this number in the engine.
 bool runs_here(PyObject* pass, long thread, int task) {
   auto is = [pass](PyObject* name, long number) {
     Owned known(PyObject_GetAttr(pass, name));
@@ -19,14 +19,14 @@ bool runs_here(PyObject* pass, long thread, int task) {
   return does;
 }
 
-// Whether the running thread works for the one that is followed: on devices, the engine runs
-// passes in threads of its own.
+// Whether the running thread is the followed one, or runs a part of a pass for it: for devices, the
+// engine has threads of its own.
 bool works_here(Cursor* cursor) {
   long thread = long(PyThread_get_thread_ident());
   if (thread == cursor->thread) return true;
   Py_ssize_t count = cursor->passes == nullptr ? 0 : PyList_GET_SIZE(cursor->passes);
   int task = count == 0 ? -1 : torch::autograd::get_current_graph_task_id();
-  if (task == -1) return false;  // it works for no pass
+  if (task == -1) return false;  // no pass runs in this thread
   {
     PassLock locked(cursor);
     for (const auto& pass : cursor->running->passes)
@@ -39,8 +39,8 @@ bool works_here(Cursor* cursor) {
   return false;
 }
 
-// Opens a call, and has the meters read.
-// low: number of the first autograd node that is its own.
+// Opens a call, and reads the meters.
+// low: number of the first autograd node that it can own.
 void open_node(Cursor* cursor, Node* node, int64_t low) {
   node->low = low;
   Nanoseconds began_ns = 0;
@@ -50,15 +50,15 @@ void open_node(Cursor* cursor, Node* node, int64_t low) {
   }
   node->start_ns = clock_ns();
   if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
-  go_to(cursor, node);  // not before: whoever looks meanwhile finds nothing half open
-  if (DeviceMeter* device = device_of(cursor)) {  // last: all that is queued next is the call's
+  go_to(cursor, node);  // not before: nobody is to find a call that is half open
+  if (DeviceMeter* device = device_of(cursor)) {  // last: what is queued from here on is the call's
     device->opened(node, device->stamp());
     Nanoseconds now_ns = clock_ns();
     node->around()->reading_ns += now_ns - std::exchange(node->start_ns, now_ns);
   }
 }
 
-// Has the meters read for the call at `node`, which has ended, and is not booked yet.
+// Reads the meters at the end of the call at `node`, before it is booked.
 void read_at_end(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   DeviceMeter* device = device_of(cursor);
   MemoryMeter* meter = memory_of(cursor);
@@ -69,7 +69,7 @@ void read_at_end(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   if (meter != nullptr && !is_timed) meter->closed(node, meter->read(node));
 }
 
-// Guards the tapes while passes run.
+// Locks the tapes, if passes run.
 class TapesLock {
  public:
   explicit TapesLock(Cursor* cursor) {
@@ -92,7 +92,7 @@ void own_until(Node* node, int64_t high) {
   if (tape != nullptr && tape->is_open(node->entry, node->code)) tape->close(node->entry, high);
 }
 
-// A call of a module or a function begins, or has ended.
+// `own_from` and `own_until`, for a call of a module or a function that begins, or has ended.
 void own_calls(Cursor* cursor, Node* node, int64_t low) {
   if (!cursor->divides) return;
   TapesLock locked(cursor);
@@ -112,7 +112,7 @@ void open_call(Cursor* cursor, Node* node) {
   open_node(cursor, node, low);
 }
 
-// Has Python close what an exception has left open inside of `node`. False: an exception.
+// Has Python close what an exception has left open inside of `node`. False: Python raised.
 bool abort_down_to(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   Owned end(PyLong_FromLongLong(end_ns));
   return is_done(call_method(cursor, names.abort_down_to, node, end.get()));
@@ -124,7 +124,7 @@ bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument)
   return is_done(call_method(callbacks, method, node, argument));
 }
 
-// Gives the callers that an entry has interrupted their time back, and books the entry.
+// Takes the entry's time out of the callers that it interrupted, and books the entry.
 void end_entry(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   Nanoseconds taken_ns = cursor->gives_time_back && node->is_entry ? end_ns - node->start_ns : 0;
   cursor->entered_ns += taken_ns;
@@ -144,8 +144,8 @@ void close_call(Cursor* cursor, Node* node, Nanoseconds end_ns) {
     cursor->log->book(node->code, node->start_ns, end_ns);
 }
 
-// Books an entry, and tells of its end. What that takes falls into the time of the caller,
-// and is a cost there.
+// Books an entry, and calls `on_pause`. The time that this takes is in the caller's time, and counts
+// as profiler overhead there.
 // outputs: None if it has returned nothing, or failed.
 int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
   Nanoseconds began_ns = clock_ns();
@@ -227,8 +227,8 @@ bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
   return true;
 }
 
-// A pass that Python follows has gone over to other owners: calls have ended, innermost first, and
-// others have begun, outermost first. Has the meters read.
+// Reads the meters where a pass that Python follows has moved to other owners.
+// closes: the calls that ended, innermost first. opens: those that began, outermost first.
 PyObject* owners_moved(PyObject* self, PyObject* args) {
   PyObject *closes, *opens;
   std::vector<Node*> closed, opened;
@@ -273,7 +273,7 @@ PyObject* append(PyObject* self, PyObject* call) {
 }
 
 PyObject* py_is_booked(PyObject*, PyObject*) {
-  Py_RETURN_FALSE;  // no interrupt comes between booking and closing a call here
+  Py_RETURN_FALSE;  // C++ code is not interrupted between booking and closing a call
 }
 
 PyObject* last_booked_ns(PyObject* self, PyObject*) {
@@ -287,7 +287,7 @@ PyObject* fold_log(PyObject* self, PyObject*) {
 
 // The tape
 
-// From Python: the call at `site`, which has begun with the node of number `low`, takes an entry.
+// From Python: gives the call at `node` an entry in the tape. It owns autograd nodes from `low` on.
 PyObject* py_own_from(PyObject* self, PyObject* args) {
   PyObject* node;
   long long low;
@@ -298,7 +298,7 @@ PyObject* py_own_from(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// From Python: the call at `site` owns no node that is made from now on, with number `high`.
+// From Python: ends the entry of the call at `node`. It owns no autograd nodes from `high` on.
 PyObject* py_own_until(PyObject* self, PyObject* args) {
   PyObject* node;
   long long high;
@@ -308,12 +308,12 @@ PyObject* py_own_until(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// The calls that own the node of a number, outermost first: of each, something that is equal for
-// this call alone, and its code. The node is one that the followed thread has made, unless only
-// others have made nodes with such a number. None if nobody can tell whose it is.
+// The calls that own the autograd node with this number, outermost first: of each, a value that is
+// equal for this call alone, and its code. None if several threads have made a node with this number:
+// nobody can tell whose it is.
 PyObject* owners_of(PyObject* self, PyObject* args) {
   long long value;
-  int is_last = 0;  // all is kept as long as there is room
+  int is_last = 0;  // not used: the tape keeps all calls as long as there is room
   if (!PyArg_ParseTuple(args, "L|p", &value, &is_last)) return nullptr;
   Cursor* cursor = Cursor::of(self);
   TapesLock locked(cursor);

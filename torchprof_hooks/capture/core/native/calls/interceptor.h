@@ -7,8 +7,8 @@
 
 namespace {
 
-// What `module.compile()` has put into the dict of a module, to be called in its place.
-// held: that dict. Borrowed from there; null: nothing, or an exception.
+// What `module.compile()` has put into `held`, the dict of a module, for torch to call: a borrowed
+// reference; null: nothing, or an exception.
 PyObject* own_implementation(PyObject* held) {
   return held ? PyDict_GetItemWithError(held, names._compiled_call_impl) : nullptr;
 }
@@ -24,18 +24,18 @@ PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
     own = PyDict_GetItemWithError(held.get(), names._call_impl);
   if (PyErr_Occurred()) return nullptr;
   if (own != nullptr) {
-    Owned kept(Py_NewRef(own));  // what is called may take it out of the dict
+    Owned kept(Py_NewRef(own));  // the call may remove it from the dict
     return PyObject_Call(own, args, kwargs);
   }
   Owned bound(PyObject_GetAttr(module, names._call_impl));
   return bound ? PyObject_Call(bound.get(), args, kwargs) : nullptr;
 }
 
-// Put in place of `torch.nn.Module._compiled_call_impl`. Unless that is None for a module,
-// torch calls it in place of its own implementation, and there need not be any hooks, with
-// which torch takes a longer way through each call. The interceptor is a property whose getter
-// returns None: torch.compile sees that getter, which `interceptor_get` does not call, and compiles
-// the same with and without us.
+// Takes the place of `torch.nn.Module._compiled_call_impl`. If that attribute of a module is not None,
+// torch calls it in place of its own implementation: so we need no hooks, with which torch takes a
+// longer way through each call. The interceptor is a property with a getter that returns None.
+// `interceptor_get` does not call this getter; torch.compile traces it, and so compiles the same with
+// and without us.
 struct Interceptor {
   std::shared_ptr<Shown> shown;
   PyObject* doc;  // the `__doc__` that property.__init__ sets on objects of derived classes
@@ -48,16 +48,16 @@ Interceptor* interceptor_of(PyObject* self) {
   return reinterpret_cast<Interceptor*>(reinterpret_cast<char*>(self) + interceptor_offset);
 }
 
-// A call is about to begin. False: an exception.
+// Calls the watcher, if there is one, before a call begins. False: an exception.
 bool watch(PyObject* self, PyObject* module, PyObject* args) {
-  std::shared_ptr<Shown> shown = interceptor_of(self)->shown;  // which may change meanwhile
+  std::shared_ptr<Shown> shown = interceptor_of(self)->shown;  // a copy: the watcher may change it
   return shown == nullptr || shown->watch(module, args);
 }
 
 // Shows the end of a call that has raised. Meanwhile, its exception is the one that is being
-// handled (sys.exc_info), as where torch calls hooks: it is put on top of those that are
-// handled further out, as Python does for a generator. What is raised in here is reported,
-// and does not take the place of that exception.
+// handled (sys.exc_info), as where torch calls hooks: it is pushed onto the stack of handled
+// exceptions, as Python does for a generator. An exception that is raised in here is only
+// reported, and does not replace that of the call.
 void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
   PyObject* error = take_raised();
   PyThreadState* thread = PyThreadState_Get();
@@ -105,8 +105,8 @@ void intercepted_call_dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-// Whether it is torch that reads the attribute, to call it, and not a program, to see whether
-// a module is compiled.
+// Whether torch reads the attribute, in order to call it. Programs read it, too, to see whether a
+// module is compiled.
 bool is_torch_asking() {
   PyFrameObject* frame = PyEval_GetFrame();
   if (frame == nullptr) return false;
@@ -169,7 +169,8 @@ PyObject* interceptor_show_to(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// Called by hooks on all modules, and by blocks of code that stand for calls.
+// Called by hooks on all modules, and by blocks of code that count as calls (see `begin_region` in
+// torch_names/modules.py); `interceptor_forward_post`, too.
 PyObject* interceptor_forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2) || !watch(self, args[0], args[1])) return nullptr;
   if (!ShownHere(interceptor_of(self)->shown).begin(args[0], args[1])) return nullptr;

@@ -28,7 +28,7 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
-// The call of a module that is open; null: it began before the thread was followed.
+// The node of the module's open call; null: it has none, as it began before the thread was followed.
 Node* open_call_of(Cursor* cursor, PyObject* module) {
   if (cursor->site->key == reinterpret_cast<uint64_t>(module)) return cursor->site;
   Node* found = nullptr;
@@ -45,7 +45,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Nanoseconds end_ns = clock_ns();
   Node* node = open_call_of(cursor, args[0]);
   if (node == nullptr) Py_RETURN_NONE;
-  if (cursor->site != node) {  // an exception of which nobody was told has left the calls inside
+  if (cursor->site != node) {  // an exception that we were not told of has left calls inside open
     Nanoseconds last_ns = std::max(cursor->site->start_ns, cursor->log->last_end_ns);
     if (!abort_down_to(cursor, node, last_ns)) return nullptr;
   }
@@ -62,11 +62,10 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// All cursors that are shown modules, in the order in which they came; never changed once it
-// is made. It has a copy of their threads, side by side: to ask each cursor of another thread
-// for its own would take a cache miss.
-// watcher: called before each call, in any thread: cursors that come meanwhile see the call. Or
-// null.
+// All cursors that are shown modules, in the order in which they came; never changes. It has copies
+// of their thread numbers, side by side: to read the number in each cursor would take a cache miss
+// for each.
+// watcher: called before each call, in any thread; cursors that it adds see the call. Or null.
 class Shown {
  public:
   Shown(PyObject* tuple, PyObject* watcher) : watcher_(Py_XNewRef(watcher)) {
@@ -87,14 +86,14 @@ class Shown {
     return watcher_ == nullptr || is_done(PyObject_CallFunctionObjArgs(watcher_, module, args, nullptr));
   }
 
-  // Calls `use` with each cursor that is to see a call that begins in this thread now, or the
-  // end of a call of the module `ending` (null: none), until `use` returns false. Returns
-  // whether `use` never did.
+  // Calls `use` with each cursor that is to see the call that begins in this thread now, or ends,
+  // if `ending` is its module and not null. Stops when `use` returns false; returns whether it
+  // never did.
   template <class Use>
   bool each_here(PyObject* ending, Use use) const {
     long thread = long(PyThread_get_thread_ident());
     // In a pass, this thread may work for a cursor of another thread: the engine has threads
-    // of its own. And no call in a pass is one from outside, even if nobody follows the pass.
+    // of its own. And no call in a pass is an outermost one, even if nobody follows the pass.
     bool is_in_pass = torch::autograd::get_current_graph_task_id() != -1;
     for (size_t place = 0; place < cursors_.size(); place++) {
       if (threads_[place] != thread && !is_in_pass) continue;
@@ -116,8 +115,8 @@ class Shown {
   std::vector<Cursor*> cursors_;
 };
 
-// The cursors that see one call. At its end, those with `on_pause` come last: calling that may
-// end the steps of other cursors.
+// The cursors that see one call. At its end, those with `on_pause` come last: it may end the steps
+// of other cursors.
 class ShownHere {
  public:
   explicit ShownHere(std::shared_ptr<Shown> shown, PyObject* ending = nullptr) : shown_(std::move(shown)) {
@@ -127,8 +126,9 @@ class ShownHere {
       return true;
     });
   }
-  // Both return false with an exception. If a cursor raises in `begin`, no more are told; for
-  // those that were, that one included, the call has begun, and `end` is still to be called.
+  // `begin` and `end` return false with an exception. If a cursor raises in `begin`, those after it
+  // are not told of the call. For the others, that one included, the call has begun, and `end` is
+  // still to be called.
   bool begin(PyObject* module, PyObject* args) {
     PyObject* arguments[] = {module, args};
     for (size_t place = 0; place < here_.size(); place++)

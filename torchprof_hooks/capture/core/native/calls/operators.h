@@ -1,5 +1,5 @@
-// Functions, by operator: the outermost operators inside of the call that runs. torch calls us
-// before and after each operator (at::RecordFunction), without the GIL.
+// Measures functions by operators: a function is an outermost operator inside of the current call.
+// torch calls us before and after each operator (at::RecordFunction), without the GIL.
 
 #pragma once
 
@@ -14,22 +14,23 @@
 
 namespace {
 
-// What an operator is to those who have heard of it.
+// A running operator: what it is to each cursor that has heard of it.
 struct Heard : at::ObserverContext {
   struct One {
     Cursor* cursor;
-    Node *node, *described;  // `described`: the node whose first call it is a part of, if counted
+    Node *node, *described;  // `described`: the node in whose first call it was counted, or null
   };
   c10::SmallVector<One, 2> each;
   int exceptions = std::uncaught_exceptions();  // when it began
-  bool is_quiet = false;  // nobody hears of what it calls in turn
+  bool is_quiet = false;  // no cursor hears of the operators that it calls
 };
 
-// Keys of nodes: by the name of the operator, and the shapes of its inputs, and which of these
-// need gradients.
+// The key of an operator in `Node::operators`: a hash of its name, of the shapes of its inputs, and
+// of which inputs need gradients.
 class Key {
  public:
-  // The program's dispatch modes may call the operator again, or not at all.
+  // Calls under dispatch modes of the program have other keys: a mode may call the operator again, or
+  // not at all.
   explicit Key(const char* name) {
     for (; *name != 0; name++) add(uint64_t(*name));
     add(uint64_t(c10::impl::TorchDispatchModeTLS::any_modes_set()));
@@ -57,12 +58,12 @@ class Key {
   }
   uint64_t value() const { return value_; }
 
-  // Not if there is none, or it stands for a number.
+  // False for a tensor that is not defined, or in which torch has wrapped a number.
   static bool is_given(const at::Tensor& tensor) {
     return tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
   }
 
-  // Not if code of the program's would be asked, or sizes are no plain numbers.
+  // False if only code of the program knows the shape, or sizes are no plain numbers.
   static bool has_shape(const at::Tensor& tensor) {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return !impl->key_set().has(c10::DispatchKey::Python) && !impl->has_symbolic_sizes_strides() &&
@@ -86,14 +87,14 @@ PyObject* as_tuple(c10::IntArrayRef numbers) {
   return tuple;
 }
 
-// Whether a tensor is a dense array, and not one of many examples (of vmap).
+// Whether a tensor is a dense array, and not batched by vmap.
 bool is_array(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && !tensor.is_quantized() &&
          !tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::FuncTorchBatched);
 }
 
 // (shape, type of its numbers, type of its device, whether it needs a gradient, whether it is an
-// array). Shape and types are None if code of the program's would have to be asked.
+// array). Shape and types are None if only code of the program knows the shape.
 PyObject* as_python(const at::Tensor& tensor) {
   if (!Key::is_given(tensor)) Py_RETURN_NONE;
   if (!Key::has_shape(tensor))
@@ -124,8 +125,8 @@ PyObject* as_python(const c10::IValue& value, int depth) {
   Py_RETURN_NONE;
 }
 
-// Holds the GIL in a callback of an operator, and keeps the cursor. What is raised meanwhile (by
-// the handler of a signal, say) cannot pass through torch.
+// Takes the GIL in a callback of an operator, and keeps the cursor alive. An exception that is raised
+// meanwhile (by a signal handler, say) cannot pass through torch: it is raised soon after.
 class InOperator : WithGil {
  public:
   explicit InOperator(Cursor* cursor) : cursor_(cursor) { Py_INCREF(cursor); }
@@ -146,7 +147,7 @@ PyObject* tell_of_operator(Cursor* cursor, PyObject* method, Node* node, const a
   return call_method(cursor->functions, method, cursor, node, name.get(), inputs.get());
 }
 
-// Asks Python for the node of an operator that was not met there yet; null if it is no function.
+// Asks Python for the node of an operator that is new at `caller`; null if it is no function.
 Node* place_operator(Cursor* cursor, Node* caller, uint64_t key, const at::RecordFunction& function) {
   Node* node = nullptr;
   InOperator with(cursor);
@@ -158,20 +159,22 @@ Node* place_operator(Cursor* cursor, Node* caller, uint64_t key, const at::Recor
   return node;
 }
 
-// A part of the first call at `node`: whether its work is known, and that of what is in it with it.
+// Has Python count the work of an operator that is called in the first call at `node`. Returns whether
+// that is known; it then includes the work of the operators that this one calls.
 bool is_counted(Cursor* cursor, Node* node, const at::RecordFunction& function) {
   InOperator with(cursor);
   Owned answer(tell_of_operator(cursor, names.count_inner, node, function));
   return answer.get() == Py_True;
 }
 
-// Whether it is what the engine does for a node, in a pass that nobody follows.
+// Whether it is no operator, but the engine's own record around a node, in a pass that nobody follows.
 bool is_of_engine(const at::RecordFunction& function) {
   return std::strncmp(function.name(), "autograd::", 10) == 0;
 }
 
-// Whether what an operator calls in turn is for all a part of it, and known for what it does: then
-// torch need not tell. (If it does, a step of small modules takes 1.04 times as long.)
+// Whether no cursor needs to hear of the operators that this one calls: to all, they are parts of it,
+// and its work is known. Then our callback is off meanwhile. (If it is on, a step of small modules
+// takes 1.04 times as long.)
 bool wants_no_inner(const Listening& here, const Heard& heard) {
   auto is_whole = [](const Heard::One& one) {
     return one.node != nullptr && !one.node->sees_operators && one.cursor->described == nullptr;
@@ -189,7 +192,7 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
     Cursor* cursor = here->cursors[place];
     Node* caller = cursor->site;
     bool is_inner = caller->is_function && !caller->sees_operators;  // a part of another operator
-    if (!cursor->hears_operators || cursor->thread != thread) continue;  // or others work for it
+    if (!cursor->hears_operators || cursor->thread != thread) continue;  // does not follow this thread now
     if (!is_inner && !caller->sees_operators) continue;
     is_wanted = true;
     Heard::One one{cursor, nullptr, nullptr};
@@ -218,7 +221,7 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
 }
 
 void close_operator(Cursor* cursor, Node* node, Nanoseconds end_ns) {
-  std::optional<InOperator> with;  // which keeps exceptions
+  std::optional<InOperator> with;  // raises exceptions later
   if (cursor->described == node) cursor->described = nullptr;
   if (cursor->site != node) {
     if (!is_open(cursor, node)) return;  // measuring was stopped in the middle of it
@@ -269,8 +272,8 @@ bool Listening::settle() {
   return handle != 0;
 }
 
-// Has the cursor hear of the operators of this thread, or no more. From another thread, it can only
-// be told to hear no more.
+// Begins, or ends, that the cursor hears of the operators of this thread. Another thread can only end
+// it.
 PyObject* hear_operators(PyObject* self, PyObject* wanted) {
   Cursor* cursor = Cursor::of(self);
   int is_wanted = PyObject_IsTrue(wanted);

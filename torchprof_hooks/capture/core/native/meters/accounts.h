@@ -23,14 +23,14 @@ struct Reading {
 
 class Account;
 
-// One who reads an account, and wants to know the peak since its own last reading.
+// Reads an account, and keeps the peak since its own last reading.
 struct Reader {
   Account* account = nullptr;
   int64_t peak = 0;
 };
 
-// What one thread has taken, and what of that has been given back. That thread alone writes
-// the numbers, but for the level, when others give back, and the peak, when others read.
+// The bytes that one thread has taken, and how many of them were given back. Only that thread writes
+// the numbers, but others change the level when they give back, and the peak when they read.
 class Account {
  public:
   void took(int64_t bytes) {
@@ -40,7 +40,7 @@ class Account {
   }
   void gave(int64_t bytes) { level_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // Counts a block, and says whether counting it is to be timed.
+  // Counts a block. Returns whether to time how long counting it takes.
   bool is_next_timed() {
     set(blocks_, get(blocks_) + 1);
     return get(blocks_) % kOneTimedOf == 0 && other_clock == nullptr;
@@ -86,7 +86,7 @@ class Account {
  private:
   // What is used is acquired from the system: torch's allocator for the CPU keeps nothing.
   Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak, get(blocks_)}; }
-  // Tells all readers the peak until now; a new one begins here. `lock_` is held.
+  // Tells all readers the peak until now, and begins a new one. The caller has `lock_`.
   void tell_peak() {
     for (Reader* one : readers_) one->peak = std::max(one->peak, get(peak_));
     set(peak_, get(level_));
@@ -100,7 +100,7 @@ class Account {
   static constexpr int64_t kOneTimedOf = 16;
   Number used_{0}, level_{0}, peak_{0};
   Number blocks_{0}, timed_ns_{0}, timed_{0};
-  SpinLock lock_;  // of the readers, and their peaks
+  SpinLock lock_;  // guards the readers, and their peaks
   std::vector<Reader*> readers_;
 };
 
@@ -120,14 +120,14 @@ class CountTimer {
   }
 
  private:
-  // What took longer was interrupted by the machine: one such would outweigh hundreds.
+  // If it took longer, the machine has interrupted it: one such time would outweigh hundreds.
   static constexpr Nanoseconds kInterrupted = 4'000;
   Account& here_;
   Nanoseconds begun_ns_ = 0;
 };
 
-// All accounts. That of a thread that has ended is given to another one as soon as it
-// `is_free`. None is ever destroyed: blocks refer to theirs until the very end of a process.
+// All accounts. That of a thread that has ended is given to a new thread once it `is_free`.
+// None is ever destroyed: blocks refer to their account until the very end of a process.
 class Accounts {
  public:
   static Account& here() {

@@ -1,4 +1,4 @@
-// Questions to a device, while a stream of the process is captured into a graph.
+// Lets us query a device while a stream of the process is captured into a graph.
 
 #pragma once
 
@@ -6,13 +6,13 @@
 
 namespace {
 
-// While there is one, questions to the device are allowed where a capture runs.
+// While an object of this class lives, its thread may query the device, even if a capture runs.
 //
-// While any stream is captured in global mode, CUDA forbids other threads, and this one, to ask
-// whether an event has passed, and a capture ends at such a question. To a thread in relaxed mode
-// it does not apply, as in torch's own watch over NCCL. (CUDA Driver API, "Stream Management",
-// cuThreadExchangeStreamCaptureMode.) It is found by its name in the driver that the process has
-// loaded; with other devices there is none, and nothing is changed.
+// While any stream is captured in global mode, CUDA forbids all threads to ask whether an event has
+// passed, and such a question ends the capture. This does not apply to a thread in relaxed mode, which
+// torch's own watchdog of NCCL uses, too. (CUDA Driver API, "Stream Management",
+// cuThreadExchangeStreamCaptureMode.) The function is looked up by its name in the driver that the
+// process has loaded; with other devices there is none, and nothing is changed.
 class QuestionsAllowed {
  public:
   QuestionsAllowed() { exchange(); }

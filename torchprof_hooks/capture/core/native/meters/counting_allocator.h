@@ -1,6 +1,6 @@
 // Counts what torch's allocator for the CPU hands out, in the accounts of threads.
 //
-// While anybody wants to know, an allocator of ours stands in front of torch's, and counts.
+// While memory is measured, an allocator of ours stands in front of torch's, calls it, and counts.
 // torch also reports its allocations itself, but to one listener for each thread, which it
 // takes for its own profiler: with ours in that place, torch.profiler would not start, or
 // would crash when it ends.
@@ -25,7 +25,7 @@ struct Block {
   Account* taker;
 };
 
-// All blocks that are handed out, by address. In parts with a lock each, as all threads use it.
+// All blocks that are handed out, by address: in parts that have a lock each, as all threads use it.
 class Blocks {
  public:
   void insert(void* address, Block block) {
@@ -81,9 +81,9 @@ inline void give_back(void* address) {
   block.free(address);
 }
 
-// Asks the allocator behind it (`inner_`). That may be one that somebody has put in front of
-// ours, before ours was put in front again, and that asks ours in turn. What comes back that
-// way is asked of `first_`, which was there before ours.
+// Calls the allocator behind it (`inner_`). That may be one that somebody has put in front of
+// ours, before ours was put in front again: then it calls ours in turn, and such a second call
+// goes to `first_`, which was there before ours.
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -109,7 +109,7 @@ class CountingAllocator final : public c10::Allocator {
 
   bool is_counting() const { return c10::GetCPUAllocator() == this; }
 
-  // Puts itself in front of the current allocator, or goes away again, unless another one was
+  // does: puts itself in front of the current allocator; else goes away again, unless another one was
   // put in front since. Returns whether it is in front now.
   bool count(bool does) {
     std::lock_guard<std::mutex> locked(mutex_);
@@ -126,7 +126,7 @@ class CountingAllocator final : public c10::Allocator {
   }
 
  private:
-  // Lives while this thread asks the allocator behind us. is_second: that one has asked us.
+  // Lives while this thread calls the allocator behind us. is_second: that one has called us.
   struct Turn {
     explicit Turn(const CountingAllocator* ours)
         : is_second(std::exchange(is_asking, true)),

@@ -27,8 +27,8 @@ Counting* counting_allocator(c10::DeviceType kind) {
   return nullptr;
 }
 
-// What the allocator of one device says; zeros until the program has put that allocator into
-// use. index: if below 0, the device is the one that is current at the first reading then.
+// The counters of one device's allocator; zeros until the program uses that allocator.
+// index: if below 0, the device is the one that is current at the first reading after that.
 class DeviceBytes {
  public:
   // counter: an `AllocatorCounter`, borrowed, to be read if C++ cannot ask the allocator.
@@ -45,7 +45,7 @@ class DeviceBytes {
     now.peak = highest > before ? std::max(highest, now.level) : now.level;
     return now;
   }
-  // Without an effect on what is read later.
+  // The same, without an effect on later readings: the present level stands for the peak.
   Reading peek() {
     Reading now = ask();
     now.peak = now.level;

@@ -15,7 +15,7 @@
 
 namespace {
 
-// A call that has ended, and whose stamps the device may not have come to yet.
+// A call that has ended, and whose stamps the device may not have reached yet.
 struct Span {
   int64_t code;
   Stamp start, end;
@@ -28,7 +28,7 @@ constexpr size_t kResolveAt = 1024;
 constexpr uint64_t kAskEvery = 17;
 
 // How often a device was asked, before a stamp, whether it waits for the host, and how often
-// it did: it had done all that it was given.
+// it did, having nothing left to do.
 struct Waits {
   uint64_t stamps = 0;
   int64_t asked = 0, waited = 0;
@@ -54,7 +54,7 @@ struct DeviceReader {
   void each_held(Function function) {
     function(is_initialized), function(is_in_use), function(is_capturing);
   }
-  // Becomes awake if the program has put a device into use, and returns the first stamp, else null.
+  // If the program uses a device by now, begins to read it and returns the first stamp; else null.
   Stamp wake() {
     Stamp first = says(is_initialized, -1) ? stamp() : nullptr;
     if (first != nullptr) is_awake = true;
@@ -89,8 +89,8 @@ struct DeviceReader {
     }
     while (count > kResolveAt && book_next(/*waits=*/false)) count--;
   }
-  // Books the span that has waited longest, if there is one. False: there is none, or, unless
-  // it `waits` for the device, the device has not come to its stamps yet.
+  // Books the span that has waited longest. False: there is none, or the device has not reached its
+  // stamps yet. waits: wait for the device in that case.
   bool book_next(bool waits) {
     Span span;
     {
@@ -161,8 +161,8 @@ struct DeviceReader {
     if constexpr (requires { device.isStreamCapturing(stream); }) return device.isStreamCapturing(stream);
     return is_capturing != Py_None && says(is_capturing, -1);
   }
-  // Whether Python says yes; an index below 0 is not passed. Takes the GIL, which the thread
-  // may not have. No exception can pass here: it counts as no.
+  // Calls `question`, with `index` unless that is below 0; whether it returns a true value. Takes the
+  // GIL, which the thread may not have. No exception can pass here: it counts as no.
   static bool says(PyObject* question, int index) {
     WithGil gil;
     Owned answer(index < 0 ? PyObject_CallNoArgs(question) : PyObject_CallFunction(question, "i", index));
@@ -195,7 +195,7 @@ PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
 }
 
 int device_meter_clear(PyObject* self) {
-  // They are not cleared, but become None: a cursor that still reads the meter asks them.
+  // They become None, not null: a cursor that still reads the meter calls them.
   DeviceMeter::of(self)->each_held([](PyObject*& held) { Py_XSETREF(held, Py_NewRef(Py_None)); });
   return 0;
 }

@@ -33,9 +33,9 @@ struct MemorySums {
   }
 };
 
-// Reads memory, and adds up what calls took: for tensors on the CPU, what the thread that
-// reads first takes; of a device, what all threads take. `kept`: the calls one by one, if
-// anybody has asked for them.
+// Reads memory, and adds up what calls took: on the CPU, the tensors of the thread that reads
+// first; on a device, what all threads took. `kept`: the calls one by one, if there is an
+// `on_fold`.
 struct MemoryReader {
   PyObject *on_fold = Py_NewRef(Py_None), *counter = nullptr;
   memory::Reader reader;
@@ -44,8 +44,8 @@ struct MemoryReader {
   std::vector<int64_t> kept;
   int64_t begin_bytes = 0;                   // the level when it was read first
   int64_t high_water_bytes = 0, blamed = 0;  // the most above that, and the code of the node that ran then
-  int64_t blocks = 0, others_blocks = 0;     // by the last reading; those while nothing was measured
-  SpinLock lock;                             // of `sums` and `kept`
+  int64_t blocks = 0, others_blocks = 0;     // at the last reading; of those, while nothing was measured
+  SpinLock lock;                             // guards `sums` and `kept`
 
   ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
@@ -139,7 +139,7 @@ PyObject* meter_read(PyObject* self, PyObject*) {
                        (long long)now.peak);
 }
 
-// The index of the device; below 0 for the CPU, and while it is not known.
+// The index of the device; below 0 for the CPU, and as long as it is not known.
 PyObject* meter_index(PyObject* self, void*) {
   const auto& device = MemoryMeter::of(self)->device;
   return PyLong_FromLong(device ? device->index() : -1);
@@ -163,7 +163,7 @@ PyObject* meter_start(PyObject* self, PyObject*) {
 
 PyObject* meter_fold(PyObject* self, PyObject*) { return fold(MemoryMeter::of(self), kMemoryFields); }
 
-// Has tensors on the CPU counted from now on, or not any more. Returns whether they are.
+// Begins, or ends, counting tensors on the CPU. Returns whether they are counted now.
 PyObject* count_tensors(PyObject*, PyObject* does) {
   int is_wanted = PyObject_IsTrue(does);
   if (is_wanted < 0) return nullptr;
