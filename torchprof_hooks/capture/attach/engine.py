@@ -97,8 +97,8 @@ class EnginePatch(Patch):
                 for tracker in self.trackers_here():
                     begun.append((tracker, len(tracker.passes)))
                     passes = tracker.backward
-                    looks = passes is not None and passes.looks_at_nodes
-                    request = _request(looks, outputs, *args)
+                    with_roots = passes is not None and passes.needs_roots
+                    request = _request(with_roots, outputs, *args)
                     tracker.begin_pass(request, began_ns)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
@@ -125,7 +125,7 @@ def _end(begun: list[tuple[Any, int]], results: Any, failed: bool) -> None:
 
 
 def _request(  # noqa: PLR0917
-    looks: bool,
+    with_roots: bool,
     outputs: Iterable[Any],
     gradients: Any = (),
     keeps_graph: Any = False,
@@ -135,9 +135,9 @@ def _request(  # noqa: PLR0917
 ) -> PassRequest:
     """What the engine's positional arguments ask for.
 
-    looks: whether it is asked for nodes.
+    with_roots: whether the nodes that it starts from are wanted.
     """
-    if not looks:
+    if not with_roots:
         return REQUEST_OF_GRAPH if makes_graph else NO_REQUEST
     roots = [node for node in map(_node, outputs) if node is not None]
     numbers = [

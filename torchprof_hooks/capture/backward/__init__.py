@@ -1,1 +1,1 @@
-"""Backward passes: which call made which autograd node, and what a pass works for."""
+"""Backward passes: which call made each autograd node, and what a pass works for."""

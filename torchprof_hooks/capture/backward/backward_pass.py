@@ -1,5 +1,5 @@
-"""One run of the autograd engine, as asked for and as it goes; and how those runs are
-followed of which the core hears: the engine tells the native one of each node."""
+"""A backward pass: what was asked of the autograd engine, and how it goes; and how
+passes are followed with the native core, which the engine tells of each node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PassRequest(NamedTuple):
     stop: int
 
 
-#: Requests for passes, without and with ``create_graph``, whose nodes nobody looks at.
+#: Requests without and with ``create_graph``, for passes whose nodes nobody needs.
 NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-1)
 REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 
@@ -39,8 +39,8 @@ REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
 class OpenBackward(NamedTuple):
     """A call whose backward is open.
 
-    key: is equal for this call alone (see `Cursor.owners_of`); None: an autograd node
-        under its own name, or the engine before the first node runs.
+    key: is equal for this call alone (see `Cursor.owners_of`). None: not a call, but an
+        autograd node under its own name, or the engine before the first node runs.
     site: where the backward is booked.
     """
 
@@ -52,21 +52,21 @@ class BackwardPass:
     """One run of the autograd engine.
 
     base: the site that the pass is booked on where no module call owns it.
-    opened_base: whether the pass opened `base` itself, or runs inside of another pass
-        and leaves unowned work with the owner that it found.
+    opened_base: whether the pass opened `base` itself. If not, it runs inside of
+        another pass, and its work without an owner stays on the site that it found.
     open: the calls whose backward is open, outermost first, if nodes have hooks.
-    engine_site: where what the engine does itself is booked, if that is told apart.
+    engine_site: where the engine's own time is booked; None: not separately.
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
-    was_left: whether it ended without anybody telling of it.
+    was_left: whether it ended without telling us.
     from_python: whether it was started from Python.
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
     counts_in, number: the thread whose counter of nodes was read last, and its value.
     keeps_graph: whether nodes may run again.
-    node: number of the node that was told of last, if nodes have hooks.
-    is_undivided: whether of some node nobody can tell whose it is.
-    resumed: the mode that was put back in place for as long as the pass runs.
+    node: number of the node whose hook was called last, if nodes have hooks.
+    is_undivided: whether the owner of some node cannot be told.
+    resumed: the mode that is back on torch's stack for as long as the pass runs.
     """
 
     open: list[OpenBackward]
@@ -91,8 +91,8 @@ class BackwardPass:
         self.thread = get_ident()
 
     def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
-        """Book what comes after the last node of a pass: the engine's own time, with
-        that of its final callbacks."""
+        """Book the time after the last node of a pass on the engine: its own, and that
+        of its final callbacks."""
         engine = self.engine_site
         if engine is not None and now_ns > nodes_ended_ns:
             tracker.book((engine.code, nodes_ended_ns, now_ns))
@@ -103,8 +103,8 @@ class BackwardPass:
 class GradientReduction:
     """What ``DistributedDataParallel`` is about to do.
 
-    It sums up gradients while a backward pass runs, and at the end of the pass waits
-    until that is done: in a callback of the engine's, which nobody else sees.
+    It sums up gradients while a backward pass runs. At the end of the pass, it waits
+    until that is done, in a callback of the engine's that no hook shows.
 
     is_expected: whether it is prepared for a backward pass that is not over yet.
     buckets: what it sums up in that pass, as far as it is known.
@@ -120,15 +120,15 @@ gradient_reduction = GradientReduction()
 
 
 class Passes:
-    """Lets the core divide the backward passes of a tracker among their owners;
-    `HookedPasses` does without the core.
+    """Has the core divide the backward passes of a tracker among their owners;
+    `HookedPasses` does it with hooks on nodes.
 
-    divides: whether nodes are booked on their owners. If not, they are looked at only
-        to tell the end of the last one from that of the pass.
+    divides: whether nodes are booked on their owners. If not, the core hears of them
+        only to tell the end of the last one from that of the pass.
     """
 
-    #: Nobody walks through the graph.
-    looks_at_nodes = False
+    #: Whether `begin` needs the nodes that a pass starts from.
+    needs_roots = False
 
     def __init__(self, divides: bool = True) -> None:
         self.divides = divides
@@ -140,9 +140,9 @@ class Passes:
         request: PassRequest,
         began_ns: int,
     ) -> None:
-        """A pass of `tracker` is about to begin. All that was done since `began_ns` is
-        a cost."""
-        # Passes that Python has not started are heard of late: at their first node.
+        """A pass of `tracker` is about to begin. The time since `began_ns` is profiler
+        overhead."""
+        # We hear late of passes that Python has not started: at their first node.
         if self.divides and started.opened_base and started.from_python:
             started.engine_site = tracker.tree.engine_site(started.base)
         tracker.enter_pass(
@@ -150,7 +150,7 @@ class Passes:
             started.base,
             started.engine_site,
             opens=started.opened_base,
-            # What waits for gradients is told apart from nodes.
+            # Waiting for gradients begins where the last node ends.
             hears=self.divides or gradient_reduction.is_expected,
             divides=self.divides,
             makes_graph=started.makes_graph,
@@ -171,19 +171,18 @@ class Passes:
         return tracker.open_backward if self.divides else 1
 
     def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
-        """Do all that is to be done at the end of the pass that began last, and went
-        well; False if it is not as simple as that."""
+        """End the pass that began last, and went well; False, and nothing is done, if
+        that is not simple."""
         engine = running.engine_site
         if gradient_reduction.is_expected:
             return False
         if engine is not None and tracker.garbage.newest_ns > engine.start_ns:
-            return False  # it was maybe after the last node
+            return False  # the collection may have come after the last node
         return tracker.finish_pass(running)
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
-        """The pass that began last is over, and not by `finish`. What comes after its
-        last node is what others have asked to be done then, such as waiting for
-        gradients."""
+        """End the pass that began last, where `finish` has not. After its last node
+        come callbacks that others have asked for, such as waiting for gradients."""
         ended_ns = tracker.leave_pass(running, running.failed)
         if ended_ns is None or running.failed:
             return
@@ -200,5 +199,5 @@ class Passes:
         """The pass that began last is not heard of any more."""
         tracker.drop_pass(running)
 
-    def rest(self) -> None:
+    def no_pass_runs(self) -> None:
         """No pass is running any more."""

@@ -23,10 +23,10 @@ OUTPUTS_SEARCHED: Final = 256
 
 def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any] | None:
     """The nodes that a backward pass from `roots` can run, by sequence number; None if
-    two of them have the same number, for each thread numbers its own nodes.
+    two of them have the same number, as each thread numbers its own nodes.
 
-    Nodes that accumulate into leaves have no number and are left out: each runs right
-    after the node that feeds it and belongs to that node's owner.
+    Nodes that accumulate into leaves have no number, and are left out: each runs right
+    after the node that feeds it, and belongs to that node's owner.
     """
     found: dict[int, Any] = {NO_SEQUENCE_NUMBER: None}
     to_visit: list[Any] = []

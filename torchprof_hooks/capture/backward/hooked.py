@@ -37,7 +37,7 @@ HOOKED_NODES_KEPT: Final = 1 << 16
 
 
 class MoveListener(Protocol):
-    """Is told where a pass goes over to other owners: of calls that end there,
+    """Is told where a pass moves to other owners: of the calls that end there,
     innermost first, and of those that begin, outermost first."""
 
     def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None: ...
@@ -47,11 +47,11 @@ class HookedPasses(Passes):
     """Divides the backward passes of a tracker among their owners where the core is not
     told of nodes, or where a callback has to be able to end a pass by an exception.
 
-    When a pass begins, its graph is walked once, and a hook put in front of each node.
+    When a pass begins, this walks its graph once, and puts a hook before each node.
 
-    callbacks: told where a pass goes over to other owners.
-    gives_gradients: called at a node in place of the function that is due there, with
-        that function and the gradients of all outputs of the node.
+    callbacks: told where a pass moves to other owners.
+    gives_gradients: called before each node in place of `on_node`, with that function
+        and the gradients of all outputs of the node.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class HookedPasses(Passes):
         self._hooked: set[int] = set()
 
     @property
-    def looks_at_nodes(self) -> bool:  # type: ignore[override]
-        """Whether a pass is described by the nodes that it starts from."""
+    def needs_roots(self) -> bool:  # type: ignore[override]
+        """Whether `begin` needs the nodes that a pass starts from."""
         return self.divides or gradient_reduction.is_expected
 
     def begin(
@@ -123,7 +123,7 @@ class HookedPasses(Passes):
 
     def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
         if not _has_begun(running):
-            self._go_over(tracker, running, 0, [], perf_counter_ns())
+            self._move(tracker, running, 0, [], perf_counter_ns())
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
         return running.open[-1].site if running.open else running.base
@@ -136,7 +136,7 @@ class HookedPasses(Passes):
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         if self.divides and not running.ran_nodes:
-            self._go_over(tracker, running, 0, [], now_ns)
+            self._move(tracker, running, 0, [], now_ns)
         elif not (running.failed or gradient_reduction.is_expected):
             since_ns = tracker.entered_ns - running.entered_ns
             running.book_tail(tracker, running.nodes_ended_ns + since_ns, now_ns)
@@ -147,11 +147,11 @@ class HookedPasses(Passes):
     def forget(self, tracker: Tracker, running: BackwardPass) -> None:
         """There is nothing to forget."""
 
-    def rest(self) -> None:
+    def no_pass_runs(self) -> None:
         self._hooks.callbacks.clear()
 
     def _hook_nodes(self, tracker: Tracker, request: PassRequest) -> bool:
-        """Put a hook on each node that is to run. Whether there is any."""
+        """Put a hook on each node that is to run. Returns whether there is any."""
         nodes = reachable_nodes(request.roots)
         if nodes is None:
             tracker.undivided_passes += 1
@@ -183,24 +183,24 @@ class HookedPasses(Passes):
             return
         running.node = node._sequence_nr()
         kept, opens = _owners(tracker, running, node)
-        self._go_over(tracker, running, kept, opens, now_ns)
+        self._move(tracker, running, kept, opens, now_ns)
         tracker.site.heard += 1
 
     def nodes_end(self, tracker: Tracker, running: BackwardPass) -> None:
-        """The engine has run all nodes of the pass. What comes now is what others have
-        asked to be done at its end, such as waiting for gradients."""
+        """The engine has run all nodes of the pass. Now come callbacks that others have
+        asked for, such as waiting for gradients."""
         if not tracker.passes or tracker.passes[-1] is not running:
             return
         running.ran_nodes = True
         now_ns = perf_counter_ns()
         tracker.abort_down_to(self.owner_of(tracker, running), now_ns)
-        self._go_over(tracker, running, 0, [], now_ns)
+        self._move(tracker, running, 0, [], now_ns)
         running.entered_ns = tracker.entered_ns
         running.nodes_ended_ns = perf_counter_ns() if tracker.times_readings else now_ns
         if gradient_reduction.is_expected:
             tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
 
-    def _go_over(
+    def _move(
         self,
         tracker: Tracker,
         running: BackwardPass,
@@ -222,7 +222,7 @@ class HookedPasses(Passes):
             _own_made_nodes(tracker, running, closed, opened)
         still_open = [*running.open[:kept], *opens]
         owner = still_open[-1].site if still_open else running.base
-        # At once: see `Tracker.abort_call`.
+        # In one statement, in case of an interrupt: see `OpenCalls.abort_call`.
         running.open, tracker.site = still_open, owner
         if tracker.meters:
             tracker.owners_moved(closed, opened)
@@ -233,7 +233,8 @@ class HookedPasses(Passes):
 def _owners(
     tracker: Tracker, running: BackwardPass, node: Any
 ) -> tuple[int, list[OpenBackward]]:
-    """How many of the open calls own the node, too, and which others do."""
+    """How many of the open calls own the node, outermost first, and which calls inside
+    of these do."""
     chain = tracker.owners_of(node._sequence_nr(), not running.keeps_graph)
     if chain is None:  # nobody can tell
         tracker.undivided_passes += not running.is_undivided
@@ -260,8 +261,8 @@ def _has_begun(running: BackwardPass) -> bool:
 
 
 def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
-    """Begin the time of the engine. This comes last: what we do before a pass is not to
-    be a part of it."""
+    """Begin the time of the engine. To be called last: what we do before a pass is not
+    time of the pass."""
     started.engine_site = site = tracker.tree.engine_site(started.base)
     started.open.append(OpenBackward(None, site))
     site.low = started.number = next_sequence_number()
@@ -275,11 +276,12 @@ def _own_made_nodes(
     """In a pass with ``create_graph=True``, the nodes that a module's backward makes
     belong to that module's backward in turn.
 
-    Each thread counts its own nodes, and the engine runs parts of a pass in others than
-    the one that is followed: both numbers have to be from one thread.
+    Each thread counts its own nodes, and the engine may run parts of a pass in other
+    threads than the followed one. But both numbers of an owner must come from one
+    thread.
     """
     here, number = get_ident(), next_sequence_number()
-    if here != running.counts_in:  # all end there, and begin anew here
+    if here != running.counts_in:  # owners end there, and begin anew here
         running.counts_in = here
         owners = [e.site for e in running.open if e.site is not running.engine_site]
         for site in reversed(owners):

@@ -53,9 +53,9 @@ class Tracker(OpenCalls):
     The thread is at exactly one site at any moment. The begin of a module's call moves
     it to the site of the call, the end closes the call and moves it back: that is what
     the core does. Names, totals and tables are made of that later, outside of the
-    measured work. What is attached to torch tells the tracker of calls, passes and
-    steps, and it holds all other objects that take part in measuring. `make_tracker`
-    puts one together.
+    measured work. The attachments to torch tell the tracker of calls, passes and steps,
+    and it owns all other objects that take part in measuring. `make_tracker` puts one
+    together.
 
     A module called while a backward pass runs is being recomputed. Recomputations are
     entries, as are passes, unless they run inside of another one.
@@ -65,19 +65,19 @@ class Tracker(OpenCalls):
     garbage: what Python's collections of garbage took.
     backward: what follows backward passes, and divides them among the owners of their
         nodes; None: passes are not followed, and nobody asks for owners.
-    meters: what is read beside the host's clock.
+    meters: what is read besides the host's clock.
     functions, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
     shown_by_hooks: whether hooks show it module calls.
     is_left_out: whether calls of a module from a site are not to be followed: if it has
-        a hook of its own in place of the one served here, say.
-    names_nodes: whether nodes that no function is known for are functions of their own.
+        a hook of its own that replaces the one served here, say.
+    names_nodes: whether nodes without a known function are functions of their own.
     undivided_passes: how many passes were not divided among their owners, because nodes
         of several threads had the same number.
-    hears_unseen_passes: whether it is to be told of passes that are not started from
-        Python. That takes a callback at each node, which slows nodes down.
+    hears_unseen_passes: whether it is to be told of passes that Python has not started.
+        That takes a callback at each node, which slows nodes down.
     has_unseen_passes: whether it was told of such a pass.
     """
 
@@ -131,16 +131,16 @@ class Tracker(OpenCalls):
         self.close_left_entries()
         if self.shown_by_hooks:
             self.close_left_calls()
-        if self.looks_away_from(module):
+        if self.ignores(module):
             self.site.reading_ns += perf_counter_ns() - began_ns  # in each such call
             return None
         return self.tree.site_of_module(self.site, module, began_ns)
 
-    def looks_away_from(self, module: torch.nn.Module) -> bool:
-        """Whether a call of `module`, not seen yet from the current site, is not to be
-        followed: it is left to a hook of the module's own, or is the compiler's, or a
-        part of a compiled region. A region is one owner, even if some of the modules
-        inside run in Python."""
+    def ignores(self, module: torch.nn.Module) -> bool:
+        """Whether a call of `module`, which is new at the current site, is not to be
+        followed: the module has a hook of its own, or the compiler makes the call, or
+        it is a part of a compiled region. A region is one owner, even if some of the
+        modules inside run in Python."""
         compile_shield.watch()
         around = self.site.living_module()
         return (
@@ -174,7 +174,7 @@ class Tracker(OpenCalls):
     # Backward passes
 
     def begin_unseen_pass(self) -> None:
-        """A backward pass has begun that was not started from Python: its first node is
+        """A backward pass has begun that Python has not started: its first node is
         about to run."""
         self.has_unseen_passes = True
         if self.passes:
@@ -243,14 +243,14 @@ class Tracker(OpenCalls):
             self._forget_pass(ended)
             if not self.passes:
                 self._all_passes_ended(failed)
-            if ended.opened_base and not ended.was_left:  # what we do is no part of it
+            if ended.opened_base and not ended.was_left:  # our work is no part of it
                 base.reading_ns = of_base_ns
                 if not self.times_readings:  # else `close_entry` adds it
                     base.caller.reading_ns += perf_counter_ns() - now_ns
                 self.close_entry(base, outputs, now_ns)
 
     def _ends_at_once(self, ended: BackwardPass) -> bool:
-        """Whether the core has done all that is to be done at the end of a pass."""
+        """Have the core end the pass; False if it cannot, and has done nothing."""
         assert self.backward is not None  # there is a pass
         try:
             return self.backward.finish(self, ended)
@@ -260,19 +260,19 @@ class Tracker(OpenCalls):
 
     def _all_passes_ended(self, failed: bool) -> None:
         assert self.backward is not None  # there were passes
-        self.backward.rest()
+        self.backward.no_pass_runs()
         if gradient_reduction.is_expected and not failed:
             self.exchanges.add_pass(gradient_reduction.buckets)
 
     def drop_left_passes(self) -> None:
-        """End passes that are not over, although the engine runs none in this thread:
-        an interrupt has left them, or an exception, if Python has not started them."""
+        """End passes that were left open: the engine runs none in this thread. An
+        interrupt has left them; or an exception those that Python has not started."""
         if self.site is self.outside and not self.passes:
             return
         if current_graph_task() != -1 or get_ident() != self.thread:
             return
         if self.passes and self.site is self.passes[-1].engine_site:
-            return  # it is about to begin, and the handler of a signal runs
+            return  # the pass is about to begin, and the handler of a signal runs
         while self.passes:
             left = self.passes[-1]
             left.was_left = True
@@ -298,16 +298,19 @@ class Tracker(OpenCalls):
             self.functions.pass_is_over(ended, is_last=not passes)
 
     def backward_site(self, around: Site, made_by: int | str) -> Site:
-        """Where the backward of a call is booked, inside of `around`: by the code of
-        its site; or, if nobody knows who made a node, by the node's name."""
+        """Where the backward of a call is booked, inside of `around`.
+
+        made_by: the code of the call's site; or the name of the node, if the call that
+            made it is not known.
+        """
         if isinstance(made_by, int):
             return self.tree.backward_site(around, made_by)
-        assert self.functions is not None  # else nodes are not told by name
+        assert self.functions is not None  # else nodes are not booked by name
         return self.functions.sites.site_of_node(around, made_by)
 
     def begin_recomputation(self) -> None:
-        """A node asks for a tensor that is to be computed again: what that takes is
-        not the time of the node."""
+        """A node asks for a tensor that is to be computed again: the time of that is
+        not the node's."""
         if self.site.phase == "backward" and self.divides:
             self.open_entry(self.tree.recomputation_site(self.site))
 
@@ -362,13 +365,13 @@ class Tracker(OpenCalls):
         return any(site.phase == "optimizer" for site in self.open_sites())
 
     def abort_all(self, by_exception: bool) -> None:
-        """Close whatever is open: as of now, if an exception is just leaving it, else
-        as of the last moment at which it is known to have run."""
+        """Close all open calls: as of now, if an exception is just leaving them, else
+        as of the last moment at which they are known to have run."""
         end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
         self.abort_down_to(self.outside, end_ns)
         self.drop_passes_after(0)
         if self.backward is not None:
-            self.backward.rest()
+            self.backward.no_pass_runs()
         if self.functions is not None:
             self.functions.drop_open_calls()
 
