@@ -63,8 +63,8 @@ class Callbacks(Protocol):
 
 
 class LinkCallbacks:
-    """Calls the callbacks of a hook when a cursor tells of a call (see `Cursor`), or a
-    backward pass of a move (see `MoveListener`)."""
+    """Calls the callbacks of a hook where a cursor tells of a call (see `Cursor`), and
+    where a backward pass moves to other owners (see `MoveListener`)."""
 
     def __init__(self, hook: Callbacks) -> None:
         self._hook = hook
@@ -90,7 +90,7 @@ class LinkCallbacks:
         self._open_calls.pop(site.code, None)
 
     def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None:
-        """A pass has gone over to other owners."""
+        """A pass has moved to other owners."""
         for site in closed:
             if not failed:
                 _tell(self._hook.backward_postprocess, site)

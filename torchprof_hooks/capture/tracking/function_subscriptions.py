@@ -61,15 +61,15 @@ class FunctionSubscription(TargetSubscription):
 
 
 class NodeSubscription(TargetSubscription):
-    """Shows the trackers of one hook when one autograd node runs. The node holds it,
-    and it holds nothing of the node."""
+    """Shows the trackers of one hook when one autograd node runs. The node refers to
+    it, and it does not refer to the node."""
 
     def __init__(
         self, node: Any, name: str, hook: object, threads: ThreadTrackers
     ) -> None:
         super().__init__(name, hook, threads)
         self._node_name: str = node.name()
-        _tracker_in(self._threads)  # makes one, which sees backward passes from now on
+        _tracker_in(self._threads)  # makes a tracker, which now sees backward passes
         self._handles = [
             node.register_prehook(self._before),
             node.register_hook(self._after),
@@ -110,15 +110,16 @@ _METADATA_KEY: Final = "torchprof_hooks hooks"
 
 
 def subscriptions_of_function(function: Any) -> dict[str, TargetSubscription]:
-    """Those on a class of custom Functions, or on a torch function in this thread, by
-    name."""
+    """The subscriptions to a class of custom Functions, or to a torch function in this
+    thread, by the names of their hooks."""
     if isinstance(function, type):
         return _classes.get(function, {})
     return _of_thread.subscriptions.get(function, {})
 
 
 def subscriptions_of_functions_named(name: str) -> dict[str, TargetSubscription]:
-    """Those on classes and functions that reports call by this name, by theirs."""
+    """The subscriptions to classes and functions that reports call by this name, by the
+    names of their hooks."""
     found: dict[str, TargetSubscription] = {}
     for function in [*_classes, *_of_thread.subscriptions]:
         if function_name(function) == name:
@@ -127,12 +128,12 @@ def subscriptions_of_functions_named(name: str) -> dict[str, TargetSubscription]
 
 
 def subscriptions_of_node(node: Any) -> dict[str, TargetSubscription]:
-    """Those on an autograd node, by name."""
+    """The subscriptions to an autograd node, by the names of their hooks."""
     found: dict[str, TargetSubscription] = node.metadata.setdefault(_METADATA_KEY, {})
     return found
 
 
 def forget_node(node: Any) -> None:
-    """Leave nothing in a node that has none any more."""
+    """Clean up a node that has no subscriptions any more."""
     if not subscriptions_of_node(node):
         del node.metadata[_METADATA_KEY]

@@ -43,7 +43,7 @@ def new_tracker(
     backward: whether it measures backward passes, and what interrupts calls.
     divides: whether passes are divided among the modules that they belong to. If not,
         it measures how long forward, backward, optimizer steps and data loading take,
-        each as a whole: it is to be shown only outermost calls of modules.
+        each as a whole: show it only outermost calls of modules.
     """
     return Tracker(
         names,
@@ -58,8 +58,8 @@ def make_tracker(
 ) -> Tracker:
     """A tracker for `hook` in the running thread.
 
-    Callbacks that no class of the hook overrides are never called: a hook that only
-    measures takes the short way, without an object for each call.
+    Callbacks that no class of the hook overrides are never called: for a hook that only
+    measures, no object is made for each call.
 
     everywhere: whether the hook is registered for all modules; it then leaves out
         modules that have a hook of the same name themselves.
@@ -145,8 +145,8 @@ def new_functions(
     counts_flops: bool = False,
     wants: Callable[[Any], bool] | None = None,
 ) -> FunctionCalls:
-    """What measures functions for a tracker that tells nobody of them (for the options,
-    see `FunctionCalls`): all by operators, if the core hears of these."""
+    """What measures functions for a tracker without callbacks (for the options, see
+    `FunctionCalls`): by operators, if all are wanted and the core hears of these."""
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
     from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
 
@@ -158,8 +158,8 @@ def new_functions(
 
 
 def ask_again(target: Any) -> None:
-    """A hook was put on `target`, and may replace one on everything there: have
-    trackers find out again who follows `target`."""
+    """Have trackers find out again whether they follow `target`: a hook was put on it,
+    or taken off, and may replace one that is on all modules or functions."""
     for tracker in list(_everywhere):
         if isinstance(target, torch.nn.Module):
             tracker.tree.forget(target)
@@ -178,8 +178,8 @@ def is_default(callback: Callback) -> Callback:
 
 
 def _make_passes(divides: bool = True) -> Passes:
-    """What follows passes best with the core that runs, unless somebody has to end a
-    pass by an exception, or to walk through its graph."""
+    """What follows passes best with the core that runs, where nobody has to end a pass
+    by an exception, or to walk through its graph."""
     if CORE.module is None:
         from torchprof_hooks.capture.backward.hooked import HookedPasses
 

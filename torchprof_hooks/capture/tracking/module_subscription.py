@@ -26,7 +26,7 @@ class ModuleSubscription(TargetSubscription):
     """Lets the trackers of one hook see the calls of one module, in any thread.
 
     The only reference to it is in the module's own table of hooks: it lives and dies
-    with the module, also when the hook holds the module in turn.
+    with the module, also when the hook refers to the module in turn.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class ModuleSubscription(TargetSubscription):
         hook: object,
         threads: ThreadTrackers,
     ) -> None:
-        # Before the hooks: an interrupt may come in between. All ends with this object,
-        # also when the module dies with its hooks still on.
+        # Before the hooks: an interrupt may come in between. The attachments end with
+        # this object, also when the module dies with its hooks still on.
         super().__init__(name, hook, threads)
         self._handles: list[RemovableHandle] = []
         attachments.attach(script_patch, self)
@@ -70,9 +70,9 @@ def module_subscriptions(module: torch.nn.Module) -> dict[str, ModuleSubscriptio
 
 class _ModuleHook:
     """A hook in a module's own table, which is copied and pickled with the module. The
-    copy is not measured: what stands for the hook there takes itself out of the copy's
-    tables. It is made of objects of Python and torch alone: files of models can be read
-    where this package is not installed.
+    copy is not measured: there, an object in place of the hook removes itself from the
+    copy's tables. It consists of objects of Python and torch alone, so that files of
+    models can be read where this package is not installed.
 
     handle: takes the hook off its module; a copy of the handle does so in the copy.
     """
@@ -84,14 +84,16 @@ class _ModuleHook:
         self._threads = threads
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, int]]:
-        # `__exit__` stands for the hook in the copy. Should somebody keep the copier's
-        # memo, so that `_WhenCopied` waits, it removes itself when torch calls it.
+        # In the copy, `__exit__` takes the place of the hook. If somebody keeps the
+        # copier's memo, so that `_WhenCopied` waits, it removes itself when torch
+        # calls it.
         return operator.getitem, ([self.handle.__exit__, _WhenCopied(self.handle)], 0)
 
 
 class _WhenCopied:
-    """Becomes, in a copy, a finalizer that removes the copied hook when all has been
-    copied: when the copier drops its memo, and so the set that only the memo holds."""
+    """Becomes, in a copy, a finalizer that removes the copied hook when copying ends:
+    then the copier drops its memo, which has the only reference to the finalizer's
+    set."""
 
     def __init__(self, handle: RemovableHandle) -> None:
         self._handle = handle

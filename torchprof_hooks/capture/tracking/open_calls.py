@@ -24,8 +24,9 @@ _WITHOUT_MODULES: Final = ("communication", "optimizer", "waiting")
 class OpenCalls(Cursor):
     """A cursor that closes calls which did not end in order.
 
-    The promise about interrupts: one at any moment leaves nothing on torch after the
-    next use, and no exception of ours in the program; numbers of that step may be off.
+    What is promised about an interrupt, whenever it comes: after the next use, nothing
+    is left on torch; no exception of ours reaches the program; numbers of that step may
+    be off.
 
     aborted_calls: how many calls an exception went through.
     callbacks: told of these.
@@ -50,10 +51,9 @@ class OpenCalls(Cursor):
         return any(site.key == id(called) for site in self.open_sites())
 
     def unwind_to(self, called: object) -> Site:
-        """Make the call of a module, or of an optimizer, the current one again, closing
-        calls inside it that were left by an exception of which nobody was told.
-        `outside` if that call is not open: it began before the thread was followed, or
-        as data was loaded."""
+        """Return to the call of a module, or of an optimizer: close the calls inside it
+        that an exception has left without telling us. `outside` if that call is not
+        open: it began before the thread was followed, or while data was loaded."""
         began_ns = perf_counter_ns()
         if self.site.is_loading or not self.is_open(called):
             self.site.reading_ns += perf_counter_ns() - began_ns
@@ -64,15 +64,15 @@ class OpenCalls(Cursor):
         return self.site
 
     def close_left_entries(self) -> None:
-        """A module is called, or data loaded: close what does neither, and so has been
-        left by an exception of which nobody was told."""
+        """Close entries that call no modules and load no data, where a module is called
+        or data loaded: an exception has left them without telling us."""
         self.drop_left_passes()
         while self.site.phase in _WITHOUT_MODULES:
             self.abort_call(self.last_stamp_ns())
 
     def close_left_calls(self) -> None:
-        """A module is called, as a hook tells. Hooks do not tell when an interrupt
-        leaves a call: close calls that are not on the stack any more."""
+        """Close calls that are not on the stack any more, where a hook tells that a
+        module is called: hooks do not tell when an interrupt leaves a call."""
         calls: list[Site] = []
         for site in self.open_sites():
             if site.phase == "backward":  # maybe in another thread than what is around
@@ -82,7 +82,7 @@ class OpenCalls(Cursor):
         # The call that begins is on the stack already.
         alive = map(id, modules_on_stack()[:-1])
         for site in reversed(calls):
-            if site.key not in alive:  # which goes on behind what it has found
+            if site.key not in alive:  # the search goes on behind the last one found
                 self.abort_down_to(site.caller, self.last_stamp_ns())
                 return
 
@@ -133,6 +133,6 @@ class OpenCalls(Cursor):
             self.aborted_calls += 1
 
     def last_stamp_ns(self) -> int:
-        """The latest moment at which the current call is known to have been running:
-        what came after belongs to nobody, rather than to a guess."""
+        """The latest moment at which the current call is known to have been running.
+        Time after that is booked on nobody, as its owner could only be guessed."""
         return max(self.site.start_ns, self.last_booked_ns())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         FunctionInterception,
     )
 
-#: What tells trackers of passes, and of what interrupts calls.
+#: These tell trackers of passes, and of what interrupts calls.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
     engine_patch,
     *recomputation_patches,
@@ -42,7 +42,7 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
 )
 
 
-#: What hides hooks on all modules where these would be in the way.
+#: These hide hooks on all modules where such hooks would be in the way.
 _SHIELDS: Final = compile_shield, hushed_warning, export_shield
 
 
@@ -62,8 +62,8 @@ class TrackerSubscription(Subscription):
         self._is_open = False
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Nobody can close it any more. What the tracker uses is given up now, and not
-        when the tracker dies: a reference cycle may keep that until a collection."""
+        """Give up what the tracker uses, as nobody can close this any more. Not when
+        the tracker dies: a reference cycle may keep that alive until a collection."""
         if self._is_open and not is_ending():  # then modules are empty, this one, too
             for attachment in (*_OF_TRACKERS, counted_tensors):
                 attachments.give_up(attachment, self._tracker)
@@ -152,12 +152,12 @@ class ProcessSubscription(Subscription):
 
 
 class FirstCall(Subscription):
-    """Waits until the thread that opens it calls a module, or another thread one with
+    """Waits until this thread calls a module, or another thread calls a module with
     parameters: threads that prepare data call modules, too, but transforms have no
     parameters.
 
-    elsewhere: told of a call by another thread, in that thread, as the call begins.
-    is_here: if not, the thread that opens it is treated like the others.
+    elsewhere: called if another thread makes the call, in that thread, as it begins.
+    is_here: if not, this thread is treated like the others.
     """
 
     watches = True

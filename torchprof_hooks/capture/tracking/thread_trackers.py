@@ -1,4 +1,4 @@
-"""Trackers for whichever threads turn up."""
+"""A tracker for each thread that needs one."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ThreadTrackers:
         self.passes = _SeenPasses(self)
 
     def here(self) -> Tracker:
-        """The tracker that the running thread works for: its own, or in a backward
-        thread of the engine, that of the thread which started the pass."""
+        """The tracker that the running thread works for: its own; or in one of the
+        engine's threads, that of the thread which started the pass."""
         if current_graph_task() != -1:
             for known in [*self.trackers]:
                 if known.works_here():
@@ -56,8 +56,8 @@ class ThreadTrackers:
 
 
 class _SeenPasses(Attachment):
-    """Shows backward passes to the trackers of some threads. It holds no trackers:
-    their hook may hold the module that is the user."""
+    """Shows backward passes to the trackers of some threads. It refers to them weakly:
+    their hook may refer to the module that is the user."""
 
     def __init__(self, threads: ThreadTrackers) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""What is read along with the host's clock: memory counters, and clocks of devices."""
+"""What is read besides the host's clock: memory counters, and clocks of devices."""

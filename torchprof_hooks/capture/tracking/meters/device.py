@@ -25,8 +25,8 @@ class DeviceMeter:
     """Stamps a device's queue of work where calls begin and end: the core does, once
     the program uses the device (see `DeviceMeter` in core/reference_meters.py).
 
-    device_ns, marked_ns: by code of the site, as settled; of spans that had ended when
-        `mark` was called, the latter.
+    device_ns, marked_ns: time by code of the site, as of the last `settle`: of all
+        spans, and of those that had ended when `mark` was called.
     """
 
     def __init__(self, clock: EventClock) -> None:
@@ -50,10 +50,10 @@ class DeviceMeter:
         cursor.device = self._core
 
     def start(self) -> None:
-        """Measuring begins; there is nothing to do."""
+        """Do nothing where measuring begins."""
 
     def mark(self) -> None:
-        """Keep the time of spans that have ended so far apart, in `marked_ns`. It is
+        """Have `marked_ns` be the time of the spans that have ended so far. It is
         complete when the device has passed them all."""
         self._core.mark()
 
@@ -65,8 +65,8 @@ class DeviceMeter:
 
 
 def device_meters() -> list[DeviceMeter]:
-    """What stamps the accelerator that there is, if there is one. It is not put into
-    use by that."""
+    """A meter for the accelerator of this machine, if there is one. This does not put
+    the accelerator into use."""
     clock = default_device_clock()
     return [] if clock is None else [DeviceMeter(clock)]
 

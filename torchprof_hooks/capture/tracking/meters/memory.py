@@ -1,5 +1,5 @@
-"""What calls do with memory: that of tensors on the CPU, to the byte, or of a device,
-as its allocator says."""
+"""What calls do with memory: tensors on the CPU, counted to the byte; or a device's
+memory, as its allocator counts it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 
 class MemoryMeter:
-    """Adds up what calls do with memory: the core does, which reads it at each begin
-    and end of a call, as it reads the clock.
+    """Has the core add up what calls do with memory: it reads memory at each begin and
+    end of a call, as it reads the clock.
 
-    Of the CPU, it is what one thread, the first to start or read it, allocates for
+    On the CPU, it counts what one thread, the first to start or read it, allocates for
     tensors while `counted_tensors` has users: the core then stands in front of torch's
     allocator. Others that hear of allocations, such as ``torch.profiler``, are told as
     before. Used bytes are taken from the system, so they are the acquired ones as well;
@@ -26,11 +26,11 @@ class MemoryMeter:
     any two readings is kept, so the peak of each call is exact; that of the run counts
     from the level at its begin.
 
-    Of a device, it is what the counters of the allocator say (see `MemoryMeter` in
+    On a device, it reads the counters of the allocator (see `MemoryMeter` in
     core/reference_meters.py).
 
-    counter: what is read of a device; None: the CPU is meant.
-    log: the sums, and the calls one by one for whoever asked.
+    counter: what is read of a device; None: the memory is the CPU's.
+    log: the sums; and the calls one by one, if it has an `on_fold`.
 
     Raises:
         MemoryUnavailableError: only the native core counts the CPU's.
@@ -106,15 +106,15 @@ def _meter_of_core(counter: AllocatorCounter | None) -> Any:
 
 
 class _CountedTensors(Attachment):
-    """The native core, in front of torch's allocator for the CPU. Its users are those
-    who want to know what it counts."""
+    """The native core, in front of torch's allocator for the CPU, which it counts. Its
+    users are trackers."""
 
     def put_on(self) -> None:
         if CORE.module is not None:
             CORE.module.count_tensors(True)
 
     def take_off(self) -> bool:
-        """Go away. Tensors that were counted may live on, and tell when they die."""
+        """Stop counting. Tensors that were counted are still subtracted when freed."""
         return CORE.module is None or not CORE.module.count_tensors(False)
 
 

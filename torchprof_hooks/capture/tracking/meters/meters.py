@@ -1,4 +1,4 @@
-"""What is read at the begin and the end of each call, next to the host's clock."""
+"""What is read at the begin and the end of each call, besides the host's clock."""
 
 from __future__ import annotations
 
