@@ -1,1 +1,1 @@
-"""What is where: call sites, and the names of modules."""
+"""What is measured, and where it is booked: call sites, names of modules, logs."""

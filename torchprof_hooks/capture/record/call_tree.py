@@ -62,8 +62,8 @@ class CallTree:
         return site
 
     def placed(self, caller: Site, began_ns: int) -> None:
-        """The site of a new call from `caller` has been found, which began then. The
-        search took the caller's time, and is a cost of measuring; except for garbage
+        """Count the search for the site of a new call from `caller`, which took from
+        `began_ns` until now, as profiler overhead in the caller's time; without garbage
         collections meanwhile, which have a row of their own."""
         took_ns = perf_counter_ns() - began_ns - self._garbage.since_ns(began_ns)
         caller.reading_ns += took_ns
@@ -73,8 +73,10 @@ class CallTree:
     def site_of_module(
         self, caller: Site, module: torch.nn.Module, began_ns: int
     ) -> Site:
-        """The site of a call of `module` from `caller`, which is looked for since
-        `began_ns`."""
+        """The site of a call of `module` from `caller`.
+
+        began_ns: when the search for the site began.
+        """
         known = caller.child(id(module))
         if known is not None:
             return known
@@ -85,12 +87,12 @@ class CallTree:
         if caller.is_recomputation and site.caller is caller:
             caller.path = site.path[:-1] or site.path
         self.placed(caller, began_ns)
-        return site  # not `child`: another thread may have removed it again
+        return site  # not by `child`: another thread may have removed it again
 
     def _site_named(self, caller: Site, name: str, module: torch.nn.Module) -> Site:
-        """A site for `module`. Modules of one name (replicas, those made anew for every
-        step) each need a site while they live; a site whose module is gone is used
-        again, so that their number does not grow."""
+        """A site for `module`. Modules of one name (replicas, or those that are made
+        anew for every step) need a site each while they live. A site whose module is
+        gone is used again, so that the number of sites does not grow."""
         phase = caller.phase_of_calls
         namesakes = caller.children_by_name.setdefault((name, phase), [])
         for site in namesakes:
@@ -133,7 +135,8 @@ class CallTree:
         return path
 
     def forget(self, module: torch.nn.Module) -> None:
-        """Forget at which sites `module` is called: its next calls are placed anew."""
+        """Forget at which sites `module` is called: its next calls look for them
+        anew."""
         for site in self.sites:
             site.forget_child(id(module))
 
@@ -154,8 +157,8 @@ class CallTree:
         return known[0]
 
     def uncounted(self, site: Site) -> Site:
-        """A site next to `site` that takes over its open call, which turns out to take
-        time without counting as a call."""
+        """Move the open call of `site` to a site next to it, where it takes time but
+        does not count as a call. Returns that site."""
         namesakes = site.caller.children_by_name[site.name, site.phase]
         if len(namesakes) == 1:
             namesakes.append(self.new_site(site.caller, site.path, site.phase))
@@ -167,7 +170,7 @@ class CallTree:
     # Backward
 
     def engine_site(self, base: Site) -> Site:
-        """What the engine does itself in passes that are booked on `base`."""
+        """The site of the engine's own time in passes that are booked on `base`."""
         known = base.children_by_name.get((ENGINE_NAME, "backward"))
         if known is None:
             path = (*base.path[:-1], ENGINE_NAME)
@@ -192,10 +195,10 @@ class CallTree:
         return site
 
     def recomputation_site(self, asking: Site) -> Site:
-        """The site of what is computed again for a node of `asking`. Its owner is known
-        when the recomputation calls a module: the module around that one, or, if it is
-        an outermost module, that module. If the recomputation calls no module, the
-        owner of the node is its owner, too."""
+        """The site of what is computed again for a node of `asking`. Once the
+        recomputation calls a module, its owner is known: the module around that one; or
+        that one itself, if it is an outermost module. If it calls none, the owner of
+        the node owns it, too."""
         known = asking.children_by_name.get(_RECOMPUTATION)
         if known is None:
             path = asking.enclosing.path

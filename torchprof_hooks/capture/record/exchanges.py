@@ -56,7 +56,7 @@ _ELAPSED: Final = 4
 
 
 class Exchanges:
-    """Sums over the exchanges of a thread. Only that thread adds, any may read.
+    """Sums over the exchanges of a thread. Only that thread adds; any thread may read.
 
     waited_ns: time in calls and in waiting, of all kinds together.
     """
@@ -84,8 +84,8 @@ class Exchanges:
         return sums
 
     def add_pass(self, buckets: GradientBuckets) -> None:
-        """Add a backward pass that sums up gradients. The duration that torch measured
-        last stands for the passes before, too."""
+        """Add a backward pass that sums up gradients. The latest duration that torch
+        has measured is taken for all passes before, too."""
         exchange = Exchange(BUCKETS_NAME, group_size=buckets.group_size)
         sums = self.add(exchange, calls=buckets.parts, bytes_=buckets.bytes)
         if buckets.bytes and buckets.elapsed_ns:
@@ -94,7 +94,7 @@ class Exchanges:
     def read(self, cells: Mapping[CellKey, Totals]) -> Collectives:
         """All sums so far.
 
-        cells: of the same thread: they say how long passes have waited for gradients.
+        cells: those of the same thread, for how long passes have waited for gradients.
         """
         found = [Collective(*key, *sums) for key, sums in dict(self._sums).items()]
         waited = [t.self_ns for (_, phase), t in cells.items() if phase == "waiting"]

@@ -1,4 +1,4 @@
-"""What is a function, and what it is called."""
+"""Which calls count as functions, and by what names."""
 
 from __future__ import annotations
 
@@ -107,10 +107,11 @@ _TRANSFORMED: Final = ("Vmapped", "Generated")
 
 
 def function_name(function: Any) -> str | None:
-    """What users call `function`, None if it is not a function in the sense above.
+    """The user's name of `function`; None if its calls do not count as functions (see
+    `_NOT_FUNCTIONS`).
 
     function: what a torch-function mode is given, or a custom autograd Function (the
-        class). Operators are called what torch calls them: ``add`` is ``x + y`` and
+        class). Operators have torch's names: ``add`` is ``x + y`` and
         ``y.__radd__(x)``, and ``add_`` is ``x += y``; ``__bool__`` is ``bool(x)``.
     """
     if isinstance(function, type):
@@ -170,8 +171,8 @@ _IN_PLACE: Final = frozenset(f"i{name}" for name in _OPERATORS)
 
 
 def is_function_of_torch(function: Any) -> bool:
-    """Whether `function` is torch's own: a function, a method of tensors or an operator
-    that torch comes with, and no custom Function."""
+    """Whether `function` is torch's own: a function, a method of tensors, or one of
+    torch's operators; but no custom Function."""
     if isinstance(function, type):
         return False
     home = getattr(function, "__objclass__", None)
@@ -199,8 +200,8 @@ def implementation_of_node(name: str) -> str:
 
 
 def lives_as_long_as_torch(function: Any) -> bool:
-    """Whether remembering `function` keeps nothing of the user's alive: it is a builtin
-    or an operator, a method of a builtin type, or one of torch's own functions."""
+    """Whether a reference to `function` keeps nothing of the user's alive: it is a
+    builtin or an operator, a method of a builtin type, or a function of torch's."""
     if isinstance(function, types.FunctionType):
         return str(function.__module__).partition(".")[0] == "torch"
     if isinstance(function, types.MethodWrapperType):
@@ -211,8 +212,8 @@ def lives_as_long_as_torch(function: Any) -> bool:
 
 
 def region_name(function: Any) -> str:
-    """What a function made by torch.compile is called: as the function that it is made
-    of; if that is a module or a method of one, as the module's class."""
+    """The name of a function made by torch.compile: that of the original function; if
+    the original is a module or a module's method, that of the module's class."""
     owner = getattr(function, "__self__", function)
     if isinstance(owner, torch.nn.Module):
         return class_name(owner)

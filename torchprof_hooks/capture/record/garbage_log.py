@@ -33,8 +33,8 @@ class Collections(NamedTuple):
 class GarbageLog:
     """Adds up collections.
 
-    by_site: nanoseconds, by the code of the site that the thread was at. They are taken
-        off the time of the calls that are open there, up to the first entry.
+    by_site: nanoseconds, by the code of the site that the thread was at; to be
+        subtracted from the time of that site and its callers, up to the first entry.
     newest_ns: when the last one ended.
     """
 
@@ -51,13 +51,13 @@ class GarbageLog:
         self.newest_ns = perf_counter_ns()
 
     def since_ns(self, began_ns: int) -> int:
-        """Duration of the collection that has ended since `began_ns`, 0 if none has.
-        That is too short a time for two."""
+        """Duration of the collection that has ended since `began_ns`; 0 if none has.
+        To be asked after so short a time that there cannot have been two."""
         return self._newest_took_ns if self.newest_ns > began_ns else 0
 
     def was_at(self, code: int, began_ns: int, end_ns: int) -> int:
-        """A collection that has ended in between, if any, turns out to belong to the
-        time of this site. Returns its duration, or 0."""
+        """Move a collection that has ended in between, if any, to this site, whose time
+        it interrupted. Returns its duration, or 0."""
         if not began_ns < self.newest_ns <= end_ns:
             return 0
         took_ns = self._newest_took_ns
@@ -67,8 +67,8 @@ class GarbageLog:
         return took_ns
 
     def was_no_cost(self, site: Site, began_ns: int, end_ns: int) -> None:
-        """A collection that has ended in between, if any, interrupted what is booked as
-        a cost of measuring at `site`: it is no such cost, but in the site's time."""
+        """Take a collection that has ended in between, if any, out of the profiler
+        overhead of `site`, which it interrupted: it is not overhead, but garbage."""
         if self.newest_ns > began_ns:  # seldom
             site.reading_ns -= self.was_at(site.code, began_ns, end_ns)
 

@@ -1,4 +1,4 @@
-"""What the hot path of memory hooks appends, and the sums it is folded into."""
+"""A log of the memory that each closed call took, and the sums it is folded into."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 class ModuleNames:
     """Knows the name of every module that was met, without keeping any alive.
 
-    A module called from outside every other is a root; it names all modules inside it.
-    A module keeps the first name it got: one that stands in two places is listed under
-    the first, and the others are remembered as aliases. Two living roots of one class
-    are ``Net`` and ``Net#2``; the number of a dead root is given out again, so a module
-    made anew for every step (a loss, say) keeps one name.
+    An outermost module is a root; all modules inside it get names from it. A module
+    keeps its first name: one that stands in two places is listed under the first, and
+    the other names are remembered as aliases. Two living roots of one class are ``Net``
+    and ``Net#2``; the number of a dead root is used again, so a module that is made
+    anew for every step (a loss, say) keeps one name.
     """
 
     def __init__(self, number_roots: bool = True) -> None:
@@ -66,7 +66,7 @@ class ModuleNames:
 
     def add_child(self, module: torch.nn.Module, parent: torch.nn.Module) -> str | None:
         """Name a module that was put somewhere inside `parent` after `parent` was
-        named; None if `parent` does not hold it."""
+        named; None if it is not inside `parent`."""
         prefix = self.get(parent)
         if prefix is None or all(inner is not module for inner in parent.modules()):
             return None
@@ -74,7 +74,7 @@ class ModuleNames:
         return self.get(module)
 
     def add_unregistered(self, module: torch.nn.Module, caller_name: str) -> str:
-        """Name a module that no other module holds, after its caller and its class."""
+        """Name a module that is inside no other, after its caller and its class."""
         name = f"{caller_name}.<{class_name(module)}>"
         self._add(module, name)
         return name
@@ -82,8 +82,8 @@ class ModuleNames:
     def when_gone(
         self, module: torch.nn.Module, owner: object, forget: Callable[[int], object]
     ) -> None:
-        """Call `forget` with the id of `module` when it dies, as ids are used again. It
-        is called once for an `owner`, however often the owner asks for that."""
+        """Call `forget` with the id of `module` when it dies, as ids are used again:
+        once for each `owner`, however often the owner asks for it."""
         self._watch(module)
         self._forgetters.setdefault(id(module), {})[id(owner)] = forget
 
@@ -129,7 +129,7 @@ def _qualified_modules(
 ) -> Iterator[tuple[str, torch.nn.Module]]:
     """Every (qualified name, module) in `root`, in order. A module that stands in
     several places comes once for each, its inside only with the first. Unlike
-    ``named_modules(remove_duplicate=False)``, this ends when a module holds itself."""
+    ``named_modules(remove_duplicate=False)``, this ends if a module contains itself."""
     entered: set[int] = set()
     to_visit = [(prefix, root)]
     while to_visit:

@@ -1,4 +1,4 @@
-"""Which functions of torch, and methods of tensors, are seen when they are called."""
+"""Of which functions of torch, and methods of tensors, calls are seen."""
 
 from __future__ import annotations
 
@@ -53,15 +53,16 @@ def _is_of_torch(target: Any) -> bool:
 
 
 def _is_told_of(function: Any) -> bool:
-    """Whether torch tells modes of calls of `function`, one of its own. In C++, it does
-    always. In Python, each has to do so itself; else, modes see only what it calls."""
+    """Whether torch tells modes of calls of `function`, one of its own. It does for all
+    that are written in C++. One in Python has to tell modes itself; if it does not,
+    they see only the functions that it calls."""
     if not isinstance(function, types.FunctionType):
         return True
     forms = (function, inspect.unwrap(function))
     codes = [form.__code__ for form in forms if isinstance(form, types.FunctionType)]
     if any("handle_torch_function" in code.co_names for code in codes):
         return True
-    return function in get_testing_overrides()  # one that it calls may do so
+    return function in get_testing_overrides()  # a function that it calls may tell
 
 
 def _operator_as_seen(operator: Any) -> Any:

@@ -24,15 +24,15 @@ _WITH_FUNCTIONS: Final = ("outside", "forward", "recompute", "data")
 class Site(Node):
     """One (chain of calls, phase): what a thread can be working for.
 
-    Sites form a tree. `caller` is the site that the thread leaves to come here and goes
-    back to afterwards, so the time of a site without that of the sites called from it
-    is its own. `path` is where it belongs for a reader: the names of the enclosing
-    modules and its own.
+    Sites form a tree. The thread comes here from `caller`, and goes back to it
+    afterwards, so the own time of a site is its time without that of the sites called
+    from it. `path` is where a reader finds it: the names of the enclosing modules and
+    its own.
 
     A module that calls itself opens a deeper site. What a cursor has to know of a site
     is in the base class, `Node`.
 
-    is_region: whether the code called here is compiled: nothing inside is looked at.
+    is_region: whether the code called here is compiled: nothing inside is followed.
     is_recomputation: whether a checkpoint computes something again here; the modules
         and functions that it calls are calls inside.
     """
@@ -84,14 +84,14 @@ class Site(Node):
             self.adopt(module)
         self.is_counted = True  # whether what is done here counts as calls
         self.is_entry = self.caller.phase != phase
-        self.is_hidden = False  # whether nobody is told of calls here
+        self.is_hidden = False  # whether callbacks are not told of calls here
         #: Functions that are called from here; None: they are not followed.
         self.functions: dict[Any, Site | None] = {}
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
         #: For a function: its calls by the shapes of their inputs.
         self.by_shapes: dict[object, Site] = {}
         self.backward: dict[object, Site] = {}  # by code of the forward, or node name
-        #: What a call here, or the forward of it, takes (see `best_of`); None: unknown.
+        #: FLOPs of a call here, or of its forward (see `best_of`); None: not counted.
         self.works: list[Work] | None = None
 
     def adopt(self, module: torch.nn.Module) -> None:
@@ -122,8 +122,8 @@ class Site(Node):
 
 
 class ProfiledFunction(torch.nn.Module):
-    """Calls a function. To all hooks it is a module that holds no other; whatever is
-    called in it, backward passes and optimizers too, is a part of it.
+    """Calls a function. To all hooks it is a module with no other inside; all that is
+    called in it, also backward passes and optimizers, is a part of it.
 
     place: where it was made, "train.py:42".
     """
@@ -147,8 +147,8 @@ def make_profiled_function(
 
 
 def profiled_path(site: Site) -> tuple[str, ...]:
-    """Path of the innermost profiled function around `site`, which all that it calls
-    belongs to. () if no profiled function is around."""
+    """Path of the innermost profiled function around `site`: all that is called in the
+    function belongs to it. () if there is none."""
     while site.caller is not site:
         if isinstance(site.living_module(), ProfiledFunction):
             return site.path

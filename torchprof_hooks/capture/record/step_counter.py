@@ -21,9 +21,9 @@ from torchprof_hooks.profiles.step_times import (
 
 
 class FirstReading(NamedTuple):
-    """All sums of a tracker when the start of a run was over: when the first training
+    """All sums of a tracker at the end of the start of a run: when the first training
     step had ended, or the first evaluation call of a program that does not train. Sums
-    of a device are its meter's `marked_ns`: what it has yet to do is not waited for.
+    of a device are in its meter's `marked_ns`, so as not to wait for the device.
 
     garbage: what collections took by then.
     wall_ns: for how long it had been measured.
@@ -38,7 +38,7 @@ class FirstReading(NamedTuple):
 
 
 class _Buckets:
-    """Steps by how long something took in them; another thread may read meanwhile."""
+    """Counts steps by how long something took in them; another thread may read."""
 
     def __init__(self) -> None:
         # By octave, of each bucket in it: steps, and their nanoseconds.
@@ -63,9 +63,9 @@ class _Buckets:
 
 
 class StepCounter:
-    """What becomes `StepTimes`.
+    """Counts what `StepTimes` reports.
 
-    after_backward_ns: time outside of everything between a backward pass and the next
+    after_backward_ns: time outside of all calls, between a backward pass and the next
         forward, in steps without an optimizer of torch's: most likely the time of
         another optimizer.
     steps, steps_ns: of all training steps.
@@ -92,7 +92,7 @@ class StepCounter:
         self._later.add(duration_ns, steps)
 
     def first_goes_on(self, duration_ns: int) -> None:
-        """The first step was longer than it was counted."""
+        """Make the first step, which is counted already, this much longer."""
         self.first_ns += duration_ns
         self.steps_ns += duration_ns
 
@@ -100,7 +100,7 @@ class StepCounter:
         """Count steps that communicated, or waited for others, for `duration_ns`."""
         if duration_ns:
             self._waits.add(duration_ns, steps)
-        else:  # as nearly all in one process
+        else:  # the usual case in one process
             self._unwaited += steps
 
     def evaluation(
