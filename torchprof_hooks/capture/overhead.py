@@ -137,7 +137,7 @@ def taken_out(
     """How much of the own time of each site is the profiler's, in nanoseconds, as far
     as there is so much. calls: of each site."""
     taken_ns: list[float] = [site.reading_ns for site in sites]
-    if tracker.functions is not None and tracker.functions.is_dear and any(calls):
+    if tracker.functions is not None and tracker.functions.runs_python and any(calls):
         function_ns = costs(functions=True).function_ns
         for site, count in zip(sites, calls, strict=True):
             if site.is_function and site.phase != "backward":

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 def held_weakly(method: Callable[P, object]) -> Callable[P, None]:
     """Wraps a method so that it is called only while its object lives, and does not
-    hold the object. For callbacks on torch: what they held would never die."""
+    keep the object alive. For callbacks on torch: what they refer to never dies."""
     find = weakref.WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -34,8 +34,8 @@ class Attachment(ABC):
     Subclasses say how it is put on and taken off. Both may be called at any time, and
     again: an interrupt may have come in the middle of either.
 
-    Users come and go by `attachments` alone. They are referred to weakly: a hook may
-    hold the very module that keeps it alive.
+    Only `attachments` adds and removes users. References to them are weak: a hook may
+    refer to the very module that keeps it alive.
     """
 
     def __init__(self) -> None:
@@ -47,8 +47,8 @@ class Attachment(ABC):
 
     @abstractmethod
     def take_off(self) -> bool:
-        """Take off what is on torch of it, if anything is. Whether that is done: if
-        not, `heal` tries again."""
+        """Take off what is on torch of it, if anything is. Returns whether that is
+        done; if not, `Attachments.heal` tries again."""
 
     @property
     def users(self) -> list[Any]:
@@ -63,7 +63,7 @@ class Attachment(ABC):
 
     def trackers_here(self) -> list[Any]:
         """The users, all of which must be trackers, that this thread works for."""
-        found = []  # by a loop: this is asked in every pass, and a generator is a call
+        found = []  # a loop, as each pass asks this: a generator would be a call more
         for reference in self._users:
             user = reference()
             if user is not None and user.works_here():
@@ -95,27 +95,27 @@ class Attachments:
     """Knows all that is on torch, from before it is put on until it has been taken off.
 
     An interrupt may end a method of this class between any two lines. Each attachment
-    is written down first, so the list may name too many, never too few; `heal` takes
-    off those that nobody uses.
+    is listed before it is put on, so the list may name too many, never too few; `heal`
+    takes off those that nobody uses.
     """
 
     def __init__(self) -> None:
-        # Reentrant: garbage may be collected, and a user with it, while it is held.
+        # Reentrant: while we have it, Python may collect garbage, and a user with it.
         self._lock = threading.RLock()
-        self._written: dict[Attachment, None] = {}
-        self._given_up: list[tuple[Attachment, object]] = []  # not settled yet
+        self._listed: dict[Attachment, None] = {}
+        self._given_up: list[tuple[Attachment, object]] = []  # still to be detached
 
     def attach(self, attachment: Attachment, user: object) -> None:
         """Have `attachment` on torch for as long as `user` lives, or until `detach`."""
         with self._lock:
-            self._written[attachment] = None
+            self._listed[attachment] = None
             attachment.add_user(user, lambda _: self.give_up(attachment))
             attachment.put_on()
             self._settle_given_up()
 
     def detach(self, attachment: Attachment, user: object = None) -> None:
         """End the use of `attachment` by `user`, if there is any."""
-        if attachment not in self._written:
+        if attachment not in self._listed:
             return  # of all that a tracker may have, most have few
         with self._lock:
             self._remove(attachment, user)
@@ -128,9 +128,9 @@ class Attachments:
         is_ending: Callable[[], bool] = sys.is_finalizing,
     ) -> None:
         """`detach`, for finalizers, which run in the middle of anything, in any thread:
-        garbage is collected wherever memory is asked for. This never waits for the
-        lock: whoever has it may wait for this thread, and detaches in its place. That
-        may be this thread, in the middle of attaching the same."""
+        Python collects garbage wherever memory is asked for. This never waits for the
+        lock: the thread that has it may wait for this thread, and will detach in its
+        place. It may even be this thread, in the middle of attaching the same."""
         if is_ending():  # modules are empty by now, torch's and ours, with `sys`
             return
         self._given_up.append((attachment, user))
@@ -145,34 +145,34 @@ class Attachments:
         self, attachment: Attachment, put_on: Callable[[], object] | None = None
     ) -> None:
         """Put `attachment` on again, if it has users: somebody else may have taken it
-        off, or torch has imported only now the module that it goes on.
+        off, or torch may just have imported the module that it goes on.
 
         put_on: called in place of the attachment's own, to put on only what is new.
         """
         with self._lock:
-            if attachment in self._written and attachment.is_used:
+            if attachment in self._listed and attachment.is_used:
                 (put_on or attachment.put_on)()
             self._settle_given_up()
 
     def heal(self) -> None:
-        """Take off what interrupts have left, and nobody uses. To be called before
-        anything else of ours is at work in this thread."""
+        """Take off what interrupts have left on torch, and nobody uses. To be called
+        before anything else of ours is at work in this thread."""
         if self._lock._is_owned():  # type: ignore[attr-defined]
             self.forget_lock()  # an interrupt kept this thread from releasing it
-        if self._written:
+        if self._listed:
             with self._lock:
-                for attachment in list(self._written):
+                for attachment in list(self._listed):
                     self._settle(attachment)
                 self._settle_given_up()
 
     def forget_lock(self) -> None:
-        """Make a new lock, where the thread that holds the old one will not release it:
-        in a fork that thread is not there."""
+        """Make a new lock, where the thread that has the old one will not release it:
+        in a fork, that thread is not there."""
         self._lock = threading.RLock()
 
     def _settle_given_up(self) -> None:
-        """Detach what was given up. What is given up just as the lock is released waits
-        for the next use of this object."""
+        """Detach what was given up. If something is given up just as the lock is
+        released, it waits for the next use of this object."""
         while self._given_up:
             self._remove(*self._given_up.pop())
 
@@ -182,7 +182,7 @@ class Attachments:
 
     def _settle(self, attachment: Attachment) -> None:
         if not attachment.is_used and attachment.take_off():
-            self._written.pop(attachment, None)
+            self._listed.pop(attachment, None)
 
 
 #: All there is.
@@ -196,9 +196,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class Layer:
-    """Tells a function of ours whether it is in use. Others may have wrapped it, and
-    their wrapper calls it after we took it off, or inside of a newer function of ours:
-    then it only calls the original."""
+    """Tells a function of ours whether it is in use. Where others have wrapped it,
+    their wrapper still calls it after we took it off, or inside of a newer function of
+    ours: then it is to do no more than call the original."""
 
     __slots__ = ("is_on",)
 
@@ -215,7 +215,7 @@ class Patch(Attachment):
 
     If others replace the function after us, theirs stays in place; it calls ours.
 
-    find: where it is; a function is asked again each time, for torch imports some
+    find: where it is; a function is asked again each time, as torch imports some
         modules late.
     make: makes what takes its place.
     """
@@ -257,8 +257,8 @@ class Patch(Attachment):
 
 
 def leave_out_our_frame(error: BaseException) -> None:
-    """Take the frame of the caller out of the traceback that users see of `error`,
-    which the caller is about to raise again. Before Python 3.11, a bare ``raise`` adds
-    the frame again."""
+    """Remove the caller's frame from the traceback of `error`, which the caller is
+    about to raise again, so that users do not see it. Before Python 3.11, a bare
+    ``raise`` adds the frame again."""
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next

@@ -16,17 +16,18 @@ from torchprof_hooks.capture.attach.attachments import attachments
 Exit = Callable[
     [type[BaseException] | None, BaseException | None, TracebackType | None], None
 ]
-#: Is held by a `with` statement until its end (see `ExitMethod`).
+#: A weak reference to an object that a `with` statement keeps until its end (see
+#: `ExitMethod`).
 Held = weakref.ref[Any]
 
 
 class ExitMethod:
-    """`__exit__` of what can be entered.
+    """`__exit__` of a context manager.
 
-    Each time that it is looked up, it is another object. A `with` statement looks it up
-    before it enters, and keeps it until it has ended. So a block is over when nobody
-    has its `__exit__` any more: also if an interrupt came before the first line of
-    that, or after the last one of `__enter__`, when nothing of ours can tell.
+    Each lookup returns another object. A `with` statement looks it up before it enters,
+    and keeps it until it has ended. So a block is over when nobody has its `__exit__`
+    any more. This tells even if an interrupt came after the last line of `__enter__`,
+    or before the first one of `__exit__`, where none of our code can notice it.
     """
 
     def __init__(self, leave: Callable[..., None]) -> None:
@@ -47,9 +48,9 @@ _looked_up: Final = _LookedUp()
 
 
 def held_for(manager: object) -> Held | None:
-    """What the block that enters `manager` right now holds; None if ``__enter__`` was
-    called by something else than a `with` statement or an ``ExitStack``. To be asked
-    first of all."""
+    """The reference by which we know when the block ends that enters `manager` right
+    now; None if not a `with` statement or an ``ExitStack`` calls ``__enter__``. To be
+    called first in there."""
     held, _looked_up.last = _looked_up.last, None
     given = getattr(held and held(), "args", (None,))
     return held if not given or given[0] is manager else None
@@ -58,10 +59,10 @@ def held_for(manager: object) -> Held | None:
 class Block:
     """A block of code, from before anything is done for it until all that is undone.
 
-    close: undoes everything; is told whether an exception is the reason. Whatever was
-        not done, or is undone already, it leaves alone.
+    close: undoes everything; is told whether an exception is the reason. It must leave
+        alone what was not done, or is undone already.
     manager: what was entered, if the block is to keep it alive until `end`. If not,
-        something else holds the block, and both die together.
+        something else refers to the block, and both die together.
     """
 
     def __init__(
@@ -100,8 +101,8 @@ class Block:
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether the block is over, or never began, without having been ended. To be
-        asked where no block is just being begun or ended in this thread."""
+        """Whether the block is over, or never began, and `end` was not called. Not to
+        be asked while a block is being begun or ended in this thread."""
         if self.has_ended:
             return False
         if self._held is not None and self._held() is None:
@@ -114,8 +115,8 @@ _blocks: Final[weakref.WeakSet[Block]] = weakref.WeakSet()
 
 
 def heal() -> None:
-    """At the beginning of a use: remove what an earlier, interrupted one has left on
-    torch."""
+    """Remove what earlier, interrupted uses have left on torch. To be called at the
+    beginning of a use."""
     for block in list(_blocks):
         if block.was_interrupted:
             block.end(by_exception=True)

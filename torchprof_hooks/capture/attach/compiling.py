@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
-#: The modules of ours that were exempted, and how many modules there were in all by
-#: then: looking through them takes longer than entering a hook may.
+#: The modules of ours that were exempted, and how many modules Python had then: if it
+#: has no more, we do not search them again, which would take too long for a hook.
 _exempted: set[str] = set()
 _modules_seen = 0
 
@@ -50,8 +50,8 @@ _modules_seen = 0
 def exempt_from_compilation() -> None:
     """Have torch.compile leave the code of this package alone, if it is in use.
 
-    Where it gives up on a function of the user's, it goes on to compile whatever that
-    calls, piece by piece: our hooks too, and the functions that are measured in them.
+    Where it gives up on a function of the user's, it compiles each function that this
+    one calls: our hooks too, and the functions that are measured in them.
     """
     global _modules_seen  # noqa: PLW0603
     if not is_compiler_loaded() or len(sys.modules) == _modules_seen:
@@ -79,10 +79,11 @@ def _code_of(module: ModuleType) -> Iterator[CodeType]:
 
 
 class Compilations(Attachment):
-    """Is told by torch.compile of the begin and the end of what it compiles; its users
-    are trackers.
+    """Tells trackers, which are its users, when torch.compile begins and ends to
+    compile.
 
-    Torch tells of the first begin and the last end, if it compiles several at once.
+    If it compiles several things at once, torch tells of the first begin and the last
+    end.
     """
 
     def __init__(self) -> None:
@@ -100,7 +101,7 @@ class Compilations(Attachment):
         return True
 
     def _begin(self, *compilation: object) -> None:
-        """What is compiled is not the time of the call that it is done for."""
+        """Begin an entry: the time of compiling is not that of the call that waits."""
         with self._lock:
             self._begun = []
             for tracker in self.trackers_here():
@@ -121,8 +122,8 @@ class CompileShield(Attachment):
     """Takes hooks on all modules away for as long as torch.compile compiles something;
     its users are `Subscription`s that are shown modules by hooks.
 
-    If torch.compile saw them, it would recompile as soon as they are removed, or
-    replaced. Nothing is to be measured meanwhile in its thread; calls of modules in
+    If torch.compile saw them, it would compile again as soon as they are removed, or
+    replaced. In its thread, there is nothing to measure meanwhile; calls of modules in
     other threads are missed.
 
     has_missed: whether something was compiled with hooks on, before torch.compile could
@@ -138,7 +139,8 @@ class CompileShield(Attachment):
         self._callbacks = self._hide, self._show_again
 
     def watch(self) -> None:
-        """Have torch.compile tell us: it may have come into use, or forgotten us."""
+        """Have torch.compile call us: the program may have begun to use it, or it may
+        have been reset."""
         exempt_from_compilation()
         attachments.renew(self)
         attachments.renew(compilations)
@@ -175,7 +177,7 @@ class ExportShield(Attachment):
     """Takes hooks on all modules away while torch.export, which refuses hooks, traces a
     model; its users are `Subscription`s that are shown modules by hooks.
 
-    Torch tells nobody of that, but it enters a context, in place of which we put ours.
+    Torch has no hook for that, but it enters a context, which we replace by ours.
     Modules of torch that are imported later import ours from there.
     """
 

@@ -1,9 +1,9 @@
 """Tells trackers when a backward pass begins and ends, and when a checkpoint computes
 something again in one.
 
-Starting from what the engine is asked to run, rather than from the outputs of modules,
-finds all nodes whatever those outputs look like (objects of the user's own, a loss left
-behind as an attribute), and dates the begin and the end of a pass.
+We replace the function by which Python enters the engine, and do not look at outputs of
+modules. So we find all nodes, whatever outputs look like (objects of the user's own, a
+loss left behind as an attribute), and know when a pass begins and ends.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class EnginePatch(Patch):
     """Where Python enters the autograd engine; its users are trackers, or have what a
     `Tracker` has for passes.
 
-    torch has no hook for that, so while any of them listens, the function through which
-    Python enters the engine is replaced by one that tells them and then does the same.
-    Of passes that are started elsewhere, by TorchScript or an extension in C++, they
-    are told when the first node runs, if the core hears of nodes.
+    torch has no hook for that. So while there are users, this replaces the function
+    through which Python enters the engine by one that tells them and then does the
+    same. They are told of passes that TorchScript, or an extension in C++, has started
+    when the first node runs, if the core hears of nodes.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,8 @@ class EnginePatch(Patch):
         return super().take_off()
 
     def users_changed(self) -> None:
-        """Hear of unseen passes only if a user wants it: each node costs time then."""
+        """Hear of passes that Python has not started only if a user wants it: that
+        costs time at each node."""
         is_wanted = self.is_on and any(user.hears_unseen_passes for user in self.users)
         on_unseen_pass(self._hear if is_wanted else None)
 
@@ -112,7 +113,7 @@ class EnginePatch(Patch):
 
 
 def _end(begun: list[tuple[Any, int]], results: Any, failed: bool) -> None:
-    """Tell each tracker that its pass is over, also when a hook raises at one."""
+    """Tell each tracker that its pass is over, even if a hook of one raises."""
     tracker, passes_before = begun.pop()
     try:
         if len(tracker.passes) > passes_before:
@@ -182,9 +183,9 @@ def _make_end(original: Function, layer: Layer) -> Function:
 engine_patch: Final = EnginePatch()
 
 #: Where torch's non-reentrant checkpoint begins, and ends, to compute again what a node
-#: asks for; their users are trackers. Modules that are called in between are seen
-#: anyway. But what torch does around them (random states, autocast, checks) would be
-#: the time of the node that asked.
+#: asks for; their users are trackers. We see modules that are called in between anyway.
+#: But without these patches, the time of what torch does around them (random states,
+#: autocast, checks) would be that of the node that asked.
 recomputation_patches: Final = (
     Patch(beginning_of_recomputation, _make_begin),
     Patch(end_of_recomputation, _make_end),

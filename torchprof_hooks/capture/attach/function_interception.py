@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 
 class FunctionInterception(Attachment):
-    """The one place that is told of custom Functions and of compiled functions, for as
-    long as anybody listens. Its users are trackers of all functions, and hooks on some
-    class: their calls all go through the `apply` that is measured."""
+    """The one place that hears of custom Functions and of compiled functions, while it
+    has users. These are trackers of all functions, and hooks on some class: this sees
+    calls of custom Functions in ``apply``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class FunctionInterception(Attachment):
         functions = _functions_of(tracker)
         functions.at_unknown = self.look_for_compiler
         tracker.names_nodes = functions.follows_all
-        if functions.is_dear:  # else operators tell of custom Functions, too
+        if functions.runs_python:  # else operators tell of custom Functions, too
             attachments.attach(self, tracker)
         attachments.attach(self._regions, tracker)
         attachments.attach(functions.shown_by, user)
@@ -107,7 +107,7 @@ class FunctionInterception(Attachment):
             followers.remove(threads)
 
     def look_for_compiler(self) -> None:
-        """torch.compile may have come into use since somebody began to listen."""
+        """Watch compiled functions if torch.compile has come into use only now."""
         if not self._regions.is_on and is_compiler_loaded():
             exempt_from_compilation()
             attachments.renew(self._regions)
@@ -118,7 +118,7 @@ class FunctionInterception(Attachment):
 
     def _told_here(self) -> list[Tracker]:
         """Those of these that do not hear of custom Functions as operators."""
-        return [t for t in self.trackers_here() if _functions_of(t).is_dear]
+        return [t for t in self.trackers_here() if _functions_of(t).runs_python]
 
     def _around(self, cls: Any) -> Around | None:
         """What measures an application of `cls`, as far as anybody wants to know."""
@@ -163,7 +163,7 @@ def _measured(call: _Call, run: Run, *args: Any, **kwargs: Any) -> Any:
 
 
 def _functions_of(tracker: Tracker) -> FunctionCalls:
-    assert tracker.functions is not None  # else nobody shows it any
+    assert tracker.functions is not None  # else it is shown no functions
     return tracker.functions
 
 
@@ -173,7 +173,8 @@ class _CompiledRegions(Patch):
 
     def __init__(self) -> None:
         super().__init__(eval_frame_setter, self._make_setter)
-        # By the id of torch.compile's frame that runs the region, and lives as long.
+        # By the id of the frame of torch.compile's that runs the region, and lives as
+        # long as that.
         self._open: dict[int, _OpenRegion] = {}
 
     def _make_setter(self, original: Function, layer: Layer) -> Function:
@@ -216,7 +217,7 @@ class _CompiledRegions(Patch):
 class _OpenRegion(NamedTuple):
     """A compiled function that is running.
 
-    begun: who was told, and the sites of the call.
+    begun: the trackers that were told, and the sites of the call.
     modes: those of ours, which are hidden meanwhile: torch.compile compiles a function
         anew for each stack of modes around it, and they would see nothing of interest.
     handled: the exception that was being handled when it began.

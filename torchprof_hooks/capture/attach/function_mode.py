@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class ModeOnStack(Attachment):
-    """A mode that shows a tracker the functions that its thread calls, on torch's stack
-    of modes. Its users are those who want the tracker to see them.
+    """Keeps a mode on torch's stack that shows a tracker the functions that its thread
+    calls. Its users are those who want the tracker to see them.
 
-    Each time, a new mode is put on: torch puts the old one back on its stack, if that
-    was taken off while it handled a call.
+    Each time, it puts a new mode on the stack: the old one may have been taken off
+    while it handled a call, and then torch will put that back.
     """
 
     def __init__(self, tracker: Tracker) -> None:
@@ -52,7 +52,7 @@ class ModeOnStack(Attachment):
 
     def put_on(self) -> None:
         """Open a mode, unless there is one. If the default device's mode is handling a
-        call, this is done when that mode is back on the stack."""
+        call, open it when that mode is back on the stack."""
         tracker = self._tracker()
         if tracker is None or self.mode is not None or not FUNCTIONS.works():
             return
@@ -66,14 +66,14 @@ class ModeOnStack(Attachment):
         push_function_mode(mode)
 
     def mode_returned(self) -> None:
-        """A mode has come back onto the stack of the running thread: maybe that for
-        which `put_on` waits."""
+        """A mode is back on the stack of the running thread: maybe the one that
+        `put_on` waits for."""
         if get_ident() == self._thread:
             attachments.renew(self)
 
     def take_off(self) -> bool:
-        """Close the mode. Only its own thread can take it off the stack: closed by
-        another one, it stays there, and passes calls on until a mode is opened."""
+        """Close the mode. Only its own thread can take it off the stack. If another
+        thread closes it, it stays there, and passes calls on until a mode is opened."""
         attachments.detach(_returns_patch, self)
         if self.mode is not None:
             self.mode.close()
@@ -90,9 +90,9 @@ class ModeOnStack(Attachment):
 class FunctionMode(TorchFunctionMode):
     """Shows a tracker the torch functions that one thread calls, until `close`.
 
-    torch takes a mode off its stack while the mode handles a call, so a function is
-    seen at the level at which the user wrote it, without those that it calls in turn.
-    Reads of attributes come here too; most calls that are seen are none of interest.
+    torch takes a mode off its stack while the mode handles a call. So the mode sees the
+    functions that the user calls, and not those that they call in turn. It also sees
+    reads of attributes; most calls that it sees are of no interest.
     """
 
     def __init__(self, tracker: Tracker) -> None:
@@ -123,7 +123,7 @@ class FunctionMode(TorchFunctionMode):
 
 def remove_closed_modes() -> bool:
     """Take modes off this thread's stack that torch put back after they were closed.
-    Whether there were any."""
+    Returns whether there were any."""
     closed = [
         m for m in function_modes() if isinstance(m, FunctionMode) and m.is_closed
     ]
@@ -148,15 +148,15 @@ def _is_handling(mode: FunctionMode) -> bool:
     )
 
 
-#: How many events after its call a mode may take to come back, about.
+#: After about so many events, we do not wait any more for a mode to come back.
 _EVENTS_AFTER_CALL: Final = 100
 _HANDLER: Final = FunctionMode.__torch_function__.__code__
 
 
 def _remove_afterwards(mode: FunctionMode) -> None:
-    """`mode` was closed while it handles a call; when that is over, torch will put it
-    back on its stack. Only the interpreter can tell us when: by its hook for profilers,
-    if that is free. Otherwise the mode passes calls on until the next one is opened."""
+    """Remove `mode`, which was closed while it handles a call, when torch has put it
+    back on its stack. Only the interpreter's hook for profilers tells us when that is.
+    If the hook is not free, the mode passes calls on until the next one is opened."""
     if sys.getprofile() is not None:
         return
 
@@ -173,8 +173,8 @@ def _remove_afterwards(mode: FunctionMode) -> None:
 
 
 def _make_check(original: Function, layer: Layer) -> Function:
-    """Some of torch's own modules take a slower way, with other results, while any mode
-    is active. From these, our modes are hidden."""
+    """Hides our modes from those of torch's own modules that take a slower way, with
+    other results, while any mode is active."""
 
     def has_torch_function(args: Iterable[Any]) -> Any:
         if is_dynamo_compiling() or not layer.is_on:
@@ -211,5 +211,5 @@ def _make_push(original: Function, layer: Layer) -> Function:
 
 
 #: In place while a mode of ours waits for the default device's mode to come back, which
-#: has to be below ours; its users are `ModeOnStack`s that want to open one.
+#: has to be below ours; its users are the `ModeOnStack`s that wait.
 _returns_patch: Final = Patch(RETURN_OF_MODES, _make_push)

@@ -13,13 +13,13 @@ from torchprof_hooks.capture.core import AroundCollection, around_collections
 
 
 class GarbageCallback(Attachment):
-    """What Python calls around collections. Its users have ``garbage_collected``, which
-    is told how many nanoseconds a full one took that has ended in the running thread.
+    """Python's callback around collections. It calls ``garbage_collected`` of its users
+    with the nanoseconds of each full collection that ends in the running thread.
 
     A collection begins wherever an object is made, in whichever phase that happens to
-    be, maybe in code of ours. Collections of younger objects are short, and the
-    business of the code that makes many objects; the time of a full one depends on all
-    objects that the program has.
+    be, maybe in code of ours. Collections of younger objects are short, and rightly on
+    the code that makes many objects; the time of a full one depends on all objects that
+    the program has.
     """
 
     def __init__(self) -> None:

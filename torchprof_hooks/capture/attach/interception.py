@@ -26,8 +26,8 @@ from torchprof_hooks.capture.torch_names.module_calls import (
 )
 
 #: Python caches what it looks up in a class by the class's version, and stops that for
-#: a class that changes all the time. So after so many changes, the interceptor stays
-#: where it is: that takes no time, and calls are shown to nobody.
+#: a class that changes all the time. So after so many changes, the interceptor stays in
+#: its place even without users: that takes no time, and it shows calls to nobody.
 MOST_CHANGES: Final = 64
 
 
@@ -42,16 +42,16 @@ class Subscription:
     watches = False
 
     def watch(self, module: torch.nn.Module, args: Any) -> None:
-        """A call of `module` is about to begin; cursors that come now see it."""
+        """A call of `module` is about to begin; cursors that are added now see it."""
 
 
 class Interception(Attachment):
     """Shows all module calls of the process to its users, `Subscription`s: by an
-    interceptor at the place where torch looks for what to call in place of a module's
-    own implementation. Where torch has no such place, or somebody else has taken it,
-    hooks on all modules do that; and with the reference core.
+    interceptor, at the place where torch looks for what to call in place of a module's
+    own implementation. Hooks on all modules do that instead with the reference core,
+    or if torch has no such place, or somebody else has taken it.
 
-    place: where torch has one for the interceptor.
+    place: that place; None: there is none.
     uses_hooks: whether hooks are needed.
     """
 
@@ -122,8 +122,8 @@ class Interception(Attachment):
                 user.watch(module, args)
 
     def hide(self, hider: object) -> Callable[[], None]:
-        """Show modules to nobody, and no hooks to anybody, until what is returned is
-        called."""
+        """Show modules to nobody, and take our hooks out of torch's tables, until the
+        returned function is called."""
         show_hooks = hide_global_hooks(self.numbers)
         self._hiding.add(id(hider))
         self.users_changed()
@@ -138,5 +138,6 @@ class Interception(Attachment):
 
 @cache
 def interception() -> Interception:
-    """The one there is, made when it is first needed: that calls a module on trial."""
+    """The one there is. Made when it is first needed, as making it calls a module on
+    trial."""
     return Interception()

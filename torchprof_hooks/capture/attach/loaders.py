@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def begin_loading(tracker: Tracker, source: object, gives_batch: bool) -> Site | None:
-    """Begin to wait for `source`, an iterator over batches, or a loader that makes one.
-    None if that is a part of other loading: a data set may load from another."""
+    """Begin to wait for `source`: an iterator over batches, or a loader that makes one.
+    None if this is a part of other loading: a data set may load from another."""
     tracker.close_left_entries()
     if tracker.site.phase == "data":
         if _loads_on_stack() > 1:
@@ -38,14 +38,14 @@ def begin_loading(tracker: Tracker, source: object, gives_batch: bool) -> Site |
 
 
 def end_loading(tracker: Tracker, site: Site, loaded: object) -> None:
-    """What was waited for at `site` is there."""
+    """End the wait at `site`: the data is there."""
     tracker.leave_entry(site, loaded)
     tracker.fold_if_due()
 
 
 def loading_failed(tracker: Tracker, site: Site, error: BaseException) -> None:
-    """What was waited for at `site` will not come. If there are no more batches, the
-    wait is not counted as one, but its time is booked all the same."""
+    """End the wait at `site` where loading has raised. If there are no more batches,
+    the wait is not counted as a call, but its time is booked all the same."""
     now_ns = perf_counter_ns()
     if not isinstance(error, StopIteration):
         tracker.leave_failed(site, now_ns)
@@ -55,7 +55,7 @@ def loading_failed(tracker: Tracker, site: Site, error: BaseException) -> None:
 
 
 def _loads_on_stack() -> int:
-    """How many loads this thread's Python stack shows, with the one that begins."""
+    """How many loads are on this thread's Python stack, with the one that begins."""
     frames = frames_from(sys._getframe(1))
     return sum(
         frame.f_code.co_name == "load_measured" and frame.f_globals is globals()
@@ -67,9 +67,9 @@ class LoaderPatch(Patch):
     """Where a loop makes an iterator over a ``DataLoader``, or asks it for batches; its
     users are trackers.
 
-    torch has no hooks for that, so while any of them listens, the method that every
-    loader ends up in is replaced by one that tells those of the running thread and then
-    does the same.
+    torch has no hooks for that. So while there are users, this replaces the method that
+    every loader ends up in by one that tells the trackers of the running thread and
+    then does the same.
     """
 
     def __init__(self, method: LoaderMethod) -> None:

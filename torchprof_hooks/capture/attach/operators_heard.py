@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class OperatorsHeard(Attachment):
-    """A callback of torch's, in the thread of a tracker, which hears of the operators
-    that this thread calls. Its users are those who want the tracker to hear of them."""
+    """Torch's callback at operators, in the thread of a tracker: by it, the tracker
+    hears of the operators that the thread calls. Its users are those who want that."""
 
     def __init__(self, tracker: Tracker) -> None:
         super().__init__()

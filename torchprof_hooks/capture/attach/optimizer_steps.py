@@ -22,7 +22,7 @@ from torchprof_hooks.capture.torch_names.hook_tables import (
 )
 from torchprof_hooks.capture.torch_names.modules import frames_from
 
-#: Where an optimizer's step has its closure: among its arguments, behind itself, or
+#: Where a step's arguments have its closure: at this position, after the optimizer, or
 #: under this name.
 _POSITION: Final = 1
 _NAME: Final = "closure"
@@ -31,7 +31,7 @@ _NAME: Final = "closure"
 class OptimizerListener(Protocol):
     """What can be told of steps.
 
-    begin_closure: returns what ends it.
+    begin_closure: returns a function to call when the closure ends.
     """
 
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None: ...
@@ -42,12 +42,12 @@ class OptimizerListener(Protocol):
 class OptimizerHooks(Attachment):
     """One pair of hooks on all optimizers; its users are `OptimizerListener`s.
 
-    They may come and go at any time, also while they are told of a step: torch's own
-    table of hooks must not change while torch goes through it, so that the pair is only
+    They may come and go at any time, also while they are told of a step. But torch's
+    own table of hooks must not change while torch goes through it: so the pair is only
     removed outside of steps.
 
-    What an optimizer calls to have the loss computed again, its closure, is code of the
-    program's, not of the optimizer's; listeners are told of that too.
+    An optimizer calls its closure to have the loss computed again. That is code of the
+    program's, not of the optimizer's: listeners are told of it, too.
     """
 
     def __init__(self) -> None:
@@ -93,8 +93,8 @@ class OptimizerHooks(Attachment):
                 listener.optimizer_post(optimizer, args, kwargs)
 
     def _with_measured_closure(self, args: Any, kwargs: Any) -> Any:
-        """The arguments of a step, with its closure measured; None if it has none, by
-        which torch knows that they stay."""
+        """The arguments of a step, with its closure measured; None if it has none, for
+        which torch leaves the arguments as they are."""
         if len(args) > _POSITION and callable(args[_POSITION]):
             closure = self._measured(args[_POSITION])
             return (*args[:_POSITION], closure, *args[_POSITION + 1 :]), kwargs
@@ -120,7 +120,7 @@ class OptimizerHooks(Attachment):
 
 
 def _is_running(codes: tuple[CodeType, ...]) -> bool:
-    """Whether any thread is running one of these."""
+    """Whether any thread is running one of these functions."""
     # No variable of this call may refer to its own frame: that would be a cycle, with
     # the variables of all callers in it.
     return any(

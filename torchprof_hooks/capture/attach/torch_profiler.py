@@ -1,5 +1,5 @@
-"""What programs do with torch's profiler while we may use it: profilers of their own,
-and ranges that they mark."""
+"""Watches what programs do with torch's profiler while we may use it: profilers of
+their own, and ranges that they mark."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from torchprof_hooks.capture.torch_names.profiler import (
 class OtherProfilers:
     """Knows when profilers that are not ours begin and end, while somebody watches.
 
-    A profiler with a schedule prepares itself some steps before it starts, which can be
-    seen nowhere else; and one that starts while ours is running fails, or makes torch
-    crash. So the functions by which they do so are replaced by ones that look whose the
-    call is. Where torch does not have them, nothing is seen.
+    A profiler with a schedule prepares itself some steps before it starts, and nothing
+    else tells of that; and one that starts while ours is running fails, or makes torch
+    crash. So this replaces the functions by which profilers prepare, start and end by
+    ones that find out whose the call is. Where torch does not have these functions, it
+    notices no profilers.
 
     before_others: called before a profiler that is not ours is prepared or started.
     """
@@ -44,7 +45,7 @@ class OtherProfilers:
         ]
 
     def watch(self, user: object) -> None:
-        """Look, for as long as `user` lives, or until `unwatch`."""
+        """Watch for as long as `user` lives, or until `unwatch`."""
         is_first = not any(patch.is_used for patch in self._patches)
         for patch in self._patches:
             attachments.attach(patch, user)
@@ -63,7 +64,7 @@ class OtherProfilers:
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """What this thread starts and stops inside is ours."""
+        """Profilers that this thread starts and stops inside the block are ours."""
         self._own.is_at_work = True
         try:
             yield
@@ -94,8 +95,8 @@ class OpenRanges:
 
     A range that begins while one session of torch's profiler runs and ends while
     another does makes torch write to memory that it has freed (seen with 2.13: the
-    program crashes some time later). Ended early, as far as torch is concerned, it
-    lasts until the end of the recording, and ending it again does nothing.
+    program crashes some time later). A range that is ended early lasts until the end of
+    the recording, for torch, and ending it again does nothing.
     """
 
     def __init__(self) -> None:
@@ -106,13 +107,13 @@ class OpenRanges:
         )
 
     def watch(self, user: object) -> None:
-        """A recording is about to begin: look for as long as `user` lives, or until
+        """A recording is about to begin: watch for as long as `user` lives, or until
         `unwatch`."""
         for patch in self._patches:
             attachments.attach(patch, user)
 
     def unwatch(self, user: object) -> None:
-        """Do not look any longer."""
+        """Undo `watch`."""
         for patch in self._patches:
             attachments.detach(patch, user)
 

@@ -50,7 +50,7 @@ class FunctionCalls:
     """
 
     #: Whether each call takes Python's time, in which the caller's time grows.
-    is_dear = True
+    runs_python = True
 
     def __init__(
         self,

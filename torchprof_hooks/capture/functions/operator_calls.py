@@ -46,7 +46,7 @@ class OperatorCalls(FunctionCalls):
     not divided.
     """
 
-    is_dear = False
+    runs_python = False
 
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
