@@ -1,4 +1,4 @@
-"""Runs trials of our own, which no tracker is to see."""
+"""Runs our own trials, such that no tracker measures them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NO_THREAD: Final = -1
 
 def do_aside(work: Callable[[], object]) -> None:
     """Do this in a thread of its own. A program that is ending gets no other thread:
-    then do it in this one, unseen by the trackers here, which may still be read."""
+    then do it in this one, where trackers, which may still be read, do not see it."""
     if not in_own_thread(work):
-        with without_function_modes(), _looked_at_by_nobody():
+        with without_function_modes(), _not_followed():
             work()
 
 
 @contextmanager
-def _looked_at_by_nobody() -> Iterator[None]:
+def _not_followed() -> Iterator[None]:
     here = get_ident()
-    looking = [*engine_patch.trackers_here(), *function_interception.trackers_here()]
+    following = [*engine_patch.trackers_here(), *function_interception.trackers_here()]
     try:
-        for tracker in looking:
+        for tracker in following:
             tracker.thread = _NO_THREAD
         yield
     finally:
-        for tracker in looking:
+        for tracker in following:
             tracker.thread = here

@@ -14,7 +14,7 @@ class FunctionCall:
     """One call of a function.
 
     name: as the user wrote it: ``linear``, ``add``, the class name of a custom
-        Function. A node whose forward was not seen goes by its own name,
+        Function. For a node whose forward was not seen, the node's own name,
         ``AddmmBackward0``.
     module_path: qualified name of the module in whose forward it was called, "" outside
         of any module.

@@ -51,8 +51,8 @@ class FunctionCallbacks(Protocol):
 
 
 class _OpenBackward:
-    """A function whose backward runs. Gradients are not kept alive: else torch copies
-    those that it would hand over to a leaf."""
+    """A function whose backward runs. It does not keep gradients alive: else torch
+    would copy a gradient that it otherwise gives to a leaf as it is."""
 
     def __init__(self, function: FunctionCall, out_grad: InData) -> None:
         self.function = function
@@ -65,13 +65,13 @@ class _OpenBackward:
 
 
 class _Gradients:
-    """The gradients that are given to the node that is about to run."""
+    """Keeps the gradients for the node that is about to run, while hooks are told."""
 
     def __init__(self) -> None:
         self.gradients: InData = ()
 
     def at_node(self, told: Callable[[InData], None], gradients: InData) -> None:
-        """Call `told`, with the gradients known meanwhile."""
+        """Call `told`; meanwhile, `gradients` has the gradients."""
         self.gradients = gradients
         try:
             told(gradients)
@@ -82,8 +82,8 @@ class _Gradients:
 class CalledBackFunctions(FunctionCalls):
     """Calls the callbacks of a hook.
 
-    Each call is described by one `FunctionCall`. The autograd nodes that the call made
-    hold it until backward; it lives as long as they do, and holds nothing itself.
+    One `FunctionCall` describes each call. The autograd nodes that the call made refer
+    to it until backward; it lives as long as they do, and keeps nothing alive itself.
     """
 
     def __init__(self, hook: FunctionCallbacks, **options: Any) -> None:
@@ -95,8 +95,8 @@ class CalledBackFunctions(FunctionCalls):
         self._open: dict[int, _OpenBackward] = {}  # open backwards, by that as well
 
     def passes(self) -> HookedPasses:
-        """Passes in which hooks on nodes are given the gradients, and can end the pass
-        by an exception."""
+        """What follows passes, with hooks on nodes that get the gradients, and can end
+        the pass by an exception."""
         return HookedPasses(callbacks=self, gives_gradients=self._given.at_node)
 
     # Forward
@@ -129,7 +129,7 @@ class CalledBackFunctions(FunctionCalls):
     def _returned(
         self, site: Site, call: FunctionCall, tensors: object, low: int
     ) -> None:
-        if self._calls.pop(site.code, None) is call:  # else: taken off meanwhile
+        if self._calls.pop(site.code, None) is call:  # else the hook was taken off
             self._tie(call, tensors, low)
             self._tell(self._hook.forward_postprocess, call, call.in_data)
 
@@ -177,7 +177,7 @@ class CalledBackFunctions(FunctionCalls):
 
     def _tell(self, callback: Callable[..., None], *args: Any) -> None:
         if self._is_telling:
-            return  # of what the hook itself does
+            return  # the hook itself calls a function
         self._is_telling = True
         try:
             callback(*args)
@@ -197,7 +197,7 @@ class CalledBackFunctions(FunctionCalls):
     # Backward
 
     def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None:
-        """A pass has gone over to other owners."""
+        """A pass has moved to other owners."""
         for site in closed:
             if site.function is not None and not failed:
                 self._backward_ends(site)

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 class FunctionCalls:
     """Measures functions for a tracker.
 
-    A function call is a site like a module call, inside of that of its caller. The
-    nodes that a function makes are its own; a node that no function is known for is a
+    Like a module call, a function call has a site, inside that of its caller. A
+    function owns the nodes that it makes; a node without a known function counts as a
     function of its own, named after the node.
 
     by_shapes: whether calls with inputs of different shapes are told apart.
@@ -49,7 +49,7 @@ class FunctionCalls:
     wants: which functions are followed, in forward and in backward; by default all.
     """
 
-    #: Whether each call takes Python's time, in which the caller's time grows.
+    #: Whether Python code of ours runs at each call, which adds to the caller's time.
     runs_python = True
 
     def __init__(
@@ -68,9 +68,9 @@ class FunctionCalls:
         #: Name of the custom Function whose transformed form is running: torch.func
         #: applies the Function itself inside of that.
         self.transformed: str | None = None
-        #: Whether a function has a hook of its own in place of the one served here.
+        #: Whether a function has a hook of its own that replaces the one served here.
         self.is_replaced: Callable[[Any], bool] = lambda function: False
-        #: Called when a function turns up that is not known at its place yet.
+        #: Called when a function is called that is new at the current site.
         self.at_unknown: Callable[[], object] = lambda: None
         self.counts_flops = counts_flops
         self._wants = wants
@@ -123,8 +123,8 @@ class FunctionCalls:
         return outputs
 
     def find(self, tracker: Tracker, function: Any) -> Site | None:
-        """The site of a call of `function` from the current site, which does not know
-        it yet; None if the call is not to be followed."""
+        """The site of a call of `function`, which is new at the current site; None if
+        the call is not to be followed."""
         caller = tracker.site
         if caller.phase == "backward" and not _is_recomputing(tracker):
             return None
@@ -144,7 +144,7 @@ class FunctionCalls:
         return site
 
     def forget(self, tracker: Tracker) -> None:
-        """Ask anew what is to be followed."""
+        """Forget which functions are to be followed: the next calls ask again."""
         for site in tracker.sites:
             site.functions.clear()
 
@@ -168,8 +168,8 @@ class FunctionCalls:
     # Compiled functions
 
     def begin_region(self, tracker: Tracker, call: CompiledCall) -> Site | None:
-        """A function made by torch.compile begins: one function, whatever it does
-        inside. None if it is inside of another one."""
+        """A function made by torch.compile begins. It counts as one function, whatever
+        it does inside. None if it is inside of another one."""
         if tracker.site.is_region or is_tracing() or self._wants is not None:
             return None
         name = region_name(call.function)
@@ -198,9 +198,9 @@ class FunctionCalls:
     # Backward
 
     def pass_begins(self, started: BackwardPass) -> None:
-        """A backward pass is about to begin. The mode is handling the call that started
-        it, and so is off the stack until the call ends: push it again, to see the code
-        that runs inside of the pass."""
+        """A backward pass is about to begin. Our mode is handling the call that started
+        the pass, so it is off the stack until that call ends: push it again, to see the
+        functions that are called inside of the pass."""
         mode = self.mode_on_stack.mode
         if mode is not None and mode not in function_modes():
             started.resumed = mode  # first: an interrupt may come in between
@@ -235,9 +235,9 @@ def is_inside_region(site: Site) -> bool:
 
 
 def _is_recomputing(tracker: Tracker) -> bool:
-    """Whether functions called from within a backward pass are those of a forward that
-    is done again (checkpointed code does so with gradients enabled), rather than steps
-    of the backward of a custom Function, which belong to that."""
+    """Whether functions that are called in a backward pass recompute a forward (of
+    checkpointed code, which runs with gradients enabled). If not, they are parts of the
+    backward of a custom Function, and belong to that."""
     running = tracker.passes[-1] if tracker.passes else None
     if running is None or running.makes_graph:
         return False

@@ -1,4 +1,4 @@
-"""Where in the tree of calls a function is."""
+"""The sites of functions in the tree of calls."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from torchprof_hooks.capture.torch_names.modules import place_of_caller
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import Phase, function_call_name
 
-#: How many names of functions are told apart at a site, in case that a program makes
-#: new ones forever, and the name of the rest.
+#: How many names of functions are told apart at a site, as a program may make new ones
+#: forever; and the name of the rest.
 NAMES_KEPT: Final = 4096
 OTHER_FUNCTIONS: Final = "(other functions)"
 #: How many different input shapes of a function are told apart at a site.
@@ -32,11 +32,11 @@ SHAPES_KEPT: Final = 64
 #: Stands for the shapes beyond that number.
 OTHER_SHAPES: Final = "other shapes"
 
-#: The most shapes that are noted of the inputs of a call, and the most types.
+#: How many shapes of a call's inputs are noted at most, and how many types.
 _SHAPES_NOTED: Final = 16
 _TYPES_NOTED: Final = 8
-#: So many calls with inputs of the same shapes are told apart by which of these need
-#: a gradient.
+#: For how many calls with inputs of the same shapes FLOPs are counted: they may differ
+#: in which inputs need a gradient.
 _WORKS_KEPT: Final = 8
 
 _HIDDEN: Final = "hidden"
@@ -47,8 +47,8 @@ CUSTOM: Final = "custom"
 class FunctionSites:
     """Finds the sites of functions in a tree of calls.
 
-    counts_flops: whether floating-point operations are counted, of calls of which the
-        shapes of inputs are told apart (see `shaped`).
+    counts_flops: whether floating-point operations are counted, for calls that are told
+        apart by the shapes of their inputs (see `shaped`).
     """
 
     def __init__(self, tree: CallTree, counts_flops: bool) -> None:
@@ -88,8 +88,8 @@ class FunctionSites:
         return site
 
     def _place(self, caller: Site, element: str) -> str:
-        """Where the program calls a function from outside modules for the first
-        time; "" if it is known, or called elsewhere."""
+        """Where the program first calls a function from outside modules; "" if that is
+        known already, or the call is inside a module."""
         known = self._tree.names.infos.get(element)
         if caller.phase != "outside" or (known is not None and known.place):
             return ""
@@ -123,7 +123,7 @@ class FunctionSites:
     ) -> Site:
         """The site of a call with these inputs, next to `site`.
 
-        function: the name by which its work is known (see `work_of`); "" if none is.
+        function: the name by which `work_of` may know its FLOPs; "" if there is none.
         args, kwargs: with `TensorKind`s for tensors.
         """
         inputs = [*tensors_among([*args, *(kwargs or {}).values()])]
@@ -135,7 +135,7 @@ class FunctionSites:
             shaped = self.site_of_function(site.caller, site.function or "", kept)
             began_ns = perf_counter_ns()
             shaped.sees_operators = site.sees_operators
-            # The name of a site shows only so many shapes: calls with others share it.
+            # A site's name shows only some shapes: calls with other ones share it.
             is_alone = len(self._tree.sites) > known_sites and kept != OTHER_SHAPES
             shaped.works = [] if self._counts_flops and is_alone else None
             autocast = autocast_type(inputs[0].device) if inputs else None
@@ -157,8 +157,8 @@ class FunctionSites:
         return shaped
 
     def hidden(self, site: Site) -> Site:
-        """A site next to `site` for calls that are left to a hook of their own: their
-        nodes are known, but nobody is told of them."""
+        """A site next to `site` for calls of functions that have a hook of their own:
+        it owns their nodes, but this hook's callbacks are not told of them."""
         hidden = site.by_shapes.get(_HIDDEN)
         if hidden is None:
             hidden = self._tree.new_site(
@@ -170,7 +170,7 @@ class FunctionSites:
         return hidden
 
     def site_of_node(self, caller: Site, name: str) -> Site:
-        """The site of the backward of a node that no function is known for."""
+        """The site of the backward of a node without a known function."""
         site = caller.backward.get(name)
         if site is None:
             element = function_call_name(name, None)
@@ -185,7 +185,7 @@ class FunctionSites:
 
 
 def _tells_all(name: str) -> bool:
-    """Whether calls of this name have the same shapes."""
+    """Whether all calls of this name have the same shapes: it shows them all."""
     return not name.endswith(("...)", f"({OTHER_SHAPES})"))
 
 
@@ -202,5 +202,5 @@ def _path_inside(caller: Site) -> tuple[str, ...]:
         return caller.path[:-1]
     if caller.phase != "backward":
         return caller.path
-    enclosing = caller.enclosing  # recomputed: not a part of what asked for it
+    enclosing = caller.enclosing  # a recomputation is no part of what asked for it
     return () if enclosing.module is None else enclosing.path

@@ -1,4 +1,4 @@
-"""Functions as the native core hears of them: by torch's operators."""
+"""Measures functions by torch's operators, of which the native core hears."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 _OF_TORCH: Final = "aten::"
-#: Operators that are called otherwise by those who use them.
+#: Operators -> the names that users write.
 _AS_WRITTEN: Final = {
     "cross_entropy_loss": "cross_entropy",
     "is_nonzero": "__bool__",
@@ -29,7 +29,7 @@ _AS_WRITTEN: Final = {
     "nll_loss_nd": "nll_loss",
     "numpy_T": "T",
 }
-#: Operators that compute nothing, and come in crowds: one row has them all.
+#: Operators that compute nothing, and are called very often: all are in one row.
 _SMALL: Final = frozenset({
     "alias", "detach", "detach_", "lift_fresh",
     "resolve_conj", "resolve_neg", "result_type", "set_",
@@ -40,18 +40,17 @@ SMALL_NAME: Final = "small operators"
 class OperatorCalls(FunctionCalls):
     """Measures functions for a tracker, where the native core hears of them.
 
-    A function is the outermost operator inside of the call that runs: of ``linear``,
-    and the ``addmm`` that it comes down to, the first. Custom autograd Functions, which
-    go by the names of their classes, call functions in turn. Steps of optimizers are
-    not divided.
+    A function is an outermost operator inside of the current call: ``linear``, but not
+    the ``addmm`` that it calls. Custom autograd Functions, which have the names of
+    their classes, call functions in turn. Steps of optimizers are not divided.
     """
 
     runs_python = False
 
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
-        # Operators that were given to dispatch modes of the program's, and not called
-        # by these yet; None: there are no modes.
+        # Operators that dispatch modes of the program were given, and have not called
+        # yet; None: there are no modes.
         self._given_to_modes: set[str] | None = None
         self.sites = FunctionSites(tracker.tree, self.counts_flops)
         self.shown_by = OperatorsHeard(tracker)
@@ -62,8 +61,8 @@ class OperatorCalls(FunctionCalls):
     def place(
         self, tracker: Tracker, caller: Site, operator: str, inputs: list[Any]
     ) -> Site | None:
-        """The site of a call of an operator, which is not known at `caller` yet; None
-        if it is no function.
+        """The site of a call of an operator, which is new at `caller`; None if it is no
+        function.
 
         inputs: as `told_value` takes them.
         """
@@ -87,8 +86,8 @@ class OperatorCalls(FunctionCalls):
     def count_inner(
         self, tracker: Tracker, site: Site, operator: str, inputs: list[Any]
     ) -> bool:
-        """An operator is called in the first call at `site`, whose work is not known:
-        whether that of this one is."""
+        """An operator is called in the first call at `site`, whose FLOPs are not known:
+        add those of this operator. Returns whether they are known."""
         if not site.works:
             return False
         given = self._given_to_modes
@@ -105,7 +104,7 @@ class OperatorCalls(FunctionCalls):
         return work is not None
 
     def forget(self, tracker: Tracker) -> None:
-        """Ask anew what is to be followed."""
+        """Forget which operators are to be followed: the next calls ask again."""
         super().forget(tracker)
         for site in tracker.sites:
             site.forget_operators()
@@ -115,7 +114,7 @@ class OperatorCalls(FunctionCalls):
 
 
 def _named(operator: str) -> tuple[str, str]:
-    """What an operator is called, and what runs it (`ModuleInfo.implementation`)."""
+    """The name of an operator, and what runs it (see `ModuleInfo.implementation`)."""
     if "::" not in operator:
         return operator, CUSTOM
     if not operator.startswith(_OF_TORCH):

@@ -8,19 +8,19 @@ from typing import Any, Final
 
 import torch
 
-#: Batch normalization changes its running mean and variance, and does not say so.
+#: Batch normalization changes its running mean and variance, and does not declare it.
 UNDECLARED_WRITES: Final = {
     f"aten::{name}batch_norm": frozenset({3, 4})
     for name in ("native_", "cudnn_", "miopen_")
 }
-#: Position of the input that says whether they do, being in training mode.
+#: Position of the input that says whether it does so: in training mode.
 TRAINING: Final = 5
 
 
 @cache
 def written_inputs(name: str, count: int) -> frozenset[int]:
-    """Positions of the inputs that the operation of this name writes to, if it is given
-    so many; by torch's declarations."""
+    """Positions of the inputs that the operation of this name writes to, if it has
+    `count` inputs; by torch's declarations."""
     return frozenset(
         position
         for schema in _schemas(name)

@@ -1,8 +1,8 @@
 """How many floating-point operations a call takes, forward and backward, by the shapes
-of its inputs alone. The formulas are torch's own, but for the backward.
+of its inputs alone. The formulas are torch's own, except for those of the backward.
 
-Calls of products that models are made of are known by their names. Others are known by
-the operators that they come down to, which the native core tells of.
+The usual products (linear, matmul, convolutions, ...) are known by their names. Others
+are counted by the operators that they call, which the native core hears of.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Rule = Callable[[Bound], Work]
 def work_of(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> Work | None:
-    """What a call of one of torch's functions takes; None if its name and the shapes of
-    its inputs do not tell.
+    """The work of a call of one of torch's functions; None if its name and the shapes
+    of its inputs do not tell.
 
     name: ``linear``; or an operator with its namespace, ``aten::linear``.
     """
@@ -59,13 +59,14 @@ def work_of(
     return None
 
 
-#: Types of floating-point numbers, and how many tensors of these a product has.
+#: Types of floating-point numbers, and how many tensors of these a product needs.
 _FLOATING: Final = ("float", "bfloat", "complex")
 _FEWEST_FACTORS: Final = 2
 
 
 def best_of(found: Sequence[Work]) -> Work:
-    """What a call takes of which several are known, with and without gradients."""
+    """The work of a call if that of several such calls is known, with and without
+    gradients: the most of each."""
     return Work(
         max((each.forward for each in found), default=0),
         max((each.backward for each in found), default=0),
@@ -152,12 +153,12 @@ _EITHER: Final = (
 
 
 def _convolution(bound: Bound) -> Work:
-    """A convolution, or a transposed one, of which `transposed` tells. Its gradients
-    take as many products as its forward, each."""
+    """A convolution, or a transposed one, as `transposed` says. Each of its gradients
+    takes as many products as its forward."""
     value, weight = bound["input"], bound["weight"]
     is_one = len(value.shape) < len(weight.shape)  # no batch of examples
     x_shape = (1, *value.shape) if is_one else value.shape
-    # The formula takes the size of what is moved over: of the larger side.
+    # The formula takes the output's size; of a transposed one, the input's.
     sizes = x_shape[2:] if bound["transposed"] else _output_sizes(bound, x_shape[2:])
     out_shape = (x_shape[0], weight.shape[0], *sizes)
     forward: int = formula_of("convolution")(
@@ -203,9 +204,9 @@ _RECURRENT: Final = (
 
 
 def _recurrent(bound: Bound) -> Work:
-    """Operations of a recurrent layer as if each step was computed by itself, which is
-    how the layer is defined. Steps of a sequence differ in nothing but the first one's
-    hidden values, which may need no gradient."""
+    """Operations of a recurrent layer, as if each step was computed by itself, which is
+    how the layer is defined. All steps of a sequence take the same, but the hidden
+    values of the first one may need no gradient."""
     value, hidden = bound["input"], bound["hx"]
     first: Any = hidden[0] if isinstance(hidden, list) else hidden
     if len(value.shape) != 3:
