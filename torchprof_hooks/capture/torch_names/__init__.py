@@ -1,7 +1,7 @@
 """Every private torch name that this package uses, each behind one function.
 
 torch may rename or drop them. The docstring of each function says what the package
-does where the name is gone; nothing else in the package has to know.
+does where the name is gone; no other code has to know.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Canary:
     """Says whether something of torch's that is not public is there and still works.
 
     It tries that once in a process, when it is first asked; in a thread of its own, so
-    that the program does not notice. There are no modes or transforms in that thread,
-    gradients are enabled, and autograd nodes are counted apart.
+    that the program does not notice. That thread has no modes or transforms, gradients
+    are enabled, and it has its own counter of autograd nodes.
 
     what: what is not measured without it.
     names: the private names.
@@ -35,7 +35,7 @@ class Canary:
     def works(self) -> bool:
         """Whether it works, on this torch."""
         if self._answer is None:
-            # A finalizer that ran in there might wait for a lock that this thread has.
+            # A finalizer that ran in that thread might wait for a lock of this thread.
             with without_collections():
                 if not in_own_thread(self._try):
                     self._try()

@@ -24,7 +24,7 @@ next_sequence_number: Callable[[], int] = getattr(
 current_autograd_node: Callable[[], Any] = getattr(
     torch._C, "_current_autograd_node", lambda: None
 )
-#: Number of the backward pass that this thread is working for, -1 outside of one.
+#: Number of the backward pass that this thread works for; -1 outside of one.
 current_graph_task: Callable[[], int] = getattr(
     torch._C, "_current_graph_task_id", lambda: -1
 )
@@ -36,9 +36,9 @@ def sequence_number(node: Any) -> int:
 
 
 def node_of(tensor: torch.Tensor) -> Any:
-    """The autograd node of `tensor`, None of a leaf or where torch refuses to tell (a
+    """The autograd node of `tensor`; None if it is a leaf, or torch refuses to tell (a
     view that was changed in place without gradients). Neither classes derived from
-    Tensor nor modes get to see that somebody looked."""
+    Tensor nor modes see this call."""
     with torch._C.DisableTorchFunction():
         try:
             return tensor.grad_fn
@@ -69,9 +69,9 @@ class NodeHookCarrier(NodePreHook):
     """A cheaper `NodePreHook`: callbacks get the gradient of the first output only.
 
     ``Node.register_prehook`` makes a new ordered dict and a handle for each node, which
-    costs ten times as much as all the rest. Tensor hooks go another way: a node is
-    given the hook *dict* of a tensor. Nodes that share the dict share its callbacks,
-    and emptying the dict silences all of them at once.
+    costs ten times as much as all the rest. Tensor hooks work in another way: the node
+    gets the *dict* of a tensor's hooks. All our nodes share one dict with its
+    callbacks, so emptying that dict silences all of them at once.
     """
 
     __slots__ = ("_carrier",)
@@ -91,7 +91,7 @@ class NodeHookCarrier(NodePreHook):
 
 
 #: Have a callback called when the engine has run the last node of the pass that this
-#: thread is working for, before all callbacks that are asked for later than this one.
+#: thread works for. Callbacks run in the order in which they were queued.
 at_end_of_nodes: Callable[[Callable[[], None]], None] = getattr(
     getattr(autograd.Variable, "_execution_engine", None),
     "queue_callback",
@@ -102,8 +102,8 @@ at_end_of_nodes: Callable[[Callable[[], None]], None] = getattr(
 def engine_entry() -> Place:
     """The function through which both ``torch.autograd.backward`` and
     ``torch.autograd.grad`` enter the engine. torch's own compiler replaces it, too.
-    Where there is none, or nodes do not tell what is needed, backward passes are not
-    seen: their time is outside modules."""
+    Where there is none, or nodes do not tell what we need, we do not see backward
+    passes: their time is outside modules."""
     RECOMPUTATION.works()  # reports say so if not
     END_OF_NODES.works()
     return _ENGINE_ENTRY if BACKWARD_PASSES.works() else Place(None, "")
@@ -113,7 +113,7 @@ _ENGINE_ENTRY: Final = Place(autograd, "_engine_run_backward")
 
 
 def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:
-    """Run a backward pass that no patch sees; none where torch hides the engine."""
+    """Run a backward pass that no patch sees; none if torch hides the engine."""
     engine = getattr(autograd.Variable, "_execution_engine", None)
     if engine is not None:
         engine.run_backward((output,), (gradient,), False, False, (), False, True)
@@ -192,7 +192,8 @@ RECOMPUTATION: Final = Canary(
     ("_current_graph_task_id",),
     _knows_running_pass,
 )
-#: Without it, what waits for gradients at the end of a pass may be on the first layer.
+#: Without it, time of waiting for gradients at the end of a pass may be on the first
+#: layer.
 END_OF_NODES: Final = Canary(
     "the end of backward passes", ("queue_callback",), _hears_end_of_nodes
 )

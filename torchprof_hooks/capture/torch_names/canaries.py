@@ -1,9 +1,9 @@
-"""The canaries that are asked while programs run: what goes unseen where torch has
-changed a private name.
+"""The canaries that are asked while programs run: they tell what is not measured
+because torch has changed a private name.
 
-Where a changed name would make numbers wrong without notice, its canary is asked when
-the name is first needed. If it fails, what depends on it stays off, and the report says
-so. Where less would be reported, but nothing wrong, only tests ask, with each version
+If a changed name would make numbers wrong without notice, its canary is asked when the
+name is first needed. If the canary fails, what depends on it stays off, and the report
+says so. If less would be reported, but nothing wrong, only tests ask, with each version
 of torch: see ``tests/capture/canaries.py``.
 """
 

@@ -1,6 +1,6 @@
-"""What torch.compile has done, by the private names under which it records that.
+"""What torch.compile has done, read from its private records.
 
-It keeps these records anyway; they are only read here. Where torch has not imported its
+It keeps these records anyway; this only reads them. Where torch has not imported its
 compiler, or a name is gone, they are empty.
 """
 
@@ -24,7 +24,7 @@ from torchprof_hooks.profiles.compilation import (
 _COMPILATIONS: Final = ("_compile.compile_inner", "backward._backward_impl")
 #: Prefix of torch's name for the rest of a function after a graph break.
 _RESUMED: Final = "torch_dynamo_resume_in_"
-#: Torch's reasons that tell no more than the bytecode of a graph break -> the meaning.
+#: Reasons of graph breaks in which torch names only a bytecode -> what they mean.
 _BYTECODE_REASONS: Final = {
     "generic_jump": "Data-dependent branching",
     "step_unsupported": "Unsupported bytecode",
@@ -59,8 +59,8 @@ def _durations_ns() -> list[int]:
 
 
 def _graph_breaks() -> Iterator[GraphBreak]:
-    """Counted by place; where torch has forgotten the place, by reason. Torch counts no
-    breaks at branches, but keeps their places."""
+    """Graph breaks, counted by place; if torch has forgotten the place, by reason.
+    Torch does not count breaks at branches, but keeps their places."""
     placed: Counter[GraphBreak] = Counter()
     texts: Counter[str] = Counter()
     for found in list(_dynamo("graph_break_reasons") or ()):
@@ -125,8 +125,8 @@ def _kind(found: Mapping[str, Any]) -> GraphKind:
 
 
 def one_line(reason: str) -> str:
-    """A reason as torch gives it, without hints and links: title and explanation; of a
-    guard, the condition that failed, without the line of code that it came from."""
+    """A reason of torch's in one line, without hints and links: title and explanation;
+    for a guard, the condition that failed, without the line of code it came from."""
     head, _, rest = reason.strip().partition("\n  Explanation:")
     if rest:
         text = f"{head}: {rest.partition('  Hint:')[0].partition('  Developer')[0]}"
@@ -142,7 +142,8 @@ def one_line(reason: str) -> str:
 
 
 def _function(name: str) -> str:
-    """The user's name of a function, marked for code that torch made of its rest."""
+    """The user's name of a function, with a mark if this is the code that torch made of
+    the rest of the function after a graph break."""
     if not name.startswith(_RESUMED):
         return name
     return name.removeprefix(_RESUMED).rpartition("_at_")[0] + ", resumed"

@@ -15,16 +15,17 @@ from torchprof_hooks.capture.torch_names.place import Place
 
 
 def is_compiled_autograd_on() -> bool:
-    """Whether backward passes of this thread are being compiled. Hooks on nodes would
-    then be traced into the compiled backward. Assumes not, if torch cannot tell."""
+    """Whether backward passes of this thread are being compiled: the compiler would
+    trace hooks on nodes into the compiled backward. Assumes not, if torch cannot
+    tell."""
     module = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(module and getattr(module, "compiled_autograd_enabled", False))
 
 
 def is_tracing() -> bool:
     """Whether torch.compile is at work in this thread: it then runs graph modules and
-    backward passes on tensors without content, which are nobody's training. Assumes
-    not, if torch cannot tell."""
+    backward passes on tensors without content, which are no part of the program.
+    Assumes not, if torch cannot tell."""
     context = getattr(torch._guards, "TracingContext", None)
     return context is not None and context.try_get() is not None
 
@@ -38,8 +39,8 @@ def is_compiled_module(module: torch.nn.Module) -> bool:
 
 
 def before_compilation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What the user gave to torch.compile, which torch has put into a closure if it was
-    a module; `function` itself if torch does that differently."""
+    """What the user gave to torch.compile: if that was a module, torch has put it into
+    a closure. `function` itself if torch does that differently."""
     namespace = getattr(function, "__globals__", {})
     if namespace.get("__name__") != "torch._dynamo.external_utils":
         return function
@@ -57,8 +58,8 @@ _ABOUT_TO_RUN: Final = "saved_dynamic_layer_stack_depth"
 
 
 def keep_compiler_out_of(codes: Iterable[CodeType]) -> None:
-    """Have torch.compile never compile this code by itself. Inlining it into a compiled
-    caller is not affected. Where torch does not offer that, it may compile the code."""
+    """Have torch.compile never compile this code by itself; it may still inline it into
+    a compiled caller. Where torch does not offer that, it may compile the code."""
     skip = getattr(sys.modules.get(_DYNAMO), "skip_code", None)
     if skip is not None:
         for code in codes:
@@ -83,8 +84,8 @@ def watch_compilations(
     begins: Callable[..., object], ends: Callable[..., object]
 ) -> bool:
     """Have torch.compile call these before and after it compiles something, with what
-    it compiles; it forgets them when it is reset. Returns whether it will: not before
-    it has been imported."""
+    it compiles; it forgets them when it is reset. Returns whether it will call them: it
+    does not before it has been imported."""
     handler = getattr(
         sys.modules.get("torch._dynamo.callback"), "callback_handler", None
     )
@@ -113,11 +114,11 @@ def unwatch_compilations(
 
 def eval_frame_setter() -> Place:
     """The function by which torch.compile switches itself on just before it runs a
-    function, and back just after.
+    compiled function, and back just after.
 
     There is none while torch.compile is not loaded. torch has no hook for this. Without
-    it, compiled functions that need no gradient show the kernels that they call as
-    functions of their own.
+    it, the kernels that compiled functions call show as functions of their own, if no
+    gradient is needed.
     """
     if not is_compiler_loaded() or not COMPILED_CALLS.works():
         return Place(None, "")
@@ -145,7 +146,7 @@ class CompiledCall(NamedTuple):
         """This call when it is over.
 
         handled: the exception that was being handled when the call began. If another
-            one is being handled now, that one has ended the call.
+            one is being handled now, it has ended the call.
         """
         if self.tells_outputs:
             return self
@@ -153,9 +154,9 @@ class CompiledCall(NamedTuple):
 
 
 def compiled_call_on_stack() -> CompiledCall | None:
-    """The compiled call around which torch.compile is being switched on or off, None if
-    it is switched for another reason. Call it from a function that the replacement of
-    `eval_frame_setter` calls: it counts frames."""
+    """The compiled call around which torch.compile is being switched on or off; None if
+    it is switched for another reason. To be called from a function that the replacement
+    of `eval_frame_setter` calls, as this counts frames."""
     frame = sys._getframe(3)
     is_dynamo = frame.f_globals.get("__name__") == _DYNAMO
     if not is_dynamo or "fn" not in frame.f_code.co_freevars:

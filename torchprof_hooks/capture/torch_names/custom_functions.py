@@ -12,15 +12,15 @@ from torch.autograd import Function, function
 from torchprof_hooks.capture.torch_names import Canary
 
 Run = Callable[..., Any]
-#: What is called in place of ``run(*inputs)``, which does all the work of applying a
-#: custom Function.
+#: Wraps `run`, which does all the work of applying a custom Function: returns what is
+#: called in its place.
 Around = Callable[[Run], Run]
-#: Given a class, returns what goes around an application of it; None if nothing does.
+#: Given a class, returns the wrapper for an application of it; None: there is none.
 Listener = Callable[[Any], Around | None]
 
-#: The class whose ``apply`` all ``apply`` of custom Functions end in, one level deeper
-#: than the public class. None where torch has no such class: custom Functions are then
-#: seen in backward only, by the names of their nodes.
+#: The base class of the public class, in whose ``apply`` all ``apply`` of custom
+#: Functions end. None where torch has no such class: then we see custom Functions in
+#: backward only, by the names of their nodes.
 _BASE: Final[Any] = getattr(function, "_SingleLevelFunction", None)
 #: From torch 2.15 on, all of ``apply`` is one function of C++ that both classes have.
 _APPLY: Final[Any] = vars(Function).get("apply")
@@ -28,10 +28,11 @@ _IS_NATIVE: Final = not isinstance(_APPLY, classmethod)
 
 
 class FunctionApplications:
-    """Knows of each application of a custom autograd Function, while it listens.
+    """Sees each application of a custom autograd Function, while it listens.
 
-    An ``apply`` in Python ends in a function that can be replaced, under whichever name
-    a program keeps it. One in C++ is seen if it was looked up while we listen.
+    An ``apply`` in Python ends in a function that we can replace, whatever name a
+    program calls it by. If ``apply`` is in C++, we see calls of it that was looked up
+    while we listen.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -65,7 +66,7 @@ class FunctionApplications:
     def _made(self) -> Iterator[tuple[Any, str, Any]]:
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             if _IS_NATIVE and _is_transformed():
-                return _apply_unseen(cls, args, kwargs)  # torch applies another class
+                return _original_apply(cls, args, kwargs)  # applies another class
             run: Run = partial(_run, cls)
             around = self._listener(cls) if self._is_on else None
             return (run if around is None else around(run))(*args, **kwargs)
@@ -77,11 +78,11 @@ class FunctionApplications:
 
 
 def _run(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    return _apply_unseen(cls, args, kwargs)
+    return _original_apply(cls, args, kwargs)
 
 
-def _apply_unseen(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `FunctionApplications` replaces."""
+def _original_apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Torch's own ``apply``, which `FunctionApplications` replaces."""
     if _IS_NATIVE:
         return _APPLY.__get__(None, cls)(*args, **kwargs)
     return super(_BASE, cls).apply(*args, **kwargs)

@@ -1,5 +1,5 @@
-"""Private names of ``torch.distributed``: what communicates, what it sends to whom, and
-where a process is in a device mesh."""
+"""Private names of ``torch.distributed``: which functions communicate, how much they
+send to which group, and where a process is in a device mesh."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from torchprof_hooks.profiles.provenance import Coordinate
 
 
 class Collective(NamedTuple):
-    """Something that communicates with other processes, by its name, and where it is
-    called."""
+    """A function that communicates with other processes: its name, and where torch
+    keeps it."""
 
     name: str
     place: Place
 
 
-#: Functions of this module that are called by collectives' names, but make groups.
+#: Functions that torch wraps like collectives, but which make groups.
 _NO_COLLECTIVES: Final = frozenset(
     ["init_process_group", "new_group", "record_comm", "shrink_group", "split_group"]
 )
@@ -41,8 +41,8 @@ _OTHER_NAMES: Final = {
     "recv_anysource": "recv",
 }
 
-#: Methods of a group that are replaced because their callers cannot be: torch compares
-#: functions with ``isend`` and ``irecv``, which have to stay what they are.
+#: Methods of a group that we replace because we cannot replace their callers: torch
+#: compares functions with ``isend`` and ``irecv``, which have to stay what they are.
 _GROUP_METHODS: Final = ("send", "recv", "recv_anysource")
 
 #: Where torch keeps the operators of functional collectives, and which there are.
@@ -56,7 +56,7 @@ _OPERATORS: Final = (
     *("isend", "irecv", "batch_p2p_ops"),
 )
 
-#: The collective that a ``Work`` belongs to, by the number that torch gives to each.
+#: The collective that a ``Work`` belongs to, by the number of its type.
 _OP_TYPES: Final = (
     "broadcast",
     "all_reduce",
@@ -85,8 +85,8 @@ def is_distributed() -> bool:
 
 
 def group_maker() -> Place:
-    """Where ``init_process_group`` does its work. Where torch has no such place, groups
-    that are made later are not noticed."""
+    """Where ``init_process_group`` does its work. If torch has no such place, we do not
+    notice groups that are made later."""
     return _inside("init_process_group")
 
 
@@ -94,10 +94,10 @@ def collectives() -> Iterator[Collective]:
     """Where the functions of ``torch.distributed`` that communicate do their work, and
     where ``DistributedDataParallel`` has its buffers sent around.
 
-    torch wraps each function to log what it raises. What the wrapper calls is in its
-    closure, which can be given something else: so the functions stay the ones that the
-    program may have imported already, that torch.compile knows, and that torch compares
-    with. What is not wrapped like that is not seen.
+    torch wraps each function to log what it raises. We replace the inner function, in
+    the wrapper's closure. So the functions themselves stay the ones that the program
+    may have imported already, that torch.compile knows, and that torch compares with.
+    We do not see functions that are not wrapped like that.
     """
     for name in vars(_c10d) if _c10d else ():
         is_public = not name.startswith("_") or name in _OTHER_NAMES
@@ -117,7 +117,7 @@ def wait_method() -> Place:
 
 def functional_collectives() -> Iterator[Collective]:
     """The operators that begin functional collectives: those of DTensor, and so of all
-    that builds on it. Their results are waited for when first used."""
+    that builds on it. Programs wait for their results when they first use them."""
     for name in _OPERATORS:
         whole = name.removesuffix("_").removesuffix("_out")
         for namespace in _NAMESPACES:
@@ -187,8 +187,8 @@ _ddp: Final = getattr(
 
 @cache
 def _inside(name: str) -> Place:
-    """The cell of the innermost closure around the function of this name. Looked up
-    once, because it is recognised by what it holds before we replace that."""
+    """The cell, in the closure of its innermost wrapper, of the function with this
+    name. Looked up once, as it is recognised by its content, which we then replace."""
     function: Any = getattr(_c10d, name, None)
     found = None
     while type(function) is FunctionType and hasattr(function, "__wrapped__"):
@@ -215,8 +215,8 @@ def logger_method() -> Place:
 
 
 def logged(logger: Any) -> Mapping[str, int | str]:
-    """What a logger knows: "world_size", "bucket_sizes" and the like; nothing, where
-    this torch has no such thing."""
+    """What a logger knows: "world_size", "bucket_sizes" and the like; empty, where this
+    torch does not tell."""
     try:
         found = logger._get_ddp_logging_data()
         return {**found.strs_map, **found.ints_map}
@@ -225,7 +225,8 @@ def logged(logger: Any) -> Mapping[str, int | str]:
 
 
 def _are_in_their_places() -> bool:
-    """Only looked for: in a process without a group, none can be called."""
+    """Whether the functions are there. It does not try them: in a process without a
+    group, none can be called."""
     places = (
         *(group_maker(), wait_method(), functional_wait(), future_wait()),
         *future_makers(),
@@ -242,7 +243,7 @@ def _are_in_their_places() -> bool:
     )
 
 
-#: Without these, what processes exchange, and wait for, is the time of what calls it.
+#: Without these, time of exchanging and waiting is on the caller.
 COLLECTIVES: Final = Canary(
     "communication",
     ("distributed_c10d", "Reducer", "_c10d_functional", "Work", "Future"),
@@ -261,8 +262,8 @@ class Group(NamedTuple):
 
 
 def group_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Group:
-    """The group that a function of ``torch.distributed`` is called for, given as an
-    argument, by name, or as the method's owner; by default, that of all processes."""
+    """The group that a function of ``torch.distributed`` is called for: an argument, by
+    itself or by its name, or the method's owner; by default, that of all processes."""
     kinds = distributed.ProcessGroup
     for value in (*args, *kwargs.values()):
         group = _named(value) if type(value) is str else value
@@ -301,8 +302,8 @@ def _bytes_of(value: Any) -> int:
 
 
 def is_begun(result: Any) -> bool:
-    """Whether what a call with this result has begun is still to be waited for: the
-    result is a ``Work``, or the tensors of a functional collective."""
+    """Whether a call with this result has only begun something that is to be waited
+    for: the result is a ``Work``, or the tensors of a functional collective."""
     work = getattr(distributed, "Work", ())
     return isinstance(result, (work, torch.Tensor)) or (
         type(result) is list and all(isinstance(each, torch.Tensor) for each in result)

@@ -26,8 +26,8 @@ def push_function_mode(mode: TorchFunctionMode) -> None:
     modes call in turn.
 
     `mode` goes below the others: when one of the program's modes ends, it pops the
-    topmost, which must be itself. Only the mode of ``set_default_device`` stays at the
-    very bottom, where torch looks for it.
+    topmost mode, which must be itself. Only the mode of ``set_default_device`` stays
+    below `mode`, at the very bottom, where torch looks for it.
     """
     above: list[TorchFunctionMode] = []
     try:
@@ -56,8 +56,8 @@ def remove_function_mode(mode: TorchFunctionMode) -> None:
 
 def is_default_device_at_work() -> bool:
     """Whether the mode of ``set_default_device`` is handling a call of this thread.
-    torch has then popped that mode, and will push it back on top of the whole stack: no
-    time for `push_function_mode`."""
+    Then `push_function_mode` must wait: torch has popped that mode, and will push it
+    back on top of the whole stack."""
     return any(
         frame.f_code.co_name == "__torch_function__"
         and _is_default_device(frame.f_locals.get("self"))
@@ -108,14 +108,14 @@ def has_dispatch_modes() -> bool:
 
 
 #: The check by which some of torch's own modules (multi-head attention, transformer
-#: encoders) find out whether anybody wants to see functions. Functions that torch shows
-#: to modes use another check.
+#: encoders) find out whether a mode is active. Functions that torch shows to modes use
+#: another check.
 OVERRIDE_CHECK: Final = Place(torch.overrides, "has_torch_function")
 
 
 def make_builtin(function: Function, original: Function) -> None:
     """Have TorchScript take `function` for the operator that it takes `original` for,
-    where torch tells which one that is."""
+    if torch tells which one that is."""
     builtins = getattr(torch.jit, "_builtins", None)
     if builtins is not None and builtins._find_builtin(function) is None:
         builtins._register_builtin(function, builtins._find_builtin(original))
@@ -135,11 +135,12 @@ Shape = tuple[int | str, ...]
 
 
 def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
-    """The shapes of the tensors in `values`, which may be lists of tensors, unseen by
-    modes and classes derived from Tensor. Sizes that are no plain numbers (of symbolic
-    or nested tensors), and those that only code of the user's can tell, are "?"."""
+    """The shapes of the tensors in `values`, which may be lists of tensors. Modes, and
+    classes derived from Tensor, do not see this call. Sizes that are no plain numbers
+    (of symbolic or nested tensors), or that only code of the user's can tell, are
+    "?"."""
     if torch._C._get_tracing_state() is not None:
-        return ()  # torch.jit would write down that we looked
+        return ()  # torch.jit would record our reads in its trace
     shapes: list[Shape] = []
     with torch._C.DisableTorchFunction():
         for value in values:
@@ -171,9 +172,9 @@ _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 
 def referred_tensor(reference: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
-    """The tensor that a weak reference refers to. Before torch 2.10, a tensor that only
-    C++ held dies with its holder there, unless torch is told that Python has it again.
-    """
+    """The tensor that a weak reference refers to. Before torch 2.10, a tensor to which
+    only C++ refers dies with that reference, unless torch is told that Python has it
+    again."""
     tensor = reference()
     if tensor is not None and _holds_again is not None:
         _holds_again(tensor)

@@ -12,7 +12,7 @@ import torch
 
 from torchprof_hooks.capture.torch_names.place import Place
 
-#: Hooks, or what torch knows of them, by their numbers, which no two hooks share.
+#: Hooks, or what torch knows of them, by their numbers, which are unique.
 _Table = OrderedDict[int, Any]
 #: Puts hidden hooks back in their old places: those whose numbers it is given.
 Show = Callable[[set[int]], None]
@@ -49,7 +49,7 @@ def has_other_global_hooks(numbers: set[int]) -> bool:
 
 
 #: Where torch.compile's modules ask whether there are hooks on all modules, to warn of
-#: them. Where torch asks in another way, users may see that warning.
+#: them. If torch asks in another way, users may see that warning.
 CHECK_FOR_GLOBAL_HOOKS: Final = Place(torch.nn.modules.module, "_has_any_global_hook")
 
 
@@ -117,7 +117,7 @@ def _hide(all_tables: list[_Table], numbers: set[int]) -> Show:
             known = [number for number, _ in hooks]
             added = [number for number in table if number not in known]
             table.update((n, hook) for n, hook in hooks if n in wanted & numbers)
-            # Moved one by one: so no other thread ever misses a hook of the user's.
+            # Moved one by one, so that no other thread ever misses a hook of the user.
             for number in (*known, *added):
                 if number in table:
                     table.move_to_end(number)

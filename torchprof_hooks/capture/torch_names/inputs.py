@@ -1,5 +1,5 @@
-"""Private names by which the input tensors of a call are looked at, unseen by modes and
-by classes derived from Tensor."""
+"""Private names by which we read shapes and types of a call's input tensors. Neither
+modes nor classes derived from Tensor see that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-#: What is said of an input that only code of the user's could tell about.
+#: Stands for what only code of the user's can tell of an input.
 _UNKNOWN: Final = "?"
 #: How far lists of tensors are searched.
 _ITEMS: Final = 256
@@ -20,9 +20,9 @@ class TensorKind(NamedTuple):
     """What a tensor is, apart from its elements.
 
     shape: "?" stands for what is no plain number, or only code of the user's can tell.
-    dtype, device: "float32", "cpu"; "?" as well.
+    dtype, device: "float32", "cpu"; or "?".
     needs_grad: whether a backward pass computes its gradient.
-    is_array: whether it is a dense array, and not one of many examples (of ``vmap``).
+    is_array: whether it is a dense array, and not batched by ``vmap``.
     """
 
     shape: tuple[int | str, ...]
@@ -47,7 +47,7 @@ _is_transformed: Any = getattr(
 
 def tensor_kind(tensor: torch.Tensor) -> TensorKind:
     """What `tensor` is. Where gradients are disabled for a while, results do not tell
-    whether they need one: then it is assumed."""
+    whether they would need one: they are taken to."""
     with torch._C.DisableTorchFunction():
         needs_grad = tensor.requires_grad
         if not torch.is_grad_enabled() and type(tensor) is torch.Tensor:
@@ -66,7 +66,7 @@ def tensor_kind(tensor: torch.Tensor) -> TensorKind:
         )
 
 
-#: What C++ calls types of numbers whose names are others in Python.
+#: Names of types of numbers in C++ -> in Python, where they differ.
 _IN_PYTHON: Final = {
     "Byte": "uint8",
     "Char": "int8",
@@ -95,7 +95,7 @@ def told_value(value: Any) -> Any:
 
 
 def may_look() -> bool:
-    """Whether nobody writes down that a tensor is looked at, as torch.jit does."""
+    """Whether we may read shapes: while torch.jit traces, it would record that."""
     return torch._C._get_tracing_state() is None
 
 
@@ -127,8 +127,8 @@ def device_type_of(tensor: torch.Tensor) -> str:
 
 
 def description_of(tensor: torch.Tensor) -> str:
-    """``float32[2, 3] cpu requires_grad``, without looking at the elements; what only
-    code of the user's can tell is "?"."""
+    """``float32[2, 3] cpu requires_grad``, without reading elements; what only code of
+    the user's can tell is "?"."""
     with torch._C.DisableTorchFunction():
         dtype = str(tensor.dtype).removeprefix("torch.")
         grad = " requires_grad" if tensor.requires_grad else ""
@@ -144,5 +144,5 @@ def description_of(tensor: torch.Tensor) -> str:
 
 
 def _is_asked_itself(tensor: torch.Tensor) -> bool:
-    """Whether a class of the user's may be asked for the shape and the device."""
+    """Whether torch may ask a class of the user's for the shape and the device."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

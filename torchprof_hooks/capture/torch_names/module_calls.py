@@ -1,4 +1,5 @@
-"""The attribute by which torch calls something in place of a module's own calls."""
+"""The attribute by which torch calls something in place of a module's own
+implementation of calls."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ ASKING: Final = "_wrapped_call_impl"
 
 
 def interceptor_in_calls() -> Any:
-    """The interceptor that we have put there for all modules, or None."""
+    """The interceptor that we have put in place of that attribute, or None."""
     found = vars(torch.nn.Module).get(_IMPLEMENTATION)
     return found if isinstance(found, property) else None
 
 
 def place_of_implementation() -> Place | None:
     """Where torch looks for what to call in place of a module's own implementation;
-    None where this torch does not look: then there are hooks on all modules instead."""
+    None if this torch does not look: then we use hooks on all modules instead."""
     called: list[object] = []
     is_asked = all(_questions(called.append))
     is_asked &= called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
@@ -35,9 +36,9 @@ def place_of_implementation() -> Place | None:
 
 
 def _questions(answer: Callable[[int], None]) -> list[bool]:
-    """The reads of the attribute by which torch decides how to call a module: of each,
-    whether the reading function is the known one. `answer` is called in place of the
-    module, with 0."""
+    """Call a module on trial, and return, for each read of the attribute, whether the
+    function that reads it is the known one. `answer` is called in place of the module,
+    with 0."""
     asked: list[bool] = []
 
     def implementation(module: Any) -> Callable[[int], None]:
@@ -53,21 +54,21 @@ def _questions(answer: Callable[[int], None]) -> list[bool]:
 
 
 def is_asking(frame: FrameType) -> bool:
-    """Whether in this frame torch reads the attribute to call it. Programs may read it,
-    too, to see whether a module is compiled, or to keep what they find."""
+    """Whether torch, in this frame, reads the attribute in order to call it. Programs
+    may read it, too, to see whether a module is compiled, or to keep what they find."""
     return frame.f_code.co_name == ASKING
 
 
 def with_implementation(
     kind: type[torch.nn.Module], implementation: object
 ) -> type[Any]:
-    """A class like `kind`, for whose modules torch calls what that finds."""
+    """A class like `kind`, with `implementation` in place of the attribute."""
     return type(kind.__name__, (kind,), {_IMPLEMENTATION: implementation})
 
 
 def no_implementation() -> Callable[[Any], None]:
-    """A getter of the attribute that finds nothing, for torch.compile to trace: it may
-    trace into this function, but not into others of this package."""
+    """A getter that finds no implementation, for torch.compile to trace: it may trace
+    into this function, but not into others of this package."""
 
     def nothing(module: Any) -> None:
         return None
@@ -77,9 +78,9 @@ def no_implementation() -> Callable[[Any], None]:
 
 def call_without_global_hooks() -> Callable[..., Any]:
     """A method for modules of our own: a copy of ``torch.nn.Module._call_impl`` that
-    finds torch's tables of hooks on all modules empty. The real tables are not emptied,
-    as other threads may need them at the same time. Where the program, or torch, has
-    replaced ``_call_impl``, its replacement is called as it is."""
+    finds torch's tables of hooks on all modules empty. The real tables stay as they
+    are, as other threads may need them at the same time. If the program, or torch, has
+    replaced ``_call_impl``, this is the replacement as it is."""
     original: Any = torch.nn.Module._call_impl
     code = getattr(original, "__code__", None)
     file = torch.nn.modules.module.__file__
@@ -95,8 +96,8 @@ def call_without_global_hooks() -> Callable[..., Any]:
 
 
 class QuietModule(torch.nn.Module):
-    """A module whose calls nobody sees: neither hooks on all modules, nor whatever else
-    a program, or this package, has put in the way of calls."""
+    """A module whose calls nobody sees: neither hooks on all modules, nor anything else
+    that a program, or this package, has put in the way of calls."""
 
     __call__ = getattr(torch.nn.Module, "_wrapped_call_impl", torch.nn.Module.__call__)
     _compiled_call_impl = None

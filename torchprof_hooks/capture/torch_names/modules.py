@@ -26,9 +26,9 @@ _open_regions: Final = _OpenRegions()
 
 
 def begin_region(module: torch.nn.Module) -> None:
-    """Show hooks that a call of `module` begins, and goes on until `end_region`: a
-    block of code in place of a forward. Where torch keeps hooks in other tables, hooks
-    do not see it."""
+    """Tell hooks that a call of `module` begins, which lasts until `end_region`: its
+    forward is a block of code. If torch keeps hooks in other tables, they do not see
+    it."""
     entered = _open_regions.entered
     entered.append((len(modules_on_stack()), module))
     try:
@@ -45,10 +45,10 @@ def begin_region(module: torch.nn.Module) -> None:
 
 
 def end_region(module: torch.nn.Module, by_exception: bool) -> None:
-    """Show hooks that what `begin_region` has begun is over.
+    """Tell hooks that the call which `begin_region` has begun is over.
 
-    by_exception: whether an exception has ended it; then only hooks are called that
-        ask for that (``always_call``), as torch does.
+    by_exception: whether an exception has ended it; then this calls only hooks that ask
+        for that (``always_call``), as torch does.
     """
     settings = {**vars(torch.nn.modules.module), **vars(module)}
     prefix = "_global_forward_hooks", "_forward_hooks"
@@ -104,10 +104,10 @@ def modules_on_stack() -> list[torch.nn.Module]:
 
 
 def error_of_call() -> BaseException | None:
-    """The exception that has ended the call whose end a hook is being told of; None if
-    the call returned. That exception is being handled by torch or this package, no
-    further out than the call. One that the program handles around the call is another.
-    """
+    """The exception that has ended the call whose end a hook is told of now; None if
+    the call returned. It is the exception that torch or this package is handling, in
+    the call's own frame or further inside. The program may be handling another one
+    around the call."""
     error = sys.exc_info()[1]
     if error is None or error.__traceback__ is None:
         return None
@@ -126,7 +126,7 @@ def error_of_call() -> BaseException | None:
 
 
 def _tells_hooks(frame: FrameType) -> bool:
-    """Whether what runs in a frame is a part of this package, or of torch's modules."""
+    """Whether the code that runs in a frame is this package's, or torch's module.py."""
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
     return package == _PACKAGE or frame.f_code.co_filename == _MODULE_FILE
 
@@ -161,7 +161,8 @@ _FOLDERS: Final = tuple(
     for name in ("torch", _PACKAGE)
 )
 
-#: Files of torch's modules, not of the functions in them: programs may replace these.
+#: The file of torch's modules. We compare this file, and not function objects, as
+#: programs may replace these.
 _MODULE_FILE: Final = torch.nn.modules.module.__file__
 _CALLING: Final = ("_call_impl", _MODULE_FILE)
 
@@ -184,8 +185,8 @@ def is_replica(module: torch.nn.Module) -> bool:
 
 
 def class_name(module: torch.nn.Module) -> str:
-    """Name of the class that the user wrote, seen through compiled and scripted
-    wrappers; the wrapper's own name where torch does not keep the other."""
+    """Name of the class that the user wrote, even if the module is compiled or
+    scripted; the wrapper's own name where torch does not keep the other."""
     module = original_module(module)
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
@@ -194,9 +195,9 @@ def class_name(module: torch.nn.Module) -> str:
 
 def any_optimizer_made() -> bool:
     """Whether an optimizer of torch's was ever made in this process: with the first of
-    a class, torch wraps ``step`` of the class, and marks it as ``hooked``. Where torch
-    marks it differently: False, and backward passes that accumulate gradients before
-    the first step of an optimizer count as a step each."""
+    a class, torch wraps ``step`` of the class, and marks it as ``hooked``. If torch
+    marks it differently: False; then each backward pass that accumulates gradients
+    before the first step of an optimizer counts as a step."""
     kinds: list[type] = [torch.optim.Optimizer]
     for kind in kinds:
         kinds.extend(kind.__subclasses__())

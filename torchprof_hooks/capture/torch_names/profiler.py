@@ -33,7 +33,7 @@ _DRIVER_CALL: Final = re.compile(r"(cuda|cu|hip|ze|ur)[A-Z]\w*$")
 
 
 def is_profiler_active() -> bool:
-    """Whether a profiler of torch is running, in any thread, however it was started.
+    """Whether a profiler of torch's is running, in any thread, however it was started.
     Assumes not, if torch cannot tell."""
     if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
         return True
@@ -62,8 +62,8 @@ RANGE_ENDS: Final = Place(_PROFILER.record_function, "__exit__")
 
 
 def is_one_prepared() -> bool:
-    """Whether a profiler has prepared itself, and has not started yet. Finding out
-    takes some milliseconds: all objects of the program are looked through."""
+    """Whether a profiler has prepared itself, and has not started yet. This takes some
+    milliseconds, as it searches all objects of the program."""
     preparing = torch.profiler.ProfilerAction.WARMUP
     return any(
         found.current_action == preparing and not _has_ended(found)
@@ -78,9 +78,9 @@ def _has_ended(profiler: Any) -> bool:
 
 
 def make_profiler(with_tensors: bool, with_operations: bool = True) -> Any:
-    """A profiler of torch for everything that this build can see, to `start()`,
-    `stop()` and `export_chrome_trace()`. Not `torch.profiler.profile`, which counts the
-    steps of the process: programs may have one.
+    """A profiler of torch's for everything that this build can see, with `start()`,
+    `stop()` and `export_chrome_trace()`. Not `torch.profiler.profile`: that counts the
+    steps of the process, and programs may have one.
 
     with_operations: whether to record operations of the host, at about a microsecond
         each; if not, only what devices run, where this build can see any.
@@ -135,8 +135,9 @@ def shows_devices() -> bool:
 
 def activity_type(event: Any) -> str:
     """The type of an event in `flat_events`, as kineto calls it: "kernel",
-    "cuda_runtime", "cpu_op", ... Before torch 2.13, events do not tell it: there, calls
-    of drivers are known by their names; operations have others, ``aten::add``."""
+    "cuda_runtime", "cpu_op", ... Before torch 2.13, events do not tell it: then we
+    recognise calls of drivers by their names, which operations (``aten::add``) do not
+    have."""
     told = getattr(event, "activity_type", None)
     if told is not None:
         found: str = told()

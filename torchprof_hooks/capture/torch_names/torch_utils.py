@@ -16,14 +16,14 @@ from torchprof_hooks.capture.torch_names.place import Place
 
 # Checkpoints
 
-#: A recomputed forward is left by this exception as soon as torch's non-reentrant
-#: checkpoint has what it needs. That is not a failure.
+#: Torch's non-reentrant checkpoint leaves a recomputed forward by this exception once
+#: it has what it needs. That is not a failure.
 STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
 
 
 def beginning_of_recomputation() -> Place:
     """The constructor that runs as soon as a node asks for a tensor to be recomputed.
-    Where torch has none, the time until the first module is called is the node's."""
+    If torch has none, the time until the first module is called is the node's."""
     return Place(_of_checkpoints("_recomputation_hook"), "__init__")
 
 
@@ -69,7 +69,7 @@ LOADER_METHODS: Final = (
 
 def _are_batches_from_there() -> bool:
     """Whether iterators over loaders have that ``__next__``, and not one of their own.
-    The loader has its own generator, so as not to touch those of the program."""
+    The loader on trial has a generator of its own, so as not to touch the program's."""
     loader: DataLoader[int] = DataLoader([0], generator=torch.Generator())  # type: ignore[arg-type]
     method = _next_of_iterators().read()
     return method is not None and method is getattr(type(iter(loader)), "__next__", 0)
