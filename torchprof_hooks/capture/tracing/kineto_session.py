@@ -21,8 +21,8 @@ from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
 from torchprof_hooks.capture.tracing.step_recorder import StepRecorder
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 
-#: Seconds that a profiler in another thread waits for the end of a session: only the
-#: thread that has started it can end it, and two at a time make torch crash.
+#: Seconds that a profiler in another thread waits for the end of our session: only the
+#: thread that has started the session can end it, and two at a time make torch crash.
 PATIENCE: Final = 10.0
 
 #: What is called with a recording, and the window of the step in it.
@@ -34,10 +34,11 @@ def is_cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
-class Hold:
-    """One hook's step in a session: what it wants of the recording, and when.
+class SessionStep:
+    """One hook's step in a session.
 
-    deliver: None while the step is running.
+    window: when it ran.
+    deliver: what to call with the recording; None while the step is running.
     """
 
     def __init__(self, session: _Session) -> None:
@@ -53,13 +54,13 @@ class Hold:
 class _Session:
     """Torch's profiler and a tracker of ours, running from the start.
 
-    holds: the steps that it records. The session ends with the first.
-    recording: once it has ended.
+    steps: the steps that it records. The session ends with the first.
+    recording: what it has recorded; None while it is running.
     """
 
     def __init__(self, recorder: StepRecorder, wants: Wants) -> None:
         self.thread = get_ident()
-        self.holds: list[Hold] = []
+        self.steps: list[SessionStep] = []
         self.recording: Recording | None = None
         self._has_cuda = is_cuda_in_use()
         self._has_ended = threading.Event()
@@ -77,10 +78,11 @@ class _Session:
         self._subscription.open()
 
     def give_way(self) -> None:
-        """Another profiler is about to start, and would fail: this recording is lost.
+        """Stop, as another profiler is about to start, and would fail: this recording
+        is lost. If it is another thread's, wait for that to end it.
 
         Raises:
-            RuntimeError: it is another thread's, which does not end it in time.
+            RuntimeError: the other thread does not end it in time.
         """
         if self.thread == get_ident():
             self._is_lost = True
@@ -107,7 +109,7 @@ class _Session:
         """This is a fork of the process: nothing is recorded here."""
         self._subscription.close()
         other_profilers.unwatch(self)
-        if self._has_cuda:  # which a fork must not touch
+        if self._has_cuda:  # a fork must not touch CUDA
             self._ranges.unwatch(self)
         else:
             self._stop_profiler()
@@ -125,13 +127,13 @@ class KinetoSessions:
 
     Hooks that trace at the same time share a session. It ends with the step that was
     the first to begin; a step inside of that one (of an inner loop) gets its recording
-    then, too. Callers see to it that no interrupt comes in between.
+    then, too. Callers must defer interrupts while they call the methods.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._session: _Session | None = None
-        #: What each hook in use wants. Weak: the end of a hook may be interrupted.
+        #: What each hook in use wants. Weak, as an interrupt may prevent `leave`.
         self._wants: weakref.WeakKeyDictionary[object, Wants] = (
             weakref.WeakKeyDictionary()
         )
@@ -153,8 +155,9 @@ class KinetoSessions:
                 self._recorders.clear()
         other_profilers.unwatch(hook)
 
-    def start(self) -> Hold | None:
-        """Begin to record a step; None if somebody else is using torch's profiler."""
+    def start(self) -> SessionStep | None:
+        """Begin to record a step; None if that is not possible: another profiler of
+        torch's is in use, or the session is another thread's, or records too little."""
         self._end_forgotten()
         with self._lock:
             session, wants = self._session, self._all_wants()
@@ -164,25 +167,25 @@ class KinetoSessions:
                 return None
             if wants.operations > session.wants.operations:
                 return None
-            hold = Hold(session)
-            session.holds.append(hold)
-            return hold
+            step = SessionStep(session)
+            session.steps.append(step)
+            return step
 
-    def stop(self, hold: Hold, deliver: Deliver) -> None:
+    def stop(self, step: SessionStep, deliver: Deliver) -> None:
         """The step is over; `deliver` is called as soon as there is a recording."""
-        hold.end(deliver)
-        session = hold.session
+        step.end(deliver)
+        session = step.session
         if session.recording is not None:
-            deliver(session.recording, hold.window)
-        elif session is self._session and session.holds[0] is hold:
+            deliver(session.recording, step.window)
+        elif session is self._session and session.steps[0] is step:
             self._end(session)
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, step: SessionStep) -> None:
         """The step has failed; nothing of it is delivered."""
-        session = hold.session
-        session.holds.remove(hold)
+        session = step.session
+        session.steps.remove(step)
         is_own = session is self._session and session.thread == get_ident()
-        is_over = not session.holds or session.holds[0].deliver is not None
+        is_over = not session.steps or session.steps[0].deliver is not None
         if is_own and is_over:
             self._end(session)
 
@@ -211,14 +214,14 @@ class KinetoSessions:
     def _end(self, session: _Session) -> None:
         recording = session.end()
         self._session = None
-        for hold in session.holds:
-            if hold.deliver is not None:
-                hold.deliver(recording, hold.window)
+        for step in session.steps:
+            if step.deliver is not None:
+                step.deliver(recording, step.window)
 
     def _end_forgotten(self) -> None:
-        """End a session whose last step was given up in a thread that cannot end it."""
+        """End a session whose last step was dropped in a thread that cannot end it."""
         session = self._session
-        if session is not None and session.thread == get_ident() and not session.holds:
+        if session is not None and session.thread == get_ident() and not session.steps:
             self._end(session)
 
     def _is_in_use(self) -> bool:

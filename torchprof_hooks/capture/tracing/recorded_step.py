@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchprof_hooks.capture.tracing.kineto_session import (
     Deliver,
-    Hold,
+    SessionStep,
     kineto_sessions,
 )
 from torchprof_hooks.capture.tracing.recording import Wants
@@ -12,20 +12,20 @@ from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 
 class RecordedStep:
-    """Records steps for one hook, one at a time. Signals that arrive while torch's
-    profiler starts or stops are handled afterwards.
+    """Records steps for one hook, one at a time. If a signal arrives while torch's
+    profiler starts or stops, its handler runs afterwards.
 
     wants: what to record, at least: other hooks that share a recording may want more.
     """
 
     def __init__(self, wants: Wants) -> None:
         self._wants = wants
-        self._hold: Hold | None = None
+        self._step: SessionStep | None = None
 
     @property
     def is_running(self) -> bool:
         """Whether a step is being recorded."""
-        return self._hold is not None
+        return self._step is not None
 
     def join(self) -> None:
         """The hook is in use from now on."""
@@ -39,19 +39,19 @@ class RecordedStep:
         """A step begins. Returns whether it is recorded: not while another profiler of
         torch is running."""
         with uninterrupted():
-            self._hold = kineto_sessions.start()
+            self._step = kineto_sessions.start()
         return self.is_running
 
     def end(self, deliver: Deliver) -> None:
         """The step is over; `deliver` gets the recording, if there is one."""
-        if self._hold is not None:
+        if self._step is not None:
             with uninterrupted():
-                hold, self._hold = self._hold, None
-                kineto_sessions.stop(hold, deliver)
+                step, self._step = self._step, None
+                kineto_sessions.stop(step, deliver)
 
     def drop(self) -> None:
         """Give up the step, if one is being recorded."""
-        if self._hold is not None:
+        if self._step is not None:
             with uninterrupted():
-                hold, self._hold = self._hold, None
-                kineto_sessions.drop(hold)
+                step, self._step = self._step, None
+                kineto_sessions.drop(step)

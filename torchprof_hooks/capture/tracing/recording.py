@@ -1,4 +1,4 @@
-"""What a session of torch's profiler has recorded."""
+"""The recording of a session of torch's profiler."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Wants(NamedTuple):
 class Recording:
     """What was recorded: each hook that shared the session can read it, in any thread.
 
-    is_lost: whether another profiler of torch took the place of ours meanwhile.
+    is_lost: whether another profiler of torch's took the place of ours meanwhile.
     end_ns: when it ended, by `perf_counter_ns`; a step may have gone on after that.
     """
 
@@ -126,8 +126,8 @@ class Recording:
 
 
 def unix_offset_ns() -> int:
-    """By how much `perf_counter_ns` is behind the Unix time of torch's events, now. Of
-    three readings, the one that was the least interrupted."""
+    """How much has to be added to `perf_counter_ns` now to get Unix time, which torch's
+    events have. Of three readings, the one that was interrupted the least."""
     readings = []
     for _ in range(3):
         before_ns, unix_ns, after_ns = (
@@ -140,8 +140,8 @@ def unix_offset_ns() -> int:
 
 
 _HOST: Final = "CPU"
-#: Events on the tracks of devices that are no work of theirs: ranges that the program
-#: has marked, waiting for events, counters.
+#: Events on the tracks of devices that are no work of the device: ranges that the
+#: program has marked, waiting for events, counters.
 _NO_WORK: Final = {
     "gpu_user_annotation",
     "cuda_sync",
@@ -156,9 +156,9 @@ _OF_DRIVERS: Final = ("_runtime", "_driver")
 
 
 def read_activities(events: Iterable[Any]) -> Iterator[DeviceActivity]:
-    """What devices have run, with its launch: the call of the host that has the same
-    correlation id. Names of calls differ from one kind of device to another, and are
-    not looked at."""
+    """What devices have run, each with its launch: the call of the host that has the
+    same correlation id. This ignores the names of calls, which differ from one kind of
+    device to another."""
     launches: dict[int, int] = {}
     work = []
     for event in events:

@@ -32,10 +32,10 @@ class TrackedStep(NamedTuple):
 
 class StepRecorder:
     """Keeps each single span of traced steps, with the moments at which it really began
-    and ended, and the graphs of backward passes. Sites stay known from one step to the
+    and ended, and the graphs of backward passes. Sites are kept from one step to the
     next.
 
-    tracker: of the thread that makes this.
+    tracker: that of the thread that makes this.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class StepRecorder:
         self.tracker.log.on_fold = self._batches.append
 
     def take_step(self) -> TrackedStep:
-        """What was seen since the last time."""
+        """What was seen since this was called last."""
         self.tracker.log.fold()
         batches = [np.zeros((0, FIELDS), np.int64), *self._batches]
         self._batches.clear()
@@ -54,7 +54,7 @@ class StepRecorder:
 
 
 class _Graphs(HookedPasses):
-    """The passes of a step, which have hooks on their nodes with any core."""
+    """Keeps the graphs of a step's passes. With either core, their nodes have hooks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,8 @@ class _Graphs(HookedPasses):
         self._ended: list[GraphPass] = []
 
     def reaches(self, nodes: Mapping[int, Any]) -> None:
-        """Note who hands gradients on to whom (numbers only: nodes hold graphs)."""
+        """Note which node passes gradients to which. Only their numbers: a reference to
+        a node would keep its graph alive."""
         edges = []
         for number, node in nodes.items():
             for target, _ in node.next_functions:
@@ -79,7 +80,7 @@ class _Graphs(HookedPasses):
             self._ended.append(ended)
 
     def take(self) -> list[GraphPass]:
-        """The passes that have ended since the last time."""
+        """The passes that have ended since this was called last."""
         ended, self._ended = self._ended, []
         self._running.clear()
         return ended

@@ -39,7 +39,7 @@ def read_modules(
 ) -> Iterator[ModuleSpan]:
     """The spans of a tracker, by the names of their sites, the outer ones first.
 
-    unix_offset_ns: is added to the tracker's times.
+    unix_offset_ns: what to add to the tracker's times.
     """
 
     def outer_first(span: list[int]) -> tuple[int, int, int]:
@@ -84,7 +84,7 @@ class EventReader:
         self._threads = threads
         self._yield_gil = yield_gil
         #: Torch numbers storages by their addresses, and does not always see that one
-        #: was freed. Ours are new with each allocation.
+        #: was freed. So we number blocks ourselves, anew with each allocation.
         self._blocks: dict[Any, int] = {}
         self._next_block = 1
         self._in_use: dict[tuple[str, int], Allocation] = {}  # by device and address
@@ -92,8 +92,8 @@ class EventReader:
 
     def read(self, events: Iterable[Any]) -> None:
         """Read events and what is inside of them, in the order of time."""
-        # Not as they come: what is inside of a long range in one thread comes before
-        # what another thread did meanwhile.
+        # Sorted, as events inside of a long range in one thread come before those of
+        # another thread meanwhile.
         outermost = sorted(self._outermost(events), key=lambda event: event[0])
         for _, event, kind, fields in outermost:
             self._yield_gil()
@@ -167,8 +167,8 @@ class EventReader:
             return
         operation.takes[block] = kind = _type_of(tensor)
         if block not in self._taken:
-            # What is taken first is most likely the tensor itself; inside of the
-            # operation that makes it, it may look different for a while.
+            # Most likely, the first operation that takes it sees the tensor itself; in
+            # the operation that makes it, it may look different for a while.
             self._taken.add(block)
             self._trace.tensors[block] = kind
 
@@ -182,7 +182,7 @@ class EventReader:
         size_bytes = fields.alloc_size
         device, time_ns = str(fields.device), event.start_time_ns
         if size_bytes > 0:
-            self._free_unseen(device, fields.ptr, time_ns)
+            self._free_missed(device, fields.ptr, time_ns)
         block = None if size_bytes > 0 else self._blocks.get(key)
         if block is None:
             block = self._new_block(key)
@@ -195,9 +195,9 @@ class EventReader:
             del self._blocks[key]
         return block
 
-    def _free_unseen(self, device: str, address: int, time_ns: int) -> None:
-        """What was at an address that is given out again must be gone: torch does not
-        see what other threads free."""
+    def _free_missed(self, device: str, address: int, time_ns: int) -> None:
+        """Note that the block which was at this address is free, as the address is
+        given out again: torch does not see what other threads free."""
         gone = self._in_use.pop((device, address), None)
         if gone is not None:
             self._trace.allocations.append(
