@@ -24,7 +24,7 @@ from torchprof_hooks.capture.torch_names.place import Function, Place
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: Before which forwards the logger is read, which takes 50 us: torch makes new buckets
+#: Before which forwards we read the logger, which takes 50 us: torch makes new buckets
 #: after the first backward, and measures durations in the first ten and each 100th.
 _ASKED_FIRST: Final = (1, 3, 12)
 _ASKED_EACH: Final = 100
@@ -38,7 +38,7 @@ class GradientPatches:
 
     def __init__(self, trackers_here: Callable[[], Sequence[Tracker]]) -> None:
         self._trackers_here = trackers_here
-        #: By logger: how many forwards there were, and what it has told last.
+        #: By logger: how many forwards there were, and what it told last.
         self._asked: MutableMapping[Any, tuple[int, GradientBuckets]]
         self._asked = WeakIdKeyDictionary()
         self._coming = GradientBuckets()
@@ -81,7 +81,7 @@ class GradientPatches:
         def rebuild_buckets(*args: Any, **kwargs: Any) -> Any:
             start_ns = perf_counter_ns()
             was_rebuilt = original(*args, **kwargs)
-            if was_rebuilt and layer.is_on:  # the first process has told the others how
+            if was_rebuilt and layer.is_on:  # the first process has sent the order
                 exchange = Exchange("broadcast", *group_of((), {}), start_ns)
                 for tracker in self._trackers_here():
                     communicated(tracker, exchange)

@@ -29,9 +29,9 @@ _WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 
 def _begin(tracker: Tracker, collective: str, is_call: bool) -> Site | None:
-    """Begin a call of a function of ``torch.distributed``, or to wait for what one has
-    begun. None if that is a part of something else: of another such call, of waiting
-    for gradients, or of loading data."""
+    """Begin a call of a function of ``torch.distributed``, or a wait for what one has
+    begun. None if it is a part of something else: of another such call, of waiting for
+    gradients, or of loading data."""
     if tracker.site.phase in _WHOLE_PHASES:
         return None
     site = tracker.entry_site(communication_name(collective), "communication")
@@ -52,7 +52,7 @@ def communicated(tracker: Tracker, exchange: Exchange) -> None:
 
 
 class _Inside(threading.local):
-    """How long the thread has waited in calls so far, and how much it has exchanged."""
+    """How long a thread has waited in calls so far, and how much it has exchanged."""
 
     waited_ns = 0
     bytes = 0
@@ -62,7 +62,7 @@ _inside = _Inside()
 
 
 class _Doing:
-    """Calls something that communicates. The call gets a row of its own in each tracker
+    """A call of something that communicates. It gets a row of its own in each tracker
     that is not in such a call already.
 
     start_ns, took_ns: of the call.
@@ -100,7 +100,7 @@ class _Doing:
         return bool(self._begun)
 
     def add(self, exchange: Exchange, **numbers: int) -> None:
-        """Tell the trackers in which the call has a row how much it exchanged."""
+        """Tell how much the call exchanged to the trackers in which it has a row."""
         for tracker, _ in self._begun:
             tracker.exchanges.add(exchange, calls=int(self._is_call), **numbers)
 
@@ -108,10 +108,10 @@ class _Doing:
 def call_measured(
     trackers: Sequence[Tracker], name: str, original: Function, args: Any, kwargs: Any
 ) -> tuple[Any, Exchange]:
-    """Call a function that communicates; what it returns, and the exchange that it did.
+    """Call a function that communicates; return its result, and its exchange.
 
-    Where it calls others of its kind, their bytes are its own, unless it has tensors
-    itself; and the time in which they wait is waiting time of its own.
+    If it calls others of its kind, their bytes count as its own, unless it has tensors
+    itself; and their waiting time counts as its own.
     """
     if is_dynamo_compiling() or is_tracing():
         return original(*args, **kwargs), Exchange(name)
@@ -143,9 +143,9 @@ def wait_measured(  # noqa: PLR0917
     args: Any,
     kwargs: Any,
 ) -> Any:
-    """Call a function that waits for an exchange; what it returns.
+    """Call a function that waits for an exchange; return its result.
 
-    is_call: whether the wait counts as a call: no tracker was told of the begin.
+    is_call: whether the wait counts as a call, as no tracker was told of the begin.
     """
     if is_dynamo_compiling() or is_tracing():
         return original(*args, **kwargs)
@@ -159,7 +159,7 @@ def wait_measured(  # noqa: PLR0917
     if doing.is_outermost:
         exchange.is_complete = True
         doing.add(exchange, waiting_ns=doing.took_ns, elapsed_ns=elapsed_ns)
-    elif exchange.start_ns and elapsed_ns:  # a row around has the waiting
+    elif exchange.start_ns and elapsed_ns:  # the row around has the waiting time
         exchange.is_complete = True
         for tracker in trackers:
             tracker.exchanges.add(exchange, elapsed_ns=elapsed_ns)

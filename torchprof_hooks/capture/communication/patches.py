@@ -41,34 +41,34 @@ from torchprof_hooks.capture.torch_names.place import Function, Place
 BUBBLE_NAME: Final = "pipeline bubble"
 
 #: How many results of functional collectives are remembered. If one is forgotten, the
-#: wait for it counts as another call, which lacks the name.
+#: wait for it counts as another call, without the collective's name.
 MEMORIES_KEPT: Final = 1024
 
 
 class CommunicationPatches(Attachment):
     """Where a program calls ``torch.distributed``; its users are trackers.
 
-    torch has no hooks for that. So while any tracker listens, what torch's functions
-    call is replaced by functions that tell the trackers of the running thread and then
-    do the same. In a process without a group, only the function is replaced that would
-    put it into one.
+    torch has no hooks for that. So while there are users, this replaces what torch's
+    functions call by functions that tell the trackers of the running thread and then do
+    the same. In a process without a group, it replaces only the function that would put
+    the process into one.
 
-    A collective that was begun with ``async_op=True`` is one call, wherever it is
-    waited for.
+    A collective that was begun with ``async_op=True`` is one call, wherever the program
+    waits for it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._joining = Patch(group_maker, self._make_joining)
         self._patches: tuple[Patch, ...] = ()  # made when they are first needed
-        #: What is not waited for yet, by its ``Work`` or future.
+        #: Exchanges that the program has not waited for, by their ``Work`` or future.
         self._begun: MutableMapping[Any, Exchange] = WeakIdKeyDictionary()
-        #: Functional collectives, by the memory of their result: None when it has been
-        #: waited for.
+        #: Functional collectives, by the memory of their result; None: the program has
+        #: waited for it.
         self._memories: dict[int, Exchange | None] = {}
 
     def put_on(self) -> None:
-        """Replace what can communicate; without a group, what would make one."""
+        """Replace what communicates; without a group, what would make one."""
         if not is_distributed():
             self._joining.put_on()
             if distributed.is_available() and not self._joining.is_on:
@@ -143,7 +143,7 @@ class CommunicationPatches(Attachment):
     def _make_bubble(self, original: Function, layer: Layer) -> Function:
         @wraps(original)
         def wait_batch_p2p(*args: Any, **kwargs: Any) -> Any:
-            if not layer.is_on or not any((*args, *kwargs.values())):  # of nobody
+            if not layer.is_on or not any((*args, *kwargs.values())):  # for nothing
                 return original(*args, **kwargs)
             return self._wait(Exchange(BUBBLE_NAME), True, original, args, kwargs)
 
@@ -219,8 +219,8 @@ class CommunicationPatches(Attachment):
 
 
 class OperatorStandIn:
-    """Stands in for what an operator calls; has its hash, by which torch hashes the
-    operator."""
+    """Takes the place of what an operator calls, and has the same hash, by which torch
+    hashes the operator."""
 
     def __init__(self, original: Function, call: Function) -> None:
         self._original = original
