@@ -1,16 +1,16 @@
-"""Which steps of a run are measured, so that measuring costs no more than a budget.
+"""Chooses which steps of a run are measured, such that measuring keeps to a budget.
 
-The first step is measured with all that is wanted. From then on, steps are measured in
-blocks: one *on*, the next *off*, and so on. In an on block, all that is wanted is
-measured; in an off block, only what forward, backward, optimizers and data take, each
-as a whole, which costs little. Off blocks are the control group: what an on block costs
-more is by how much its steps take longer than those of the off block before it. What an
-off block costs is counted: nothing is cheaper that it could be compared with.
+The first step is measured with all that is wanted. From then on, steps come in blocks:
+one *on*, the next *off*, and so on. In an on block, all that is wanted is measured; in
+an off block, only the time of forward, backward, optimizers and data, each as a whole,
+which costs little. Off blocks are the control group: the steps of an on block take
+longer than those of the off block before it, by what the on block costs more. What an
+off block costs is counted, as there is nothing cheaper to compare it with.
 
-From these costs follows how long off blocks are, in relation to on blocks: so long that
-both together keep to the budget, and never less than a seventh. The shorter one of the
-two lasts 0.1 to 0.2 s, and has four steps at least. Lengths are random, so as not to
-fall into a rhythm of the program.
+These costs tell how long off blocks are, in relation to on blocks: so long that both
+together keep to the budget, and at least a seventh. The shorter one of the two lasts
+0.1 to 0.2 s, and has at least four steps. Lengths are random, so as not to fall into a
+rhythm of the program.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from typing import Final, NamedTuple
 
 from numpy import median
 
-#: A block has at least so many steps, and is so long: the first step after a change is
-#: slower, as our code or the program's is not in the processor's caches.
+#: A block has at least so many steps, and lasts at least so long: the first step after
+#: a change is slower, as our code or the program's is not in the processor's caches.
 LEAST_STEPS: Final = 4
 LEAST_NS: Final = 100_000_000
-#: A block is one to so many times as long as it has to be, at random.
+#: A block is 1 to so many times as long as it has to be, at random.
 LONGEST: Final = 2.0
 _MEAN: Final = (1 + LONGEST) / 2
-#: Off blocks are between so many times as long as on blocks: without any, nobody could
-#: tell the cost; and one that was overestimated has to be found out some time.
+#: Off blocks are at least, and at most, so many times as long as on blocks: without any
+#: off blocks, the cost could not be told; and without on blocks, an overestimated cost
+#: would never be found out.
 LEAST_OFF: Final = 1 / 7
 MOST_OFF: Final = 200.0
-#: What was counted beforehand (calls times what a call costs in a trial) is as good as
-#: the comparison of so many blocks.
+#: The counted cost (calls times what a call costs in a trial) weighs as much as so many
+#: comparisons of blocks.
 PRIOR_BLOCKS: Final = 4
-#: So many comparisons are remembered: programs and machines change.
+#: Only so many comparisons are remembered, as programs and machines change.
 REMEMBERED: Final = 64
-#: Standard deviations of a normal distribution in median absolute deviations, and the
-#: standard error of its median in those of its mean.
+#: For a normal distribution: its standard deviation, divided by its median absolute
+#: deviation; and the standard error of its median, divided by that of its mean.
 _DEVIATIONS, _OF_MEDIAN = 1.483, 1.253
 
 
@@ -55,9 +56,9 @@ class Kind(Enum):
 class Block(NamedTuple):
     """A block that is running, or has ended.
 
-    trained, trained_ns: training steps in it, and what they took.
+    trained, trained_ns: training steps in it, and the time they took.
     evaluated, evaluated_ns: the same of evaluation calls.
-    counted_ns: how much of that measuring took, by what was counted.
+    counted_ns: how much of that time was measuring, by what was counted.
     """
 
     kind: Kind
@@ -74,17 +75,17 @@ class Block(NamedTuple):
 
     @property
     def took_ns(self) -> int:
-        """What its steps and calls took."""
+        """The time that its steps and calls took."""
         return self.trained_ns + self.evaluated_ns
 
     @property
     def counted(self) -> float:
-        """The counted cost, as a share of the time that was not measuring."""
+        """The counted cost, as a share of the time without measuring."""
         return self.counted_ns / max(self.took_ns - self.counted_ns, 1)
 
 
 class Plan(NamedTuple):
-    """The next block: of so many steps at least, and so long at least."""
+    """The next block: it has at least so many steps, and lasts at least so long."""
 
     kind: Kind
     steps: int = LEAST_STEPS
@@ -96,14 +97,14 @@ class Plan(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What measuring takes, as a share of the time that is not measuring, and the
+    """The time that measuring takes, as a share of the time without measuring, and the
     standard error of that: 0.0 if there are too few comparisons to tell."""
 
     share: float
     error: float = 0.0
 
     def of(self, ns: int) -> float:
-        """How much of this time it is."""
+        """How much of this time is measuring."""
         return ns * self.share / (1 + self.share)
 
 
@@ -132,7 +133,7 @@ class Duty:
         return self._budget >= 1
 
     def begin(self, first: Block) -> Plan:
-        """How to go on after the first step, whose duration tells nothing of others."""
+        """How to go on after the first step. Its duration tells nothing of others."""
         self._start_ns = first.counted_ns
         return Plan(Kind.ON)
 
@@ -143,15 +144,15 @@ class Duty:
         self._learn(ended)
         off = self._off_share()
         if ended.kind is Kind.ON:
-            # The mean of its random lengths is what keeps the budget.
+            # Such that blocks of the mean of the random lengths keep the budget.
             times = off * self._on_ns / LEAST_NS / _MEAN
             return self._draw(Kind.OFF, max(times, 1.0))
         # Nothing is known of the cost before there was an off block.
         return self._draw(Kind.ON, max(1 / off, 1.0) if self._off else 1.0)
 
     def cost(self, kind: Kind) -> Cost:
-        """What blocks of this kind cost: the median of what was compared and, among
-        these, what was counted."""
+        """What blocks of this kind cost: the median of all comparisons, and of
+        `PRIOR_BLOCKS` times the counted cost."""
         # Copies: another thread may ask.
         compared, counted = [*self._compared[kind]], self._counted.get(kind, 0.0)
         found = max(float(median([*compared, *[counted] * PRIOR_BLOCKS])), 0.0)
@@ -177,7 +178,7 @@ class Duty:
         if kind is Kind.OFF:
             self._off = ended
         elif self._off is not None:
-            off = self.cost(Kind.OFF).share  # what the others have cost, too
+            off = self.cost(Kind.OFF).share  # the off block has cost something, too
             for longer in _compared(ended, self._off):
                 self._compared[kind].append((1 + longer) * (1 + off) - 1)
         if kind is Kind.ON:
@@ -187,20 +188,21 @@ class Duty:
         """How long off blocks are, in relation to on blocks."""
         budget = self._budget
         on, off = self.cost(Kind.ON).share, self.cost(Kind.OFF).share
-        # With so much time off for each time on, both cost the budget.
+        # With off blocks of that relative length, all together cost the budget.
         wanted = (on - budget) / (budget - off) if budget > off else inf
         return min(max(wanted, LEAST_OFF), MOST_OFF)
 
     def _draw(self, kind: Kind, times: float) -> Plan:
-        """A block that is at least so many times as long as any has to be."""
+        """A block that is at least `times` as long as the shortest possible one."""
         times *= self._random.uniform(1.0, LONGEST)
         steps = LEAST_STEPS * (times if kind is Kind.ON else 1.0)
         return Plan(kind, round(steps), LEAST_NS * times)
 
 
 def _compared(block: Block, off: Block) -> list[float]:
-    """By which share the steps of a block took longer than those of the off block:
-    training steps and evaluation calls, as far as both have some."""
+    """By which share the steps of a block took longer than those of the off block. Of
+    training steps and evaluation calls, it compares those that both blocks have. Empty
+    if there are none."""
     usual_ns, took_ns = 0.0, 0
     if block.trained and off.trained:
         usual_ns += block.trained * off.trained_ns / off.trained

@@ -1,10 +1,10 @@
-"""What measuring costs: how often things were done, times what each takes in a short
-trial on this machine; and what of that is taken out of rows.
+"""What measuring costs: how often we do something, times how long that takes in a short
+trial on this machine; and how much of the cost is subtracted from rows.
 
-Rows are as measured, but for two things: time that was read to be the profiler's own
-(finding the row of a new call, reading meters, what is done at the end of a step), and,
-where functions are shown by Python, what that takes in the time of whoever calls them.
-Both go to the row of the profiler's.
+Rows are as measured, but for two parts of the profiler overhead that are subtracted
+from them: time that we have measured ourselves (finding the row of a new call, reading
+meters, work at the end of a step); and, where Python code shows functions to us, what
+that adds to the time of their callers. Both go to the row "profiler overhead".
 """
 
 from __future__ import annotations
@@ -44,25 +44,26 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 #: In a program, our code has been pushed out of the processor's caches by the program's
 #: own work, and takes about so many times as long as in the trial.
 COLD: Final = 2.0
-#: What off blocks cost, in calls of modules: by calls from outside, which are short and
-#: many where they matter; by nodes, as many calls inside are looked at and left; and by
-#: training steps, for code that runs once in a step is in no cache.
-FLAT_CALL: Final = 0.4
-FLAT_NODE: Final = 0.1
-FLAT_STEP: Final = 25.0
-#: The trial: so many layers, and so many rounds, of which the fastest counts.
+#: What off blocks cost, in units of a module's call: for each outermost call, which is
+#: short where there are many; for each node, which stands for the inner calls that we
+#: look at and do not measure; and for each training step, as code that runs once in a
+#: step is in no cache.
+OFF_CALL: Final = 0.4
+OFF_NODE: Final = 0.1
+OFF_STEP: Final = 25.0
+#: The trial has so many layers, and so many rounds, of which the fastest counts.
 _LAYERS: Final = 16
-_FUNCTIONS: Final = 3  # that each calls
+_FUNCTIONS: Final = 3  # that each layer calls
 _ROUNDS: Final = 6
-#: No machine measures the call of a module, or a node, in less, so many nanoseconds: a
-#: trial that finds less was disturbed. What functions take is taken out of rows, so
-#: that nothing may be made up there.
+#: The least that measuring a module's call, and a node, takes on any machine, in
+#: nanoseconds: a trial that finds less was disturbed. For functions, there is no such
+#: minimum, as their cost is subtracted from rows, which must not be by a guess.
 _LEAST: Final = (100.0, 50.0, 0.0)
 
 
 class Costs(NamedTuple):
-    """Nanoseconds that measuring adds to a program: by a call of a module, by a node of
-    a backward pass, and by a call of a function."""
+    """Nanoseconds that measuring adds to a program: for a call of a module, for a node
+    of a backward pass, and for a call of a function."""
 
     call_ns: float = 0.0
     node_ns: float = 0.0
@@ -71,7 +72,7 @@ class Costs(NamedTuple):
 
 def costs(functions: bool) -> Costs:
     """What measuring costs on this machine; zeros if that cannot be tried. The first
-    time takes some milliseconds, in a thread of its own, which trackers of other
+    call takes some milliseconds, in a thread of its own, which trackers of other
     threads do not follow."""
     return Costs(*(COLD * each for each in _tried(functions)))
 
@@ -81,7 +82,7 @@ def _tried(functions: bool) -> Costs:
     found = [Costs()]
 
     def measure() -> None:
-        with suppress(Exception), torch.enable_grad():  # a report must not fail by it
+        with suppress(Exception), torch.enable_grad():  # no report may fail by it
             found.append(_measure(functions))
 
     do_aside(measure)
@@ -95,7 +96,7 @@ def counted_ns(
     own_ns: Sequence[int],
     memory: MemorySums | None = None,
 ) -> int:
-    """What the tracker has cost, by what it has counted.
+    """What the tracker has cost, in nanoseconds, by what it has counted.
 
     calls, own_ns: how many calls of each site have ended, and their own time.
     """
@@ -119,13 +120,14 @@ def counted_ns(
 def counted_ns_of_block(
     block: Block, tracker: Tracker, spans: int, nodes: int
 ) -> float:
-    """What a block of steps has cost, by what was counted in it.
+    """What a block of steps has cost, in nanoseconds, by what was counted in it.
 
-    spans: how many calls the tracker was told of. nodes: how many were made.
+    spans: how many calls the tracker was told of. nodes: how many autograd nodes were
+        made.
     """
     of = costs(tracker.functions is not None)
     if block.kind is Kind.OFF:
-        calls = FLAT_CALL * spans + FLAT_NODE * nodes + FLAT_STEP * block.trained
+        calls = OFF_CALL * spans + OFF_NODE * nodes + OFF_STEP * block.trained
         return of.call_ns * calls
     span_ns = of.call_ns if tracker.functions is None else of.function_ns
     return span_ns * spans + of.node_ns * nodes
@@ -134,8 +136,8 @@ def counted_ns_of_block(
 def taken_out(
     tracker: Tracker, sites: Sequence[Site], calls: Sequence[int]
 ) -> list[int]:
-    """How much of the own time of each site is the profiler's, in nanoseconds, as far
-    as there is so much. calls: of each site."""
+    """The profiler overhead to subtract from the own time of each site, in nanoseconds;
+    it may be more than there is. calls: how many of each site have ended."""
     taken_ns: list[float] = [site.reading_ns for site in sites]
     if tracker.functions is not None and tracker.functions.runs_python and any(calls):
         function_ns = costs(functions=True).function_ns
@@ -151,8 +153,8 @@ def _nodes(site: Site) -> int:
 
 
 class _Layer(QuietModule):
-    """A module that calls some functions, in C++ and in Python, which torch shows in a
-    slower way; none that draws random numbers."""
+    """A module that calls some functions: one in C++, and some in Python, which torch
+    shows in a slower way. None draws random numbers."""
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         return F.relu(F.relu(value.neg()))
@@ -226,7 +228,7 @@ def _shown(
 
 @contextmanager
 def _followed(tracker: Tracker | None, value: torch.Tensor) -> Iterator[None]:
-    before = seen_pass_begins()  # no other tracker is to hear of it
+    before = seen_pass_begins()  # so that no other tracker hears of the pass
     try:
         if tracker is not None:
             tracker.begin_pass(PassRequest([value.grad_fn], False, False, -1))

@@ -1,5 +1,5 @@
-"""Own time, on the host and on a device, and own memory of each site: without the calls
-inside of it."""
+"""Own time and own memory of each site, on the host and on a device: without the calls
+inside."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own_host_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[in
 
 def _interrupted_at(site: Site) -> Iterator[Site]:
     """The sites whose time includes what happens at `site`: itself and its callers, up
-    to the first entry. An entry gives its callers their time back."""
+    to the first entry. The time of an entry is not in that of its callers."""
     yield site
     while not site.is_entry and site.caller is not site:
         site = site.caller
@@ -38,8 +38,8 @@ def _interrupted_at(site: Site) -> Iterator[Site]:
 
 
 def left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
-    """Time that is not charged to the open calls: that of garbage collections, and all
-    that came after `end_ns`."""
+    """Time to subtract from open calls: that of garbage collections, and all after
+    `end_ns`."""
     found = tracker.garbage.copy()
     if end_ns is not None and len(times.open_ns):
         innermost, late_ns = int(times.open_ns[0]), perf_counter_ns() - end_ns
@@ -81,8 +81,8 @@ def padded(sums: Int64s, size: int) -> list[int]:
 
 
 def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
-    """Durations, none of them below the sum of the calls inside, which had ended if an
-    interrupt came just before the end of the outer call was booked."""
+    """Durations, each raised to the sum of the calls inside, if it is below that: the
+    inner calls were booked, and an interrupt came before the outer one was."""
     found, inner = list(durations), [0] * len(sites)
     for site in reversed(sites):  # callers come first
         found[site.code] = max(found[site.code], inner[site.code])
@@ -94,8 +94,11 @@ def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
 def _without_inner(
     sites: list[Site], durations: list[int], entries_too: bool
 ) -> list[int]:
-    """Sums less those of the sites called from each site. The host's durations leave
-    entries out already: an entry gives its callers their time back."""
+    """The sum of each site without those of the sites called from it.
+
+    entries_too: whether those of entries are to be subtracted. Durations of the host
+        are without them already.
+    """
     own = list(durations)
     for site in sites:
         if site.caller is not site and (entries_too or not site.is_entry):

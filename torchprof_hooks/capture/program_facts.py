@@ -1,4 +1,4 @@
-"""What tips need to know of a program, besides its times."""
+"""Facts about a program's optimizers, which tips need besides times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_optimizer(optimizer: Any) -> OptimizerFacts:
 
 
 def together(every: Iterable[OptimizerFacts]) -> tuple[OptimizerFacts, ...]:
-    """One for all optimizers that differ in the number of tensors alone."""
+    """The facts, merged for optimizers that differ only in the number of tensors."""
     found: dict[OptimizerFacts, OptimizerFacts] = {}
     for each in every:
         kind = each._replace(parameters=0, optimizers=0)

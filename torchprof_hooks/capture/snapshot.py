@@ -1,4 +1,4 @@
-"""Makes a `Profile` of what a tracker has recorded so far."""
+"""Makes a `ProfileData` of what a tracker has recorded so far."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from torchprof_hooks.profiles.parts import Part, divided
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
-#: Paths of time outside of all calls, also of the time in an optimizer's closure.
+#: Paths of time outside of all calls; also of time in an optimizer's closure.
 _ALL_OUTSIDE: Final = ((), (OUTSIDE_NAME,))
 
 #: Fields of `Totals` that are never larger in a part of a run than in all of it.
@@ -70,11 +70,11 @@ def take_snapshot(
 
     Calls that are still open count with the time until now, but not as calls.
 
-    wall_ns: returns the time measured so far; called after all else is read, so that
-        no more than that is booked.
+    wall_ns: returns the time measured so far. Called after the sums are read, so that
+        they never add up to more.
     unmeasured: why memory was not measured, if it should have been.
     counted: the steps that have ended.
-    first: all sums at the moment when the first step had ended.
+    first: all sums as of the end of the first step.
     end_ns: when the time of the thread ended, if that is not now.
     """
     counted = counted or StepCounter()
@@ -105,8 +105,8 @@ def take_snapshot(
 
 
 def _flops(site: Site, calls: int) -> int:
-    """Floating-point operations of so many calls at `site`, as far as these ran to
-    their end."""
+    """Floating-point operations of so many calls at `site`, without those that did not
+    run to their end."""
     if not site.works:
         return 0
     found, ended = best_of([*site.works]), max(calls - site.cut, 0)
@@ -114,7 +114,7 @@ def _flops(site: Site, calls: int) -> int:
 
 
 def _facts(tracker: Tracker) -> dict[str, Any]:
-    """Fields of a profile about how all of it was measured."""
+    """Fields of a profile that say how it was measured."""
     return {
         "aborted_calls": tracker.aborted_calls,
         "devices": tuple(m.name for m in meters_of(tracker, DeviceMeter)),
@@ -134,8 +134,12 @@ def _first_cells(  # noqa: PLR0917
     cells: Mapping[CellKey, Totals],
 ) -> dict[CellKey, Totals]:
     """The part of these totals, and of their cells, that came before the end of the
-    first step; {} if that is not known. Operations, and what is taken out, were not
-    read then: they are divided in proportion to calls."""
+    first step; {} if that is not known. FLOPs and profiler overhead were not read then:
+    they are divided in proportion to calls.
+
+    every: the totals of each site.
+    taken_ns: the profiler overhead to subtract from each site.
+    """
     if first is None:
         return {}
     calls = padded(first.times.calls, len(sites))
@@ -156,13 +160,13 @@ def _first_cells(  # noqa: PLR0917
     pairs = zip(taken_ns, shares, strict=True)
     taken = [ns * some // most for ns, (some, most) in pairs]
     found = _cells(sites, totals, taken, first.garbage, first.wall_ns, first.counted)
-    # Time outside of calls may since have turned out to be that after a backward pass.
+    # Time outside of calls may be counted as that after a backward pass by now.
     kept = {k: _part(cells[k], part) for k, part in found.items() if k in cells}
     return {key: part for key, part in kept.items() if part != NOTHING}
 
 
 def _part(whole: Totals, first: Totals) -> Totals:
-    """What came first of the totals of a cell: no more than all of it."""
+    """The first part of the totals of a cell, limited to all of it."""
     least = {n: min(getattr(first, n), getattr(whole, n)) for n in _SUMS}
     return replace(first, **least)
 
@@ -177,8 +181,9 @@ def _cells(  # noqa: PLR0917
 ) -> dict[CellKey, Totals]:
     """The totals of each cell; together, they take all of `wall_ns`.
 
-    taken_ns: what is the profiler's of the own time of each site, as far as there is
-        so much.
+    every: the totals of each site.
+    taken_ns: the profiler overhead to subtract from the own time of each site, as far
+        as there is so much.
     """
     cells: dict[CellKey, Totals] = {}
     taken_outside_ns = 0
@@ -203,9 +208,9 @@ def _cells(  # noqa: PLR0917
 
 
 def _without_debts(cells: dict[CellKey, Totals]) -> dict[CellKey, Totals]:
-    """The cells without own times below zero: what these lack is subtracted from the
-    largest ones, so that the sum stays the same. Where a profile is read while calls
-    are open, or after an interrupt, some time may be booked twice."""
+    """The cells without own times below zero: these become zero, and the largest ones
+    shorter, so that the sum stays the same. If a profile is read while calls are open,
+    or after an interrupt, some time may be booked twice."""
     debt_ns = -sum(min(totals.self_ns, 0) for totals in cells.values())
     if debt_ns <= 0:
         return cells
@@ -256,7 +261,7 @@ def _totals_of_sites(  # noqa: PLR0917
     memory: list[MemoryTotals],
     flops: list[int],
 ) -> list[Totals]:
-    # Each is padded by itself: an interrupt may have left them of different lengths.
+    # Each is padded by itself: an interrupt may have left them at different lengths.
     calls, total, shortest, longest = (padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
     return [

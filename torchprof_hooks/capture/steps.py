@@ -1,4 +1,4 @@
-"""Where a training step ends, and which calls belong to none.
+"""Finds out where a training step ends, and which calls belong to none.
 
 1. A step ends when torch's optimizer has stepped; with several optimizers, when each of
    those of the step before has (`OptimizerRounds`). So batches whose gradients are
@@ -9,9 +9,9 @@
    after a backward pass; where no module was called before the pass, with the pass
    (`StepsWithoutOptimizer`).
 4. A call from outside that makes no graph, while no step runs, is an evaluation.
-5. Nothing is waited for forever: graphs that no backward pass uses are taken for those
-   of evaluations that forgot ``torch.no_grad()``; and passes after which no optimizer
-   ever steps, for steps of an optimizer that is not torch's.
+5. It waits for nothing forever: it takes graphs that no backward pass uses for those of
+   evaluations that forgot ``torch.no_grad()``; and passes after which no optimizer ever
+   steps for steps of an optimizer that is not torch's.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from torchprof_hooks.capture.torch_names.modules import (
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: Steps of one optimizer after which the rest of a round is not waited for any more.
+#: After so many steps of one optimizer, we wait no longer for the rest of a round.
 #: Critics of GANs step some five times as often as generators.
 PATIENCE: Final = 16
-#: Steps without any optimizer after which none is expected, although one was made.
+#: After so many steps without any optimizer, we expect none, although one was made.
 NO_OPTIMIZER_STEPS: Final = 256
-#: Calls that made a graph without a backward pass, or passes without a step of an
-#: optimizer, of which four times as many are no training step; or of the longest step
-#: so far, if that had more.
+#: More than four times so many calls that made a graph, without a backward pass, are no
+#: training step; nor are as many passes without a step of an optimizer. If the longest
+#: step so far had more than this, its number counts instead.
 _LONG: Final = 256
 
 
 class RoundEnd(NamedTuple):
-    """How many training steps have ended, and whether with an optimizer that was not
-    waited for."""
+    """How many training steps have ended; and whether an optimizer ended them for which
+    the round did not wait."""
 
     steps: int
     is_new: bool
@@ -56,19 +56,19 @@ _ONE: Final = RoundEnd(1, is_new=False)
 
 
 class OptimizerRounds:
-    """A training step is a round: it ends when all optimizers of the round before have
-    stepped again, so that it ends with the one that steps least often; those of a GAN
-    make one step together.
+    """Finds rounds of optimizers: each is a training step. A round ends when all
+    optimizers of the round before have stepped again, so the one that steps least often
+    ends it; those of a GAN make one step together.
 
-    An optimizer that steps for the first time ends a round, too, and is waited for from
-    then on; until it dies, or another one has stepped `PATIENCE` times meanwhile: then
-    these were steps of their own.
+    An optimizer that steps for the first time ends a round, too. From then on, rounds
+    wait for it, until it dies, or another one has stepped more than `PATIENCE` times
+    meanwhile: then these were steps of their own.
 
-    Optimizers that step before `ended` is asked again step together, as they do in a
-    backward pass if each parameter has its own: they end one round at most.
+    Optimizers that step before `ended` is called again count as stepping together, as
+    in a backward pass where each parameter has its own: they end at most one round.
 
     living: those that have stepped and are not forgotten, by their ids.
-    latest: the ids of those that have stepped since `ended` was asked.
+    latest: the ids of those that have stepped since `ended` was called.
     """
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class OptimizerRounds:
         self.latest: set[int] = set()
 
     def knows(self, optimizer: Any) -> bool:
-        """Whether `optimizer` has stepped, in another one's steps or not, and is not
-        forgotten."""
+        """Whether `optimizer` has stepped, by itself or in a step of another one, and
+        is not forgotten."""
         return id(optimizer) in self.living or id(optimizer) in self._inner
 
     def stepped(self, optimizer: Any) -> None:
@@ -93,9 +93,9 @@ class OptimizerRounds:
         self.latest.add(key)
 
     def ended(self) -> RoundEnd:
-        """What has ended with the optimizers that have stepped since this was asked."""
+        """What the optimizers have ended that stepped since this was called last."""
         latest, self.latest = self.latest, set()
-        if latest == self._awaited and len(latest) == len(self._stepped):  # as mostly
+        if latest == self._awaited and len(latest) == len(self._stepped):  # usual case
             self._stepped.clear()
             return _ONE
         steps, is_new = 1, not latest <= self._awaited
@@ -135,9 +135,9 @@ class OptimizerRounds:
 class StepsWithoutOptimizer:
     """Steps of programs in which none of torch's optimizers steps.
 
-    While an optimizer might still step (one was made, and there were few steps so far)
-    these steps are held back: they may turn out to be parts of one step, in which
-    gradients are accumulated.
+    While an optimizer might still step (one was made, and there were few steps so far),
+    these steps are held back, and not counted yet: they may be parts of one step, in
+    which gradients are accumulated.
 
     held_ns: durations of the steps that are held back.
     after_backward_ns: see `StepCounter`; of these steps.
@@ -153,7 +153,8 @@ class StepsWithoutOptimizer:
         self._pass_ended_ns = self._interruptions_ns = 0
 
     def no_optimizer_is_expected(self) -> bool:
-        """Whether each of these is a step by itself, not a part of a longer one."""
+        """Whether each of these steps is one by itself, and not a part of a longer
+        one."""
         if not self._expects_none:
             self._was_one_made = self._was_one_made or any_optimizer_made()
             self._expects_none = not self._was_one_made
@@ -172,7 +173,7 @@ class StepsWithoutOptimizer:
     def pass_ended(self, end_ns: int, interruptions_ns: int) -> None:
         """A backward pass has ended.
 
-        interruptions_ns: what interruptions have taken so far, as the tracker says.
+        interruptions_ns: the time of interruptions so far (`Cursor.entered_ns`).
         """
         self._pass_ended_ns, self._interruptions_ns = end_ns, interruptions_ns
 
@@ -181,7 +182,8 @@ class StepsWithoutOptimizer:
         self._pass_ended_ns += duration_ns
 
     def tracker_changed(self, difference_ns: int) -> None:
-        """Interruptions are counted by another tracker, whose sum is so much larger."""
+        """Another tracker counts interruptions from now on; its sum is so much
+        larger."""
         self._interruptions_ns += difference_ns
 
     def came_after_backward(
@@ -196,7 +198,7 @@ class StepsWithoutOptimizer:
 
 
 class Ended(NamedTuple):
-    """Training steps and evaluation calls that have ended, and what they took."""
+    """Training steps and evaluation calls that have ended, and the time they took."""
 
     steps: int = 0
     steps_ns: int = 0
@@ -209,20 +211,19 @@ def _nothing(*about: object) -> None:
 
 
 def made_graph(site: Site) -> bool:
-    """Whether the call that has just ended at `site` has made a graph. New nodes alone
-    do not tell: custom Functions make some even where gradients are disabled."""
+    """Whether the call that has just ended at `site` has made a graph. New nodes do not
+    prove it: custom Functions make some even where gradients are disabled."""
     return torch.is_grad_enabled() and next_sequence_number() != site.low
 
 
 class StepDetector:
     """Follows the steps of one thread and counts them in `counter`, by the rules above.
-    It is told of optimizers' steps, and of the end of whatever was called from outside
-    of all.
+    It is told of optimizers' steps, and of the end of each outermost call.
 
-    on_boundary: called between two steps, when nothing is being called: others may be
-        told of calls now. Not before `quiet_until_ns`.
+    on_boundary: called between two steps, while no call is open, so that another
+        tracker may take over; not before `quiet_until_ns`.
     on_first: called when an optimizer has ended the first training step, and again if
-        it turns out that the step goes on with another optimizer.
+        the step goes on with another optimizer.
     counter: where steps are counted; may be replaced at a boundary (see `follow`).
     rounds: what is known of optimizers.
     """
@@ -273,16 +274,16 @@ class StepDetector:
             self._is_running = False
 
     def renew(self) -> None:
-        """After `stop`: a profile ends with what `counted` says, and another begins;
-        call `follow` with its tracker. What is known of the program stays, and the
-        first step does not come again."""
+        """After `stop`: end a profile with the steps of `counted`, and begin another;
+        call `follow` with its tracker then. What is known of the program stays, and
+        there is no first step any more."""
         uncounted = len(self._without_optimizer.held_ns) + self._is_last_counted()
         if uncounted:
             self._steps += uncounted
             self._without_optimizer.forget()
             self._begin(0)
             self._running_ns = 0
-        if self._steps:  # a new optimizer is none of the first step's any more
+        if self._steps:  # a new optimizer does not belong to the first step any more
             self._steps += 1
 
     def leave_out(self, duration_ns: int) -> None:
@@ -292,10 +293,10 @@ class StepDetector:
 
     def counted(self, end_ns: int | None = None) -> StepCounter:
         """The steps in `counter`, and those that are not in it yet: steps that may
-        still turn out to be parts of one step, and the last step, if only the begin of
-        the next one would show its end.
+        still be parts of one step, and the last step, if only the begin of the next one
+        would show its end.
 
-        end_ns: when the last step ended, if time counts still, and that is not now.
+        end_ns: when the last step ended, if time still counts, and that is not now.
         """
         found, without = self.counter.copy(), self._without_optimizer
         found.after_backward_ns += without.after_backward_ns
@@ -330,7 +331,7 @@ class StepDetector:
         """`optimizer` has made a step of its own."""
         assert self._tracker is not None
         self.rounds.stepped(optimizer)
-        if not self._tracker.passes:  # inside of one, more optimizers may step
+        if not self._tracker.passes:  # inside of a pass, more optimizers may step
             self._round_may_end(inside_call, now_ns)
 
     def _round_may_end(self, inside_call: bool, now_ns: int) -> None:
@@ -356,9 +357,8 @@ class StepDetector:
     # Calls
 
     def expects_first_step(self) -> bool:
-        """Whether the first training step seems to be still to come, after evaluations:
-        an optimizer was made, and nothing was trained, not even before this was
-        started."""
+        """Whether the first training step is likely still to come, after evaluations:
+        an optimizer was made, and nothing was trained, not even before `start`."""
         is_first = self._is_in_fresh_thread and not self._has_trained
         return is_first and any_optimizer_made()
 
@@ -368,8 +368,8 @@ class StepDetector:
         return self._steps > 0 or bool(self._without_optimizer.held_ns)
 
     def call_ended(self, site: Site, end_ns: int, outputs: object) -> None:
-        """A call, or a pass, has ended at `site`. There may be thousands of these in a
-        step, so this makes few calls itself.
+        """An outermost call, or a pass, has ended at `site`. There may be thousands of
+        them in a step, so this makes few calls itself.
 
         outputs: None if it failed.
         """
@@ -387,8 +387,8 @@ class StepDetector:
                 self._evaluation_ended(end_ns)
 
     def _has_ended_step(self, site: Site, end_ns: int) -> bool:
-        """Whether a step ends with the forward that has just ended, or has ended in it.
-        If it ended before that forward, it is counted here, too."""
+        """Whether a step has ended in the forward that has just ended, or with it. A
+        step that ended before this forward is counted here, too."""
         if self._boundary_is_due:
             self._boundary_is_due = self._has_inner_passes = False
             self._passes = 0
@@ -450,7 +450,8 @@ class StepDetector:
                 self._boundary(end_ns)
 
     def _give_up(self) -> None:
-        """What is running is not one training step: count it as what it may be."""
+        """Do not take what runs for one training step any more: count its passes as
+        steps, or its calls as evaluations."""
         now_ns, calls, passes = perf_counter_ns(), self._calls, self._passes
         duration_ns = now_ns - self._began_ns
         self._calls = self._passes = 0
@@ -471,7 +472,7 @@ class StepDetector:
             without.hold(duration_ns)
             return
         if without.held_ns:
-            self._new_waiting_ns()  # of all of them together
+            self._new_waiting_ns()  # dropped: it is that of all of them together
         for held_ns in without.held_ns:
             self.counter.count(held_ns, is_first=not self._steps)
             self._steps += 1
@@ -498,7 +499,7 @@ class StepDetector:
         self.counter.waited(self._new_waiting_ns(), steps)
 
     def _new_waiting_ns(self) -> int:
-        """How long the thread has waited since this was asked last."""
+        """How long the thread has waited since this was called last."""
         assert self._tracker is not None
         before_ns, self._waited_ns = self._waited_ns, self._tracker.exchanges.waited_ns
         return self._waited_ns - before_ns

@@ -40,12 +40,13 @@ from torchprof_hooks.profiles.program import (
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.profiles.data import ProfileData
 
-#: Makes a tracker of the running thread; also returns why it does not measure memory,
+#: Makes a tracker for the running thread; also returns why it does not measure memory,
 #: if it should.
 MakeTracker = Callable[[ModuleNames], tuple[Tracker, str]]
 
-#: Before the first training step, so many evaluation calls are measured as a part of
-#: the start, for so long. Reinforcement learning plays thousands before it learns.
+#: Before the first training step, at most so many evaluation calls, for at most so
+#: long, are measured as a part of the start. Reinforcement learning plays thousands of
+#: games before it learns.
 MOST_EVALUATIONS: Final = 64
 LONGEST_START_NS: Final = 1_000_000_000
 
@@ -53,8 +54,8 @@ LONGEST_START_NS: Final = 1_000_000_000
 class _Measured:
     """What one tracker measures: blocks of one kind.
 
-    steps: how many steps and evaluation calls have ended in it.
-    wall_ns: what these took, with what came after the last one.
+    steps: how many steps and evaluation calls have ended in them.
+    wall_ns: the time of the blocks, with that after the last step.
     """
 
     def __init__(self, kind: Kind, tracker: Tracker, no_memory: str = "") -> None:
@@ -69,10 +70,10 @@ class ThreadSteps:
     """Measures one thread from `start` to `stop`, and counts its steps.
 
     duty: says which steps are measured; None: all, by one tracker.
-    steps: how many steps and evaluation calls have ended, with a duty.
+    steps: how many steps and evaluation calls have ended; counted with a duty only.
     at_step: called between two steps whenever a block ends, with that number; returns
         whether the next step is disturbed, and is to be kept apart. It may call `stop`.
-    ends_each_step: whether each block is a single step for now.
+    ends_each_step: whether, for now, each step is a block of its own.
     """
 
     def __init__(self, make: MakeTracker, *, duty: Duty | None = None) -> None:
@@ -89,7 +90,7 @@ class ThreadSteps:
             self._detector = StepDetector(held_weakly(self._step_ended), on_first)
         self._optimizers: dict[int, OptimizerFacts] = {}  # by their ids
         self._detects_anomalies = False
-        self._shows = Subscription()  # keeps the place where modules are shown
+        self._shows = Subscription()  # keeps interception in place between blocks
         self._plan: Plan | None = None  # of the block; None: the start
         self._is_between = False  # two blocks
         self._spent_before_ns = 0.0  # on earlier profiles
@@ -115,8 +116,8 @@ class ThreadSteps:
         return self._open.tracker
 
     def renew(self) -> None:
-        """After `stop`: begin another profile, of the steps that come. What was learned
-        of the program and of costs is kept; the block goes on."""
+        """After `stop`: begin another profile, of the steps that come. It keeps what it
+        has learned of the program and of costs; the block goes on."""
         self._detector.renew()
         if self._duty is not None:
             self._spent_before_ns, _ = self._duty.spent()
@@ -147,14 +148,14 @@ class ThreadSteps:
         self._began_ns = 0
 
     def hurry(self) -> None:
-        """Have the block end with the step that runs."""
+        """Have the block end with the current step."""
         if self._plan is not None:
             self._plan = self._plan._replace(steps=0, lasts_ns=0)
         self._detector.quiet_until_ns = 0
 
     def close_left_calls(self) -> None:
-        """The program is ending: close calls that are open, as of the moment when they
-        were last known to run."""
+        """Close open calls, as the program is ending: as of the moment when they were
+        last known to run."""
         if self._open.tracker.works_here():
             self._open.tracker.abort_all(by_exception=False)
 
@@ -168,8 +169,8 @@ class ThreadSteps:
         )
 
     def profile(self, end_ns: int | None = None) -> ProfileData:
-        """Everything measured so far. Where some steps were measured, what is inside of
-        a part of the program is scaled to all of the time of that part.
+        """Everything measured so far. If only some steps were measured, the rows inside
+        of a part of the program are scaled to the whole time of that part.
 
         end_ns: when the time of the thread ended, if that is not now.
         """
@@ -256,11 +257,11 @@ class ThreadSteps:
 
     def garbage_collected(self, took_ns: int) -> None:
         """Python has looked for garbage."""
-        if not self._is_between:  # then it is ours already
+        if not self._is_between:  # between two blocks, all time is ours already
             self._open.tracker.garbage_collected(took_ns)
 
     def _first_step_ended(self) -> None:
-        """Read all sums: later, the first step is not known apart any more."""
+        """Read all sums: later ones do not show the first step by itself."""
         if self._open is not self._initial or self._plan is not None:
             return
         tracker = self._open.tracker
@@ -280,7 +281,7 @@ class ThreadSteps:
         """Between two steps: go on as the duty says."""
         assert self._duty is not None
         block = self._block()
-        # Not if torch.compile would compile again for hooks that come or go.
+        # Not if torch.compile would compile again because hooks come or go.
         if not self._is_over(block) or compile_shield.has_missed:
             return
         self._book_time()
@@ -299,7 +300,7 @@ class ThreadSteps:
         if self.at_step is not None:
             is_disturbed = self.at_step(self.steps)
             if not self._began_ns:
-                return  # it has stopped this
+                return  # `at_step` has called `stop`
             if is_disturbed:
                 plan = Plan(Kind.TRACED, steps=1, lasts_ns=0)
         self._go_on(plan)
@@ -313,8 +314,9 @@ class ThreadSteps:
         return block.trained > 0 or is_long or not self._detector.expects_first_step()
 
     def _go_on(self, plan: Plan) -> None:
-        """Begin the next block. What has passed since the last one is ours, and in no
-        time of a tracker's: whoever has told of the step's end times that, too."""
+        """Begin the next block. The time since the last one is ours, and is taken out
+        of all other times: also of `reading_ns` of the site that told of the end of the
+        step, as it has measured that time, too."""
         self._plan, told = plan, self._open.tracker.site
         changes = plan.kind is not self._open.kind or plan.kind is Kind.TRACED
         if changes:
@@ -335,7 +337,7 @@ class ThreadSteps:
         self._detector.quiet_until_ns = self._began_ns + lasts_ns
 
     def _begin_block(self) -> None:
-        self._carried = Block(self._open.kind)  # what of it is in an earlier profile
+        self._carried = Block(self._open.kind)  # its part in an earlier profile
         self._before = self._detector.ended()
         self._spans_before = self._open.tracker.log.spans
         self._nodes_before = next_sequence_number()
@@ -348,7 +350,7 @@ class ThreadSteps:
         return Block(self._open.kind, *(now - then + more for now, then, more in each))
 
     def _with_cost(self, block: Block) -> Block:
-        """The block with what it has cost, by what was counted in it."""
+        """The block with its cost, by what was counted in it."""
         from torchprof_hooks.capture.overhead import counted_ns_of_block
 
         spans = self._open.tracker.log.spans - self._spans_before
@@ -361,7 +363,7 @@ class ThreadSteps:
     # Time, and who is shown calls
 
     def _age_ns(self, measured: _Measured, end_ns: int | None = None) -> int:
-        """The time since something was booked, if it is that of `measured`."""
+        """The time that is not booked yet, if it is that of `measured`; else 0."""
         began_ns = self._began_ns  # once: another thread may read
         if not began_ns or measured is not self._open:
             return 0
@@ -385,7 +387,7 @@ class ThreadSteps:
             return _Measured(kind, *self._make(self._names))
         tracker = new_tracker(self._names, divides=False)
         tracker.sees_outer_alone = True
-        # Passes that are not started from Python are listened for if there were some.
+        # It listens for passes that Python has not started only if there were some.
         others = self._by_kind.values()
         tracker.hears_unseen_passes = any(o.tracker.has_unseen_passes for o in others)
         return _Measured(kind, tracker)
