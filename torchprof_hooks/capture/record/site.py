@@ -53,9 +53,7 @@ class Site(Node):
         "is_region",
         "module",
         "path",
-        "peak_bytes",
         "phase",
-        "readings",
         "works",
     )
 
