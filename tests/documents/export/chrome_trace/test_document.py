@@ -1,7 +1,8 @@
+"""What torch's profiler writes, with events of ours put in."""
+
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ HEAD = b"""
     "deviceProperties": [],
 
       "host_name": "vm",
-    "displayTimeUnit": "ms",
     "baseTimeNanoseconds": 1790857026000000000,
     "traceEvents": [
     """
@@ -33,32 +33,24 @@ EVENT = b"""
       "External id": 8,"Ev Idx": 7
     }
   }"""
-NAMED = b"""
+END = b"""
   ],"traceName": "/tmp/xyz/trace.json" }"""
-UNNAMED = b"""
-  ]}
-"""
-COMPLAINING = b"""
+COMPLAINT = b"""
   ],
       "ERROR": ["ERROR:2026-11-22 Device.cpp:47] \\"count\\" [35], failed", "again"],
   "traceName": "/tmp/xyz/trace.json"
 }"""
+COMPLETE = HEAD + EVENT + b"," + EVENT + END
 
 
-def merged(
-    text: bytes,
-    *events: str,
-    name: str = "timeline-7.json",
-    metadata: Mapping[str, Any] | None = None,
-) -> Any:
-    pieces = TraceDocument(text).with_events(events, name, metadata or {})
-    return json.loads(b"".join(pieces))
+def merged(text: bytes, *events: str, name: str = "timeline-7.json") -> Any:
+    return json.loads(b"".join(TraceDocument(text).with_events(events, name, {})))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (HEAD + EVENT + NAMED, 1_790_857_026_000_000_000),
+        (COMPLETE, 1_790_857_026_000_000_000),
         (b'{"baseTimeNanoseconds":12,"traceEvents":[]}', 12),
         (b'{"traceEvents":[]}', 0),
         (b'{"traceEvents":[{"args":{"baseTimeNanoseconds": 12}}]}', 0),
@@ -98,40 +90,34 @@ def test_all_that_is_valid_stays_valid(
     }
 
 
-COMPLETE = HEAD + EVENT + b"," + EVENT + NAMED
-
-
 def test_what_torch_complains_of_is_kept() -> None:
-    found = merged(HEAD + EVENT + COMPLAINING)
-
-    assert found["ERROR"] == [
-        'ERROR:2026-11-22 Device.cpp:47] "count" [35], failed',
-        "again",
-    ]
+    found = merged(HEAD + EVENT + COMPLAINT)
+    said = 'ERROR:2026-11-22 Device.cpp:47] "count" [35], failed'
+    assert found["ERROR"] == [said, "again"]
     assert found["traceName"] == "timeline-7.json"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(COMPLETE[:-1], id="without its last character"),
-        pytest.param(COMPLETE[: COMPLETE.index(b'"/tmp')], id="cut in the name"),
-        pytest.param(HEAD + EVENT + b",", id="cut between events"),
-        pytest.param(HEAD + EVENT + EVENT[:60], id="cut in an event"),
-        pytest.param(HEAD, id="cut ahead of the events"),
-        pytest.param(HEAD[:100], id="cut in the head"),
-        pytest.param(b'{"traceEvents": [\n {"x":1},\n {"x":2}\n', id="cut 1"),
-        pytest.param(b'{"traceEvents": [\n {"x": {"y": [1, 2]}', id="cut 2"),
-        pytest.param(b"{}", id="an object without events"),
-        pytest.param(b'{"traceEvents": {}}', id="an object that is no list"),
-        pytest.param(b"[]", id="a list"),
-        pytest.param(b"\x1f\x8b\x08\x00 compressed }", id="something else"),
-    ],
-)
-def test_what_is_no_complete_trace_is_refused(text: bytes) -> None:
+NOT_COMPLETE: dict[str, bytes] = {
+    "empty": b"",
+    "without its last character": COMPLETE[:-1],
+    "cut in the name": COMPLETE[: COMPLETE.index(b'"/tmp')],
+    "cut between events": HEAD + EVENT + b",",
+    "cut in an event": HEAD + EVENT + EVENT[:60],
+    "cut ahead of the events": HEAD,
+    "cut in the head": HEAD[:100],
+    "cut behind an event": b'{"traceEvents": [\n {"x":1},\n {"x":2}\n',
+    "cut behind a bracket": b'{"traceEvents": [\n {"x": {"y": [1, 2]}',
+    "without events": b"{}",
+    "events that are no list": b'{"traceEvents": {}}',
+    "a list": b"[]",
+    "something else": b"\x1f\x8b\x08\x00 compressed }",
+}
+
+
+@pytest.mark.parametrize("situation", NOT_COMPLETE)
+def test_what_is_no_complete_trace_is_refused(situation: str) -> None:
     with pytest.raises(ValueError, match="no complete trace; is there enough space"):
-        TraceDocument(text)
+        TraceDocument(NOT_COMPLETE[situation])
 
 
 @pytest.mark.parametrize("names", [[], ["step", "traceName", "] }, {"]])
@@ -145,14 +131,12 @@ def test_what_torch_writes(names: list[str], tmp_path: Path) -> None:
     text = path.read_bytes()
     original = json.loads(text)
     ours = {"ph": "X", "name": "ours"}
-
-    document = merged(text, json.dumps(ours), name="timeline-7.json")
-
-    assert document.pop("torchprof_hooks") == {}
+    document = merged(text, json.dumps(ours))
     assert document == {
         **original,
         "traceEvents": [ours, *original["traceEvents"]],
         "traceName": "timeline-7.json",
+        "torchprof_hooks": {},
     }
     assert set(names) <= {event.get("name") for event in document["traceEvents"]}
     assert TraceDocument(text).base_ns == original.get("baseTimeNanoseconds", 0)

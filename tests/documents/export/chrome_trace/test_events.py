@@ -1,3 +1,5 @@
+"""Single events of a trace, and those of a step and its modules."""
+
 from __future__ import annotations
 
 import json
@@ -9,84 +11,66 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchprof_hooks.documents.export.chrome_trace.events import Track
+from torchprof_hooks.documents.export.chrome_trace.events import (
+    MODULE_TRACK,
+    Track,
+    module_events,
+)
+from torchprof_hooks.profiles.trace.step_trace import ModuleSpan, StepTrace
 
 TRACK = Track(12, 34, base_ns=1_000)
-WHERE = {"pid": 12, "tid": 34}
+AT = 3_500
 
-#: A maker of each kind of event, of its name.
-KINDS: dict[str, Callable[[str], str]] = {
-    "metadata": lambda name: TRACK.metadata(name, "{}"),
-    "span": lambda name: TRACK.span(name, "step", 1_000, 2_000),
-    "flow start": lambda name: TRACK.flow_start(name, "dataflow", 1, 1_000),
-    "flow end": lambda name: TRACK.flow_end(name, "dataflow", 1, 1_000),
-    "object": lambda name: TRACK.object_event("N", name, 1, 1_000),
-    "counter": lambda name: TRACK.counter(name, "bytes", 1, 1_000),
+#: A maker of each kind of event, of its name, and what it makes.
+KINDS: dict[str, tuple[Callable[[str], str], dict[str, Any]]] = {
+    "metadata": (
+        lambda name: TRACK.metadata(name, '{"name":"modules"}'),
+        {"ph": "M", "args": {"name": "modules"}},
+    ),
+    "span": (
+        lambda name: TRACK.span(name, "forward", AT, 5_000),
+        {"ph": "X", "cat": "forward", "ts": 2.5, "dur": 1.5},
+    ),
+    "span with arguments": (
+        lambda name: TRACK.span(name, "step", AT, 5_000, **{"class": 'odd "Net"\n'}),
+        {"ph": "X", "cat": "step", "ts": 2.5, "dur": 1.5}
+        | {"args": {"class": 'odd "Net"\n'}},
+    ),
+    "start of an arrow": (
+        lambda name: TRACK.flow_start(name, "dataflow", 7, AT),
+        {"ph": "s", "cat": "dataflow", "id": 7, "ts": 2.5},
+    ),
+    # "bp": the arrow ends at the slice around its end, not at the next one.
+    "end of an arrow": (
+        lambda name: TRACK.flow_end(name, "dataflow", 7, AT),
+        {"ph": "f", "cat": "dataflow", "id": 7, "ts": 2.5, "bp": "e"},
+    ),
+    "object": (
+        lambda name: TRACK.object_event("N", name, 7, AT),
+        {"ph": "N", "cat": "memory", "id": "7", "ts": 2.5},
+    ),
+    "object that is looked at": (
+        lambda name: TRACK.object_event("O", name, -1, AT, '{"bytes":8}'),
+        {"ph": "O", "cat": "memory", "id": "-1", "ts": 2.5}
+        | {"args": {"snapshot": {"bytes": 8}}},
+    ),
+    "counter": (
+        lambda name: TRACK.counter(name, "bytes in use", 8, AT),
+        {"ph": "C", "cat": "memory", "ts": 2.5, "args": {"bytes in use": 8}},
+    ),
 }
 
 
-@pytest.mark.parametrize(
-    ("event", "expected"),
-    [
-        (
-            TRACK.metadata("thread_name", '{"name":"modules"}'),
-            {"ph": "M", "name": "thread_name", "args": {"name": "modules"}},
-        ),
-        (
-            TRACK.span("Net", "forward", 3_500, 5_000),
-            {"ph": "X", "cat": "forward", "name": "Net", "ts": 2.5, "dur": 1.5},
-        ),
-        (
-            TRACK.span("Net", "forward", 3_500, 5_000, **{"class": 'odd "Net"\n'}),
-            {"ph": "X", "cat": "forward", "name": "Net", "ts": 2.5, "dur": 1.5}
-            | {"args": {"class": 'odd "Net"\n'}},
-        ),
-        (
-            TRACK.flow_start("gradient", "dataflow", 7, 3_500),
-            {"ph": "s", "cat": "dataflow", "name": "gradient", "id": 7, "ts": 2.5},
-        ),
-        (
-            # "bp": the arrow ends at the slice around its end, not at the next one.
-            TRACK.flow_end("gradient", "dataflow", 7, 3_500),
-            {"ph": "f", "cat": "dataflow", "name": "gradient", "id": 7, "ts": 2.5}
-            | {"bp": "e"},
-        ),
-        (
-            TRACK.object_event("N", "Tensor memory", 7, 3_500),
-            {"ph": "N", "cat": "memory", "name": "Tensor memory", "id": "7", "ts": 2.5},
-        ),
-        (
-            TRACK.object_event("O", "Tensor memory", -1, 3_500, '{"bytes":8}'),
-            {"ph": "O", "cat": "memory", "name": "Tensor memory", "id": "-1", "ts": 2.5}
-            | {"args": {"snapshot": {"bytes": 8}}},
-        ),
-        (
-            TRACK.counter("cpu memory", "bytes in use", 8, 3_500),
-            {"ph": "C", "cat": "memory", "name": "cpu memory", "ts": 2.5}
-            | {"args": {"bytes in use": 8}},
-        ),
-    ],
-    ids=lambda value: value["ph"] if isinstance(value, dict) else "",
-)
-def test_an_event_is_json_with_its_fields_and_its_place(
-    event: str, expected: dict[str, Any]
+@pytest.mark.parametrize("kind", KINDS)
+@given(name=st.text())
+def test_an_event_is_a_line_of_json_with_its_fields_its_place_and_any_name(
+    kind: str, name: str
 ) -> None:
-    assert json.loads(event) == expected | WHERE
-
-
-@pytest.mark.parametrize(
-    ("time_ns", "expected"),
-    [
-        (1_000, "0.000"),
-        (1_001, "0.001"),
-        (1_999, "0.999"),
-        (2_000, "1.000"),
-        (1_000_001_050, "1000000.050"),
-        (1_790_857_026_123_457_789, "1790857026123456.789"),  # a float has less digits
-    ],
-)
-def test_times_are_microseconds_since_the_base(time_ns: int, expected: str) -> None:
-    assert f'"ts":{expected},' in TRACK.flow_start("", "", 1, time_ns)
+    make, fields = KINDS[kind]
+    event = make(name)
+    assert json.loads(event) == {**fields, "name": name, "pid": 12, "tid": 34}
+    assert event.isascii()
+    assert "\n" not in event
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**50), st.integers(0, 2**50))
@@ -96,6 +80,12 @@ def test_times_are_exact_to_the_nanosecond(base: int, since: int, took: int) -> 
         Track(1, 2, base).span("", "", start, start + took), parse_float=Decimal
     )
     assert (event["ts"] * 1_000, event["dur"] * 1_000) == (since, took)
+
+
+def test_times_since_the_epoch_are_exact() -> None:
+    """A float has less digits."""
+    event = TRACK.flow_start("", "", 1, 1_790_857_026_123_457_789)
+    assert '"ts":1790857026123456.789,' in event
 
 
 @given(st.integers(2**51, 2**53 - 2**41), st.lists(st.integers(0, 2**40), min_size=3))
@@ -115,9 +105,33 @@ def test_what_ends_together_does_so_for_viewers(since: int, spans: list[int]) ->
     assert abs(ends.pop() - end) <= 2
 
 
-@given(st.sampled_from(list(KINDS.values())), st.text())
-def test_random_names_stay_what_they_are(make: Callable[[str], str], name: str) -> None:
-    event = make(name)
-    assert json.loads(event)["name"] == name
-    assert event.isascii()
-    assert "\n" not in event
+# Modules
+
+
+def test_the_step_is_around_its_modules_which_keep_their_order() -> None:
+    """What is not forward is said, unless the name says it already."""
+    trace = StepTrace(7, 12, 34, 1_000, 9_500)
+    trace.modules = [
+        ModuleSpan("Net", "Net", "forward", 2_000, 5_000),
+        ModuleSpan("Net.fc", "Linear", "forward", 3_000, 4_001),
+        ModuleSpan("Net.fc", "Linear", "backward", 6_000, 6_000),
+        ModuleSpan("Net.fc", "Linear", "recompute", 6_000, 7_000),
+        ModuleSpan("(backward)", "", "backward", 7_000, 8_000),
+    ]
+    name, order, *slices = map(json.loads, module_events(trace, base_ns=500))
+    assert name["args"] == {"name": "modules"}
+    assert order["args"] == {"sort_index": 33}
+    for event in slices:
+        assert (event.pop("pid"), event.pop("tid")) == (12, MODULE_TRACK + 34)
+        assert event.pop("ph") == "X"
+    linear = {"args": {"class": "Linear"}}
+    assert slices == [
+        {"name": "step 7", "cat": "step", "ts": 0.5, "dur": 8.5},
+        {"name": "Net", "cat": "forward", "ts": 1.5, "dur": 3.0}
+        | {"args": {"class": "Net"}},
+        {"name": "Net.fc", "cat": "forward", "ts": 2.5, "dur": 1.001} | linear,
+        {"name": "Net.fc backward", "cat": "backward", "ts": 5.5, "dur": 0.0} | linear,
+        {"name": "Net.fc recompute", "cat": "recompute", "ts": 5.5, "dur": 1.0}
+        | linear,
+        {"name": "(backward)", "cat": "backward", "ts": 6.5, "dur": 1.0},
+    ]
