@@ -1,0 +1,170 @@
+"""The tables of hooks that measure time and memory, as Chainer prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.helpers import table
+from torchprof_hooks.documents.export.hook_table import render_bytes, render_times
+
+FORWARD = {"elapsed_time": "ElapsedTime"}
+BACKWARD = {**FORWARD, "backward_time": "BackwardTime"}
+
+TIMES: dict[str, Any] = {
+    "Linear": {"elapsed_time": 41.42, "occurrence": 2100},
+    "ReLU": {"elapsed_time": 0.00025, "occurrence": 1},
+}
+TRAINED: dict[str, Any] = {
+    "Linear": {"elapsed_time": 5e-6, "occurrence": 2, "backward_time": 0.0045},
+    "Dropout": {"elapsed_time": 3e-6, "occurrence": 2, "backward_time": 0.0},
+}
+BYTES: dict[str, Any] = {
+    "linear": {"used_bytes": 1_572_864, "acquired_bytes": 2_097_152, "occurrence": 20},
+    "relu": {"used_bytes": 512, "acquired_bytes": -4096, "occurrence": 1},
+}
+
+
+def times(summary: dict[str, Any], unit: str, columns: Any = FORWARD) -> str:
+    return render_times("Mine", "LinkName", summary, unit, columns)
+
+
+def memory(summary: dict[str, Any], unit: str, note: str = "") -> str:
+    return render_bytes("Mine", "FunctionName", summary, unit, note)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            times(TIMES, "ms"),
+            """
+LinkName  ElapsedTime  Occurrence
+  Linear   41420.00ms        2100
+    ReLU       0.25ms           1
+""",
+        ),
+        (
+            times(TIMES, "auto"),
+            """
+LinkName  ElapsedTime  Occurrence
+  Linear     41.42sec        2100
+    ReLU      0.00sec           1
+""",
+        ),
+        (
+            times(TIMES, "auto_foreach"),
+            """
+LinkName  ElapsedTime  Occurrence
+  Linear     41.42sec        2100
+    ReLU     250.00us           1
+""",
+        ),
+        (  # one unit for both columns
+            times(TRAINED, "auto", BACKWARD),
+            """
+LinkName  ElapsedTime  BackwardTime  Occurrence
+  Linear       0.01ms        4.50ms           2
+ Dropout       0.00ms        0.00ms           2
+""",
+        ),
+        (
+            memory(BYTES, "KB"),
+            """
+FunctionName  UsedBytes  AcquiredBytes  Occurrence
+      linear  1536.00KB      2048.00KB          20
+        relu     0.50KB        -4.00KB           1
+""",
+        ),
+        (
+            memory(BYTES, "auto_foreach"),
+            """
+FunctionName  UsedBytes  AcquiredBytes  Occurrence
+      linear     1.50MB         2.00MB          20
+        relu    512.00B        -4.00KB           1
+""",
+        ),
+        (  # each column has its unit, that of the value farthest from 0
+            memory({"relu": {**BYTES["relu"], "used_bytes": -3_355_443}}, "auto"),
+            """
+FunctionName  UsedBytes  AcquiredBytes  Occurrence
+        relu    -3.20MB        -4.00KB           1
+""",
+        ),
+        (
+            memory(BYTES, "MB", note="Used bytes are net."),
+            """
+FunctionName  UsedBytes  AcquiredBytes  Occurrence
+      linear     1.50MB         2.00MB          20
+        relu     0.00MB        -0.00MB           1
+Used bytes are net.
+""",
+        ),
+    ],
+    ids=[
+        *("times in ms", "times in one unit", "each time in its own", "backward"),
+        *("bytes in KB", "each byte in its own", "bytes in one unit", "note"),
+    ],
+)
+def test_a_whole_table(text: str, expected: str) -> None:
+    assert text == table(expected)
+
+
+@pytest.mark.parametrize(
+    ("further", "columns"),
+    [
+        ({"peak_bytes": 3}, "PeakBytes"),
+        ({"retained_bytes": 3}, "RetainedBytes"),
+        ({"retained_bytes": 3, "peak_bytes": 3}, "PeakBytes RetainedBytes"),
+    ],
+)
+def test_bytes_have_columns_of_what_was_measured(
+    further: dict[str, int], columns: str
+) -> None:
+    header, row = memory(
+        {"linear": {**BYTES["linear"], **further}}, "auto"
+    ).splitlines()
+    head = f"FunctionName UsedBytes AcquiredBytes {columns} Occurrence"
+    assert header.split() == head.split()
+    texts = ["linear", "1.50MB", "2.00MB", *["3.00B"] * len(further), "20"]
+    assert row.split() == texts
+
+
+def test_a_measurement_that_some_rows_lack_is_not_left_out_silently() -> None:
+    summary = {**BYTES, "tanh": {**BYTES["relu"], "peak_bytes": 1}}
+    with pytest.raises(KeyError, match="peak_bytes"):
+        memory(summary, "auto")
+
+
+ALL = {"elapsed_time": 1.0, "used_bytes": 1, "acquired_bytes": 0}
+
+
+@pytest.mark.parametrize("render", [times, memory])
+def test_rows_keep_their_order_and_names_stay_as_they_are(
+    render: Callable[..., str],
+) -> None:
+    """Also those that look like numbers or markup."""
+    names = ["_x_", "1e5", "Net#2", "A" * 12]
+    text = render({name: {**ALL, "occurrence": 10**11} for name in names}, "auto")
+    rows = [line.split() for line in text.splitlines()[1:]]
+    assert [row[0] for row in rows] == names
+    assert {row[-1] for row in rows} == {"100000000000"}
+    assert len({*map(len, text.splitlines())}) == 1
+
+
+@pytest.mark.parametrize("unit", ["auto", "auto_foreach"])
+def test_an_empty_summary_says_so(unit: str) -> None:
+    said = "Mine: no module was called, there is nothing to report."
+    assert times({}, unit, BACKWARD) == said
+    assert memory({}, unit, note="Unused.") == said.replace("module", "function")
+
+
+@pytest.mark.parametrize(("render", "summary"), [(times, TIMES), (memory, BYTES)])
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_an_unknown_unit_is_refused(
+    render: Callable[..., str], summary: dict[str, Any], is_empty: bool
+) -> None:
+    with pytest.raises(ValueError, match="unit must be 'auto', 'auto_foreach', "):
+        render({} if is_empty else summary, "minutes")
