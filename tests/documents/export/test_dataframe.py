@@ -1,9 +1,10 @@
+"""Rows of a profile as data frames."""
+
 from __future__ import annotations
 
 import csv
 import sys
 from io import StringIO
-from typing import Any
 
 import pytest
 
@@ -13,25 +14,17 @@ from torchprof_hooks.documents.render.csv import csv_of
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Library
 
 
-def frame(library: Library, by: Grouping = "module") -> Any:
-    pytest.importorskip(library, reason="of the extra `test`")
-    return FUNCTIONS.to_dataframe(by, library=library)
-
-
 @pytest.mark.parametrize("by", GROUPINGS)
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_it_has_what_the_csv_has(library: Library, by: Grouping) -> None:
-    found = frame(library, by)
+    pytest.importorskip(library, reason="of the extra `test`")
+    found = FUNCTIONS.to_dataframe(by, library=library)
     lines = list(csv.DictReader(StringIO(csv_of(rows_table(FUNCTIONS, by)))))
     assert list(found.columns) == list(lines[0])
     for column in found.columns:
         texts = ["" if value is None else str(value) for value in found[column]]
-        assert texts == [x[column] for x in lines]
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_own_times_add_up(library: Library) -> None:
-    assert frame(library)["self_ns"].sum() == FUNCTIONS.wall_ns
+        assert texts == [line[column] for line in lines]
+    assert found["self_ns"].sum() == FUNCTIONS.wall_ns
 
 
 def test_pandas_is_taken_if_both_are_there() -> None:

@@ -1,4 +1,4 @@
-"""Profiles as numbers with names."""
+"""Profiles as numbers with names, and hooks that write them down while training."""
 
 from __future__ import annotations
 
@@ -27,11 +27,26 @@ PHASES = {f"time/{phase}_ms" for phase in get_args(Phase)}
 
 
 def in_ns(found: Mapping[str, float], kind: str) -> dict[str, int]:
+    """Those that begin so, without the beginning and the unit."""
     return {
-        name: round(value * MS)
+        name.removeprefix(kind).removesuffix("_ms"): round(value * MS)
         for name, value in found.items()
         if name.startswith(kind)
     }
+
+
+def of_modules(own_ns: Mapping[str, int], **classes: str) -> dict[str, int]:
+    """The scalars of a Net whose modules take so long in forward; Linears, unless they
+    are of other classes."""
+    cells: dict[tuple[str, Phase], Any] = {
+        (f"Net > Net.{name}", "forward"): own(ns) for name, ns in own_ns.items()
+    }
+    infos = {f"Net.{name}": classes.get(name, "Linear") for name in own_ns}
+    found = hand_built(cells, {"Net": "Net", **infos}).scalars(top=2)
+    return in_ns(found, "module/Net.")
+
+
+# Which numbers there are
 
 
 def test_own_times_of_phases_and_modules_in_a_step() -> None:
@@ -39,35 +54,21 @@ def test_own_times_of_phases_and_modules_in_a_step() -> None:
     assert found["steps"] == 2
     times = {name: ns for name, ns in in_ns(found, "time/").items() if ns}
     assert times == {
-        "time/forward_ms": 30,
-        "time/backward_ms": 32,  # of 65 in two steps
-        "time/recompute_ms": 10,
-        "time/optimizer_ms": 4,
-        "time/outside_ms": 6,
-        "time/profiler_ms": 2,  # of 3
+        "forward": 30,
+        "backward": 32,  # of 65 in two steps
+        "recompute": 10,
+        "optimizer": 4,
+        "outside": 6,
+        "profiler": 2,  # of 3
     }
     # Halves, in all 10 + 1: they are rounded here to the even number.
-    assert in_ns(found, "module/Net/") == {
-        "module/Net/forward_ms": 5,
-        "module/Net/backward_ms": 0,
-    }
-    assert in_ns(found, "module/Net.b.a/") == {
-        "module/Net.b.a/forward_ms": 8,
-        "module/Net.b.a/backward_ms": 10,
-        "module/Net.b.a/recompute_ms": 7,
-    }
+    assert in_ns(found, "module/Net/") == {"forward": 5, "backward": 0}
+    inner = in_ns(found, "module/Net.b.a/")
+    assert inner == {"forward": 8, "backward": 10, "recompute": 7}
 
 
 def test_without_steps_it_is_all_that_was_measured() -> None:
-    assert in_ns(STEP.scalars(), "time/forward") == {"time/forward_ms": 60}
-
-
-def test_functions_count_for_the_modules_around_them() -> None:
-    found = FUNCTIONS.scalars()
-    assert in_ns(found, "module/Net.fc/") == {
-        "module/Net.fc/forward_ms": 22,
-        "module/Net.fc/backward_ms": 35,
-    }
+    assert in_ns(STEP.scalars(), "time/forward") == {"": 60}
 
 
 @given(profiles)
@@ -78,16 +79,17 @@ def test_phases_are_those_of_the_profile(found: Profile) -> None:
     for phase in get_args(Phase):
         expected = times[phase] / 1e6 / steps
         assert scalars[f"time/{phase}_ms"] == pytest.approx(expected, rel=1e-9)
-    assert not any(name.startswith("module/") for name in scalars)
+    assert not in_ns(scalars, "module/")
 
 
-def test_modules_are_those_that_rows_have() -> None:
-    for found in (STEP, FUNCTIONS):
-        rows = {row.name: row for row in found.rows()}
-        for name, own_ns in in_ns(found.scalars(), "module/").items():
-            _, module, phase = name.split("/")
-            totals = rows[module].phases[phase.removesuffix("_ms")]  # type: ignore[index]
-            assert totals.self_ns == own_ns
+@pytest.mark.parametrize("found", [STEP, FUNCTIONS], ids=["modules", "functions"])
+def test_modules_are_those_that_rows_have_with_their_functions(found: Profile) -> None:
+    rows = {row.name: row for row in found.rows()}
+    times = in_ns(found.scalars(), "module/")
+    assert len(times) > 5
+    for name, own_ns in times.items():
+        module, phase = name.split("/")
+        assert rows[module].phases[phase].self_ns == own_ns  # type: ignore[index]
 
 
 def test_names_stay_the_same_whatever_was_measured() -> None:
@@ -98,39 +100,23 @@ def test_names_stay_the_same_whatever_was_measured() -> None:
 
 
 def test_layers_of_a_kind_are_one_and_the_hottest_come() -> None:
-    cells = {(f"Net > Net.blocks.{n}.fc", "forward"): own(n + 1) for n in range(4)}
-    cells["Net > Net.head", "forward"] = own(9)
-    cells["Net", "forward"] = own(2)
-    found = hand_built(cells, dict.fromkeys(modules_in(cells), "Linear"))  # type: ignore[arg-type]
-    assert in_ns(found.scalars(top=2), "module/") == {
-        "module/Net.blocks._.fc-Linear/forward_ms": 10,
-        "module/Net.head/forward_ms": 9,
+    blocks = {f"blocks.{n}.fc": n + 1 for n in range(4)}
+    assert of_modules({**blocks, "head": 9, "small": 2}) == {
+        "blocks._.fc-Linear/forward": 10,
+        "head/forward": 9,
     }
 
 
 def test_layers_of_other_classes_are_of_another_kind() -> None:
     """And are called the same, whichever of them were called."""
-    infos = {"Net": "Net", "Net.0": "Linear", "Net.1": "ReLU", "Net.2": "Linear"}
-    cells: dict[tuple[str, Phase], Any] = {
-        ("Net > Net.0", "forward"): own(5),
-        ("Net > Net.1", "forward"): own(3),
-        ("Net > Net.2", "forward"): own(4),
-    }
-    found = in_ns(hand_built(cells, infos).scalars(), "module/")
-    linears = {"module/Net._-Linear/forward_ms": 9}
-    assert found == {**linears, "module/Net._-ReLU/forward_ms": 3}
-    del cells["Net > Net.1", "forward"]
-    assert in_ns(hand_built(cells, infos).scalars(), "module/") == linears
-
-
-def modules_in(cells: Mapping[tuple[str, Any], Any]) -> set[str]:
-    return {name for path, _ in cells for name in path.split(" > ")}
+    linears = {"_-Linear/forward": 9}
+    found = of_modules({"0": 5, "1": 3, "2": 4}, **{"1": "ReLU"})
+    assert found == {**linears, "_-ReLU/forward": 3}
+    assert of_modules({"0": 5, "2": 4}) == linears
 
 
 def test_no_name_has_characters_that_trackers_refuse() -> None:
-    cells: dict[tuple[str, Phase], Any] = {('Net "ü" *', "forward"): own(3)}
-    found = hand_built(cells, {'Net "ü" *': "Net"})
-    assert in_ns(found.scalars(), "module/") == {"module/Net______/forward_ms": 3}
+    assert of_modules({'"ü" *': 3}) == {"_____/forward": 3}
 
 
 def test_steps_evaluations_and_memory() -> None:
@@ -158,58 +144,37 @@ def test_top_is_a_whole_number(top: Any) -> None:
         STEP.scalars(top)
 
 
+def test_it_makes_no_rows() -> None:
+    """It is asked for within training: a few calls of Python for each cell."""
+    cells: dict[tuple[str, Phase], Any] = {
+        (f"Net > Net.{n} > linear({f}x{n})", "forward"): own(n + f + 1)
+        for n in range(80)
+        for f in range(10)
+    }
+    infos = {"Net": "Net", **{f"Net.{n}": "Linear" for n in range(80)}}
+    found = hand_built(cells, infos)
+    calls = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        found.scalars()
+    finally:
+        sys.setprofile(before)
+    assert calls < 15 * len(cells)
+
+
+# While training
+
+
 class Busy(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         burn(3)
         return super().forward(x)
-
-
-def train(model: nn.Module, steps: int, *, more_ms: float = 0) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.ones(2, 3)).sum().backward()
-        optimizer.step()
-        burn(2 + more_ms)
-
-
-@pytest.mark.usefixtures("clock")
-def test_since_an_earlier_profile_only_what_came_later_counts() -> None:
-    model = nn.Sequential(Busy(3, 1))
-    with profile() as prof:
-        train(model, 3)
-        before = prof.profile
-        train(model, 5, more_ms=4)
-        later = prof.scalars(since=before)
-        of_all = prof.scalars()
-    assert (later["steps"], of_all["steps"]) == (5, 8)
-    assert later["time/forward_ms"] == pytest.approx(3)
-    assert later["module/Sequential._-Busy/forward_ms"] == pytest.approx(3)
-    assert later["time/outside_ms"] == pytest.approx(6)
-    assert of_all["time/outside_ms"] == pytest.approx((3 * 2 + 5 * 6) / 8)
-    # The first step after that has the pause of the one before, which was a short one.
-    assert later["time/step_ms"] == pytest.approx((5 * 3 + 2 + 4 * 6) / 5)
-
-
-@pytest.mark.usefixtures("clock")
-def test_a_report_hook_writes_numbers() -> None:
-    written: list[tuple[str, float, int]] = []
-    hook = ReportHook(every_steps=2, to=lambda *each: written.append(each))
-    run_session(hook, steps=3)
-    steps = [(value, step) for name, value, step in written if name == "steps"]
-    assert steps == [(2, 2), (1, 3)]
-    assert hook.profile is not None
-    last = {name: value for name, value, step in written if step == 3}
-    assert last == hook.profile.scalars()
-
-
-@pytest.mark.usefixtures("clock")
-def test_the_steps_of_later_intervals_are_no_first_ones() -> None:
-    written: list[tuple[str, float, int]] = []
-    hook = ReportHook(every_steps=1, to=lambda *each: written.append(each))
-    run_session(hook, steps=3)
-    steps = [(value, step) for name, value, step in written if name == "time/step_ms"]
-    assert steps == [(3, 2), (3, 3)]
 
 
 def run_session(hook: ReportHook, steps: int) -> None:
@@ -223,6 +188,49 @@ def run_session(hook: ReportHook, steps: int) -> None:
     with TrainingSession([hook]) as session:
         for _ in range(steps):
             session.run(step)
+
+
+@pytest.mark.usefixtures("clock")
+def test_since_an_earlier_profile_only_what_came_later_counts() -> None:
+    model = nn.Sequential(Busy(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def train(steps: int, pause_ms: float) -> None:
+        for _ in range(steps):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            burn(pause_ms)
+
+    with profile() as prof:
+        train(3, 2)
+        before = prof.profile
+        train(5, 6)
+        later = prof.scalars(since=before)
+        of_all = prof.scalars()
+    assert (later["steps"], of_all["steps"]) == (5, 8)
+    assert later["time/forward_ms"] == pytest.approx(3)
+    assert later["module/Sequential._-Busy/forward_ms"] == pytest.approx(3)
+    assert later["time/outside_ms"] == pytest.approx(6)
+    assert of_all["time/outside_ms"] == pytest.approx((3 * 2 + 5 * 6) / 8)
+    # The first step after that has the pause of the one before, which was a short one.
+    assert later["time/step_ms"] == pytest.approx((5 * 3 + 2 + 4 * 6) / 5)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_hook_writes_the_numbers_of_each_interval() -> None:
+    written: list[tuple[str, float, int]] = []
+    hook = ReportHook(every_steps=2, to=lambda *each: written.append(each))
+    run_session(hook, steps=5)
+
+    def of(wanted: str) -> list[tuple[float, int]]:
+        return [(value, step) for name, value, step in written if name == wanted]
+
+    assert of("steps") == [(2, 2), (2, 4), (1, 5)]
+    # Only the first interval has a first step, which is apart.
+    assert of("time/step_ms") == [(3, 2), (3, 4), (3, 5)]
+    assert hook.profile is not None
+    last = {name: value for name, value, step in written if step == 5}
+    assert last == hook.profile.scalars()
 
 
 @pytest.mark.usefixtures("clock")
@@ -243,9 +251,9 @@ def test_to_is_a_function() -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
-    reason = "of the extra `test`"
     accumulators = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason=reason
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="of the extra `test`",
     )
     tensorboard = import_module("torch.utils.tensorboard")
     with tensorboard.SummaryWriter(str(tmp_path)) as writer:
@@ -260,27 +268,3 @@ def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
         events = read.Scalars(name)
         assert [event.step for event in events] == [2, 4]
         assert events[-1].value == pytest.approx(value, rel=1e-6)
-
-
-def test_it_makes_no_rows() -> None:
-    """It is asked for within training: a few calls of Python for each cell."""
-    cells: dict[tuple[str, Phase], Any] = {}
-    for n in range(80):
-        cells[f"Net > Net.{n}", "forward"] = own(n + 1)
-        for f in range(10):
-            cells[f"Net > Net.{n} > linear({f}x{n})", "forward"] = own(n + f)
-    infos = {"Net": "Net", **{f"Net.{n}": "Linear" for n in range(80)}}
-    found = hand_built(cells, infos)
-    calls = 0
-
-    def count(frame: object, event: str, arg: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        found.scalars()
-    finally:
-        sys.setprofile(before)
-    assert calls < 15 * len(cells)
