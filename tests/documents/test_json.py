@@ -1,5 +1,5 @@
 """Reports for programs: what is in the JSON and the CSV, and that the schema and the
-page of the documentation say so."""
+page of the documentation say so. A golden document has a whole report."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from functools import partial
 from math import inf, nan
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from tests.documents.made import MS, after, made, ms
 from tests.golden import SAMPLES, sample
@@ -59,14 +59,22 @@ NAMES: dict[Grouping, str] = {
 }
 
 
-def report(profile: Profile, by: Grouping | None = None) -> Any:
-    found = json.loads(to_json(profile, by))
-    jsonschema.validate(found, SCHEMA)
+def checked(text: str) -> Any:
+    """A report, which is as the schema says."""
+    found = json.loads(text)
+    Draft202012Validator(SCHEMA).validate(found)
     return found
 
 
-def table(profile: Profile, by: Grouping = "module") -> Any:
-    return report(profile, by)["tables"][NAMES[by]]["rows"]
+def report(profile: Profile, by: Grouping | None = None) -> Any:
+    return checked(to_json(profile, by))
+
+
+def csv_lines(profile: Profile, by: Grouping = "module") -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(csv_of(rows_table(profile, by)))))
+
+
+# All reports
 
 
 def _comparison() -> str:
@@ -74,24 +82,17 @@ def _comparison() -> str:
     return json_of(comparison_document(found))
 
 
-#: Reports of all kinds.
 REPORTS: dict[str, Callable[[], str]] = {
     **{
-        path.stem: partial(lambda path: Profile.load(path).to_json(), path)
+        path.stem: partial(lambda name: sample(name).to_json(), path.stem)
         for path in SAMPLES.glob("*.json")
     },
-    "by call": lambda: to_json(sample("char_lm_functions"), "call"),
+    "by call": lambda: to_json(sample("exit_report"), "call"),
     "comparison": _comparison,
     "nothing in common": lambda: json_of(comparison_document(compare(STEP, Profile()))),
     "ranks": lambda: json_of(ranks_document(read_run(SAMPLES / "ranks"))),
     "nothing": lambda: Profile().to_json(),
 }
-
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_the_schema_describes_every_report(name: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    jsonschema.validate(json.loads(REPORTS[name]()), SCHEMA)
 
 
 def names_in(content: Any) -> Iterator[str]:
@@ -101,34 +102,31 @@ def names_in(content: Any) -> Iterator[str]:
     for answer in content["answers"].values():
         yield from answer
     for by, found in content["tables"].items():
-        rows = found["rows"]
-        if by in (*NAMES.values(), "rows", "files", "layers"):
-            yield from rows[0] if rows else ()
+        if by in (*NAMES.values(), "rows", "files", "layers") and found["rows"]:
+            yield from found["rows"][0]
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_the_page_names_all_that_is_in_a_report(name: str) -> None:
+def test_the_schema_and_the_page_describe_every_report(name: str) -> None:
+    found = checked(REPORTS[name]())
     told = set(re.findall(r"`(\w+)`", PAGE)) | {"compiled_graphs"}
     # "with them `cumulative_used_bytes`, ..."; each phase of layers and of ranks.
     alike = re.compile(r"cumulative_\w+_bytes|(recompute|device)_ns|phase|kind")
-    unknown = {*names_in(json.loads(REPORTS[name]()))} - told
+    unknown = {*names_in(found)} - told
     assert {each for each in unknown if not alike.fullmatch(each)} == set()
+    for by in {*NAMES.values()} & {*found["tables"]}:
+        own_ns = sum(row["self_ns"] for row in found["tables"][by]["rows"])
+        assert own_ns == found["numbers"]["shown_ns"]
 
 
-def test_answers_come_first() -> None:
-    found = report(sample("char_lm"))
-    keys = list(found)
-    assert keys[:5] == ["schema", "version", "kind", "title", "answers"]
-    hottest = found["answers"]["hottest_module"]
-    assert hottest["answer"] == "CharLM.blocks.*.mlp.expand"
-    numbers = hottest["numbers"]
-    assert hottest["share"] == numbers["self_ns"] / numbers["whole_ns"]
-    assert 0 < hottest["uncertainty"] < 0.01
-    [phase] = [r for r in found["tables"]["phases"]["rows"] if r["name"] == "backward"]
-    assert found["answers"]["most_time"]["share"] == phase["share"]
+# What is in them
 
 
-def test_the_start_up_is_apart() -> None:
+def test_the_start_up_is_apart_but_in_the_csv() -> None:
     times = StepTimes(first_steps=1, first_ns=9 * MS)
     first = made({("Net", "forward"): ms(9)}, {"Net": "Net"}, 1, times, "start-up")
     loop = made({("Net", "forward"): ms(4, calls=2)}, {"Net": "Net"}, steps=2)
@@ -174,86 +172,63 @@ def test_what_is_true_of_the_whole_run() -> None:
         "undivided_passes": 2,
         "not_measured": ["vmap"],
         "devices": ["cuda"],
-        "measured": {
-            "steps": 10,
-            "measured": 5,
-            "traced": 0,
-            "traced_ns": 0,
-        },
+        "measured": {"steps": 10, "measured": 5, "traced": 0, "traced_ns": 0},
     }
     assert "measured" not in report(replace(profile, measured=NO_STEPS))["numbers"]
 
 
 @given(profiles, st.sampled_from(GROUPINGS))
-def test_own_times_add_up(profile: Profile, by: Grouping) -> None:
+def test_own_times_of_a_csv_add_up(profile: Profile, by: Grouping) -> None:
     lines = csv_lines(profile, by)
     assert sum(int(line["self_ns"]) for line in lines) == profile.wall_ns
 
 
-@pytest.mark.parametrize("name", ["char_lm_functions", "exit_report"])
-@pytest.mark.parametrize("by", GROUPINGS)
-def test_own_times_of_the_loop_add_up(name: str, by: Grouping) -> None:
-    found = report(sample(name), by)
-    rows = found["tables"][NAMES[by]]["rows"]
-    assert sum(row["self_ns"] for row in rows) == found["numbers"]["shown_ns"]
-
-
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_rows_are_those_of_the_profile(by: Grouping) -> None:
+    tables = report(FUNCTIONS, by)["tables"]
+    assert {*NAMES.values()} & {*tables} == {NAMES[by]}
     times: defaultdict[str, int] = defaultdict(int)
-    for row in table(FUNCTIONS, by):
+    for row in tables[NAMES[by]]["rows"]:
         assert row["calls"] or row["cumulative_ns"]  # phases without anything are not
         times[row["name"]] += row["cumulative_ns"]
     assert times == {row.name: row.cumulative_ns for row in FUNCTIONS.rows(by)}
 
 
 def test_rows_that_are_there_if_nothing_else_is_asked_for() -> None:
-    assert {"modules", "classes"} < {*report(STEP)["tables"]}
-    assert "functions" not in report(STEP)["tables"]
-    tables = report(FUNCTIONS)["tables"]
-    assert {*NAMES.values()} & {*tables} == {"modules", "classes", "functions"}
-    for by, name in NAMES.items():
-        assert {*NAMES.values()} & {*report(FUNCTIONS, by)["tables"]} == {name}
+    modules, functions = ({*report(each)["tables"]} for each in (STEP, FUNCTIONS))
+    assert {*NAMES.values()} & modules == {"modules", "classes"}
+    assert {*NAMES.values()} & functions == {"modules", "classes", "functions"}
     with pytest.raises(ValueError, match="by must be"):
         to_json(STEP, "layer")  # type: ignore[arg-type]
 
 
-MEASURED = hand_built(
-    {
-        ("Net", "forward"): Totals(1, 5, device_self_ns=7),
-        ("Net > Net.a", "forward"): Totals(
-            1, 5, device_self_ns=2, memory=MemoryTotals(1, 2, 3, 4)
-        ),
-        ("Net > Net.a > linear(2x2)", "forward"): Totals(1, 5, flops=16),
-    },
-    {"Net": "Net", "Net.a": "Linear"},
-    devices=("cuda",),
-    memory=MemorySummary("cuda:0", 99, ("Net",), "forward"),
-)
-
-
 def test_device_times_bytes_and_operations_are_there_if_they_were_measured() -> None:
-    net, inner, *_ = table(MEASURED)
+    memory = MemoryTotals(1, 2, 3, 4)
+    measured = hand_built(
+        {
+            ("Net", "forward"): Totals(1, 5, device_self_ns=7),
+            ("Net > Net.a", "forward"): Totals(1, 5, device_self_ns=2, memory=memory),
+            ("Net > Net.a > linear(2x2)", "forward"): Totals(1, 5, flops=16),
+        },
+        {"Net": "Net", "Net.a": "Linear"},
+        devices=("cuda",),
+        memory=MemorySummary("cuda:0", 99, ("Net",), "forward"),
+    )
+    found = report(measured)
+    net, inner, *_ = found["tables"]["modules"]["rows"]
     assert (net["device_self_ns"], net["device_cumulative_ns"]) == (7, 9)
     assert (net["self_used_bytes"], net["cumulative_used_bytes"]) == (0, 1)
     assert net["cumulative_acquired_bytes"] == 2
     assert net["cumulative_retained_bytes"] == 3
     assert inner["peak_bytes"] == 4
     assert (net["self_flops"], net["cumulative_flops"]) == (0, 16)
-    assert report(MEASURED)["facts"]["rates"]["numbers"]["memory_peak_bytes"] == 99
-    nothing = table(STEP)[0]
-    assert not [n for n in nothing if re.search("device|bytes|flops|counted", n)]
-    assert "device_ns" not in report(STEP)["tables"]["layers"]["rows"][0]
+    assert found["facts"]["rates"]["numbers"]["memory_peak_bytes"] == 99
+    tables = report(STEP)["tables"]
+    names = [*tables["modules"]["rows"][0], *tables["layers"]["rows"][0]]
+    assert not [n for n in names if re.search("device|bytes|flops|counted", n)]
 
 
 # The renderers
-
-
-def test_rows_of_tables_have_a_line_each() -> None:
-    lines = STEP.to_json().splitlines()
-    rows = [json.loads(line.strip(" ,")) for line in lines if line.startswith("    {")]
-    found = [row for each in report(STEP)["tables"].values() for row in each["rows"]]
-    assert rows == found
 
 
 def test_blocks_of_one_name_are_told_apart() -> None:
@@ -279,6 +254,7 @@ def test_numbers_are_raw_and_what_json_cannot_say_is_not_known() -> None:
         blocks=[Answers([answer], ["!"]), found, Tips([Tip("c", "r")])],
         numbers={"x": inf, "y": [1]},
     )
+    assert json_of(document).isascii()
     content = json.loads(json_of(document))
     assert content["tables"]["t"]["rows"] == [
         {"name": "a", "time_ns": 1.25, "kept": 0, "said": ""},
@@ -289,11 +265,6 @@ def test_numbers_are_raw_and_what_json_cannot_say_is_not_known() -> None:
     assert (content["answers"]["a"]["share"], content["warnings"]) == (None, ["!"])
     assert content["numbers"] == {"x": None, "y": [1]}
     assert content["tips"] == [{"claim": "c", "remedy": "r"}]
-    assert json_of(document).isascii()
-
-
-def csv_lines(profile: Profile, by: Grouping = "module") -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(csv_of(rows_table(profile, by)))))
 
 
 def test_a_whole_csv() -> None:
@@ -313,29 +284,18 @@ def test_names_in_csv_may_hold_anything(name: str) -> None:
     assert line["name"] == line["module"] == name
 
 
-# The recipe
-
-
-def recipe() -> dict[str, Any]:
-    """What the page of recipes defines."""
+@pytest.mark.slow
+def test_the_recipe_of_the_documentation() -> None:
     text = (DOCS / "recipes.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("## A script that looks for the bottleneck")
     [code, *_] = re.findall(r"```python\n(.*?)```", rest, re.DOTALL)
-    found: dict[str, Any] = {}
-    exec(code.partition("\nprof.")[0], found)
-    return found
-
-
-@pytest.mark.slow
-def test_the_recipe() -> None:
-    defined = recipe()
-    old = str(SAMPLES / "char_lm.json")
+    defined: dict[str, Any] = {}
+    exec(code.partition("\nprof.")[0], defined)
+    old, new = (str(SAMPLES / f"{n}.json") for n in ("char_lm", "char_lm_functions"))
     most, shares = defined["bottleneck"](old, "attention", "mlp")
     assert most == "mlp"
     assert 0.3 < shares["attention"] < shares["mlp"] < 0.5
-    is_slower, changes = defined["changes"](
-        old, str(SAMPLES / "char_lm_functions.json")
-    )
+    is_slower, changes = defined["changes"](old, new)
     assert is_slower
     assert changes[0][:2] == ("(optimizer) AdamW", "optimizer")
     assert defined["changes"](old, old) == (False, [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ DOCUMENTS: Final = _HERE / "documents"
 SAMPLES: Final = _HERE.parent.parent / "docs" / "samples"
 
 
+@cache
 def sample(name: str) -> Profile:
     """A stored profile: "char_lm" is ``docs/samples/char_lm.json``."""
     return Profile.load(SAMPLES / f"{name}.json")

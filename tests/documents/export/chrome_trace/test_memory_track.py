@@ -126,7 +126,7 @@ def test_objects_and_counters_of_any_step(trace: StepTrace) -> None:
     time = START_NS / 1_000
     for event in events_of(trace):
         assert time <= event["ts"] <= END_NS / 1_000
-        time, number = event["ts"], event.get("id")
+        time, number = event["ts"], event.get("id", "")
         if event["ph"] == "N":
             assert number not in there
             there[number] = {}
