@@ -27,6 +27,10 @@ def tables(profile: ProfileData) -> Mapping[str, Table]:
     return {block.name: block for block in blocks if isinstance(block, Table)}
 
 
+def tree(profile: ProfileData) -> Table:
+    return tables(profile)["tree.modules"]
+
+
 def column(table: Table, name: str) -> list[Any]:
     return next(
         (list(c.values) for c in table.columns if name in (c.name, c.title)),
@@ -42,40 +46,37 @@ def test_own_times_add_up_in_each_table(profile: Profile) -> None:
     shown = page_document(profile).numbers["shown_ns"]
     for name, table in tables(profile).items():
         if name.startswith(("tree.modules", "rows.")) and name != "rows.call":
-            assert sum(column(table, "self_ns")) == shown
+            own = column(table, "self_ns")
+            assert sum(own) == shown
             assert sum(table.shares) == pytest.approx(1)
             phases = ("forward", "backward", "recompute", "other")
             details = [column(table, f"{phase}_self_ns") for phase in phases]
-            assert list(map(sum, zip(*details, strict=True))) == column(
-                table, "self_ns"
-            )
+            assert list(map(sum, zip(*details, strict=True))) == own
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_tree_is_that_of_the_profile(profile: Profile) -> None:
     shown = profile.loop if len(profile.parts) > 1 else profile
-    tree = tables(profile)["tree.modules"]
+    found = tree(profile)
     nodes = list(shown.tree().walk())[1:]
-    assert list(tree.names) == [node.name for _, node in nodes]
-    assert list(tree.depths) == [depth - 1 for depth, _ in nodes]
-    assert column(tree, "cumulative_ns") == [node.cumulative_ns for _, node in nodes]
-    assert tree.drawing == "tree"
+    assert list(found.names) == [node.name for _, node in nodes]
+    assert list(found.depths) == [depth - 1 for depth, _ in nodes]
+    assert column(found, "cumulative_ns") == [node.cumulative_ns for _, node in nodes]
+    assert found.drawing == "tree"
 
 
 def test_details_of_a_row() -> None:
     totals = Totals(
-        4,
-        40 * MS,
+        calls=4,
+        self_ns=40 * MS,
         min_ns=6 * MS,
         max_ns=14 * MS,
         duration_ns=40 * MS,
         squares_ns2=4 * 116 * MS**2,
         flops=9,
     )
-    profile = made({("Net", "forward"): totals}, {"Net": "Net"})
-    tree = tables(profile)["tree.modules"]
-    found = {c.name: c.values[0] for c in tree.columns if c.is_detail}
-    assert found == {
+    found = tree(made({("Net", "forward"): totals}, {"Net": "Net"}))
+    assert {c.name: c.values[0] for c in found.columns if c.is_detail} == {
         "forward_calls": 4,
         "forward_self_ns": 40 * MS,
         "forward_mean_ns": 10 * MS,
@@ -88,10 +89,9 @@ def test_details_of_a_row() -> None:
 
 
 def test_retained_bytes_are_those_of_a_forward_call() -> None:
-    tree = tables(ALLOCATING)["tree.modules"]
-    names = [c.name for c in tree.columns if "retained" in c.name]
-    assert names == ["forward_retained_bytes"]
-    assert column(tree, names[0])[0] == 4 * 1024**2
+    found = {c.name: c.values[0] for c in tree(ALLOCATING).columns}
+    retained = {name: bytes_ for name, bytes_ in found.items() if "retained" in name}
+    assert retained == {"forward_retained_bytes": 4 * 1024**2}
 
 
 def test_functions_are_in_a_tree_and_tables_of_their_own(
@@ -112,39 +112,32 @@ def test_layers_of_a_kind_are_hot_together() -> None:
     }
     cells["Net > Net.head", "forward"] = ms(80)
     names = {f"Net.{n}": "Linear" for n in range(5)}
-    tree = tables(made(cells, {"Net": "Net", **names, "Net.head": "Head"}))[
-        "tree.modules"
-    ]
-    assert list(tree.tones) == ["heat0", *["heat4"] * 5, "heat5"]
+    found = tree(made(cells, {"Net": "Net", **names, "Net.head": "Head"}))
+    assert list(found.tones) == ["heat0", *["heat4"] * 5, "heat5"]
     assert [heat(share) for share in (0, *HEATS)] == [f"heat{n}" for n in range(6)]
 
 
 def test_heat_is_by_the_clock_of_a_busy_device() -> None:
-    tree = tables(BUSY)["tree.modules"]
-    tones = dict(zip(tree.names, tree.tones, strict=True))
+    found = tree(BUSY)
+    tones = dict(zip(found.names, found.tones, strict=True))
     assert (tones["Net.large"], tones["Net"]) == ("heat5", "heat0")
     assert tones["(outside modules)"] == "heat0"
 
 
-def test_durations_of_steps() -> None:
-    later = (Bucket(1, 6, 60 * MS), Bucket(2, 2, 22 * MS), Bucket(3, 1, 30 * MS))
+LATER = (Bucket(1, 6, 60 * MS), Bucket(2, 2, 22 * MS), Bucket(3, 1, 30 * MS))
+
+
+@pytest.mark.parametrize(
+    ("later", "tones"),
+    [(LATER, ["", "", "slow"]), (LATER[:1], [""])],
+    ids=["of several lengths", "equal"],
+)
+def test_durations_of_steps(later: tuple[Bucket, ...], tones: list[str]) -> None:
     times = StepTimes(1, 500 * MS, later)
-    steps = tables(replace(RUN, parts=(replace(RUN.parts[0], step_times=times),)))[
-        "steps"
-    ]
-    assert column(steps, "steps") == [6, 2, 1]
-    assert column(steps, "sum_ns") == [60 * MS, 22 * MS, 30 * MS]
-    assert list(steps.tones) == ["", "", "slow"]
-    assert "steps" not in tables(START)
-
-
-def test_equal_steps_are_one_row() -> None:
-    times = StepTimes(later=(Bucket(1, 6, 60 * MS),))
-    steps = tables(LOOP.with_parts(lambda part: replace(part, step_times=times)))[
-        "steps"
-    ]
-    assert column(steps, "steps") == [6]
-    assert list(steps.tones) == [""]
+    steps = tables(LOOP.with_parts(lambda p: replace(p, step_times=times)))["steps"]
+    assert column(steps, "steps") == [bucket.steps for bucket in later]
+    assert column(steps, "sum_ns") == [bucket.total_ns for bucket in later]
+    assert list(steps.tones) == tones
 
 
 def test_numbers_of_the_whole_run() -> None:
@@ -153,23 +146,9 @@ def test_numbers_of_the_whole_run() -> None:
     assert numbers["start_up_ns"] == 1000 * MS
     assert numbers["shown_ns"] == 100 * MS
     assert (numbers["steps"], numbers["step_median_ns"]) == (5, 20 * MS)
+    assert "steps" not in tables(START)  # there is one
 
 
 def test_an_empty_profile_says_so() -> None:
     document = page_document(Profile())
     assert [block.name for block in document.blocks] == ["nothing", "measuring"]
-
-
-@pytest.mark.slow
-def test_ten_thousand_modules() -> None:
-    cells: dict[tuple[str, Phase], Totals] = {}
-    for block in range(100):
-        around = f"Net > Net.{block}"
-        for n in range(100):
-            name = f"{around} > Net.{block}.{n}"
-            cells[name, "forward"] = cells[name, "backward"] = ms(1)
-    names = {name: "M" for path, _ in cells for name in path.split(" > ")}
-    profile = made(cells, names)
-    found = tables(profile)
-    assert len(found["tree.modules"].labels) == len(profile.rows())
-    assert len(found["rows.module"].labels) == len(profile.rows()) == 10_101
