@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.documents.made import MS, made, ms
-from tests.documents.test_profile import ALLOCATING, BUSY, COUNTED, LOOP, RUN, START
+from tests.documents.runs import ALLOCATING, BUSY, COUNTED, LOOP, RUN, START
 from torchprof_hooks.documents.build import page
 from torchprof_hooks.documents.build.layers import heat
 from torchprof_hooks.documents.build.page import page_document

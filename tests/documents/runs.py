@@ -1,0 +1,143 @@
+"""Profiles that several tests make documents of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.documents.made import MS, after, made, ms
+from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.totals import Totals
+
+KB, MB = 1024, 1024**2
+
+NAMES: dict[str, ModuleInfo | str] = {
+    "LM": ModuleInfo("LM", place="called first at train.py:31"),
+    **{f"LM.blocks.{n}": "Block" for n in range(4)},
+    **{f"LM.blocks.{n}.mlp": "Linear" for n in range(4)},
+    **{f"LM.blocks.{n}.norm": "LayerNorm" for n in range(4)},
+    "loss(8)": ModuleInfo("loss", "function", place="called first at train.py:32"),
+}
+
+
+def language_model(calls: int, outside_ms: float, **facts: Any) -> Profile:
+    """Forward 2 + 4 * (1 + 5 + 0.5) = 28 ms, 3 in the loss, backward 40, the optimizer
+    8."""
+    cells: dict[tuple[str, Phase], Totals] = {("LM", "forward"): ms(2, calls)}
+    for n in range(4):
+        block = f"LM.blocks.{n}"
+        path = f"LM > {block}"
+        mlp = f"{path} > {block}.mlp"
+        cells[path, "forward"] = ms(1, calls)
+        cells[mlp, "forward"] = ms(0, calls)
+        cells[f"{mlp} > linear(8x4, 4x4)", "forward"] = ms(5, calls)
+        cells[f"{mlp} > linear(8x4, 4x4)", "backward"] = ms(10)
+        cells[f"{path} > {block}.norm", "forward"] = ms(0.5, calls)
+    cells["loss(8)", "forward"] = ms(3, calls)
+    cells["(optimizer) SGD", "optimizer"] = ms(8, calls)
+    cells["(outside modules)", "outside"] = ms(outside_ms, 0)
+    return made(cells, NAMES, **facts)
+
+
+START = language_model(
+    1, 921, part="start-up", steps=1, step_times=StepTimes(1, 1000 * MS)
+)
+LOOP = language_model(
+    4,
+    21,
+    steps=4,
+    step_times=StepTimes(
+        later=(Bucket(1, 3, 60 * MS), Bucket(2, 1, 40 * MS)),
+        evaluations=2,
+        evaluation_ns=6 * MS,
+    ),
+    overhead_ns=3 * MS,
+)
+RUN = after(START, LOOP)
+
+#: Most of it in linear, in two layers of a kind; 200 ms.
+TRAINED = made(
+    {
+        ("Net", "forward"): ms(4, 10),
+        ("Net > relu(8x4)", "forward"): ms(6, 20),
+        ("Net > Net.fc.0", "forward"): ms(1, 10),
+        ("Net > Net.fc.0 > linear(8x4, 4x4, 4)", "forward"): ms(20, 10),
+        ("Net > Net.fc.0 > linear(8x4, 4x4, 4)", "backward"): ms(53, 10),
+        ("Net > Net.fc.1", "forward"): ms(1, 10),
+        ("Net > Net.fc.1 > linear(8x4, 4x4, 4)", "forward"): ms(20, 10),
+        ("Net > Net.fc.1 > linear(8x4, 4x4, 4)", "backward"): ms(54, 10),
+        ("cross_entropy(8x4, 8)", "forward"): ms(5, 10),
+        ("cross_entropy(8x4, 8)", "backward"): ms(7, 10),
+        ("(optimizer) SGD", "optimizer"): ms(10, 10),
+        ("(outside modules)", "outside"): ms(15, 0),
+    },
+    {"Net": "Net", "Net.fc.0": "Linear", "Net.fc.1": "Linear"},
+)
+
+#: A device that is always busy: by the host's clock, another module is hot.
+BUSY = made(
+    {
+        ("Net", "forward"): ms(2),
+        ("Net > Net.large", "forward"): ms(1, 1, 30),
+        ("Net > Net.large > linear(8x8, 8x8)", "forward"): ms(1, 1, 10),
+        ("Net > Net.large", "backward"): ms(1, 1, 50),
+        ("Net > Net.small", "forward"): ms(5, 1, 6),
+        ("Net > Net.small > relu(8x8)", "forward"): ms(3, 1, 2),
+        ("Net > Net.small", "backward"): ms(2, 1, 2),
+        ("(outside modules)", "outside"): ms(85, 0),
+    },
+    {"Net": "Net", "Net.large": "Linear", "Net.small": "ReLU"},
+    devices=("cuda",),
+    device_asked=40,
+    device_waits=4,
+)
+
+
+def counted(self_ms: float, flops: int, calls: int = 2) -> Totals:
+    return replace(ms(self_ms, calls, self_ms / 2), flops=flops)
+
+
+#: Net 10 ms, relu 10; fc 5, linear 15 + 30 + 10 (recomputed); outside 20.
+COUNTED = made(
+    {
+        ("Net", "forward"): ms(10, 2, 5),
+        ("Net > relu(8x4)", "forward"): ms(10, 2, 5),
+        ("Net > Net.fc", "forward"): ms(5, 2, 2.5),
+        ("Net > Net.fc > linear(8x4)", "forward"): counted(15, 3_000_000),
+        ("Net > Net.fc > linear(8x4)", "backward"): counted(30, 6_000_000),
+        ("Net > Net.fc > linear(8x4)", "recompute"): counted(10, 3_000_000),
+        ("(outside modules)", "outside"): ms(20, 0),
+    },
+    {"Net": "Net", "Net.fc": "Linear"},
+    steps=2,
+)
+
+
+def given(
+    calls: int, used: int, acquired: int = 0, retained: int = 0, peak: int = 0
+) -> Totals:
+    """A cell of so many calls, each of which uses and retains that much."""
+    return ms(1, calls, 0, MemoryTotals(calls * used, acquired, calls * retained, peak))
+
+
+#: Ten steps of Net, which calls fc and then block, which is recomputed.
+ALLOCATING = made(
+    {
+        ("Net", "forward"): given(10, 2 * MB, 20 * MB, MB, 9 * MB),
+        ("Net > Net.fc", "forward"): given(10, 3 * MB, 0, 3 * MB, 3 * MB),
+        ("Net > Net.block", "forward"): given(10, MB, 0, 0, 512 * KB),
+        ("Net", "backward"): given(10, 0, 0, 0, 7 * MB),
+        ("Net > Net.fc", "backward"): given(10, 6 * MB, 2 * MB, -3 * MB, 8 * MB),
+        ("Net > Net.block", "backward"): given(10, 4 * MB, 0, 0, 6 * MB),
+        ("Net > Net.block", "recompute"): given(10, MB, 0, 0, 512 * KB),
+        ("(optimizer) SGD", "optimizer"): given(10, 600 * KB, 3 * MB, 0, 700 * KB),
+        ("(outside modules)", "outside"): given(0, 0, 64 * MB),
+        ("(profiler)", "profiler"): ms(1),
+    },
+    {"Net": "Net", "Net.fc": "Linear", "Net.block": "Block"},
+    memory=MemorySummary("cuda:0", 3 * MB, ("Net", "Net.fc"), "backward"),
+)
