@@ -1,4 +1,5 @@
-"""The report of a whole program, made of numbers by hand."""
+"""The report of a whole program, made of numbers by hand: golden documents have two as
+they are read."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.documents.found import block, column, table_in
 from tests.documents.made import MS, Written, after, made, ms
 from torchprof_hooks.documents.build import theano
 from torchprof_hooks.documents.build.theano import (
@@ -68,32 +70,23 @@ PROGRAM = a_program()
 def blocks(profile: Profile, **layout: Any) -> dict[str, Block]:
     """The blocks of the report, by name."""
     found = program_report(profile, ReportLayout(**layout)).blocks
-    names = [block.name for block in found]
-    assert len({*names}) == len(names)
-    return dict(zip(names, found, strict=True))
+    return dict(zip([block.name for block in found], found, strict=True))
 
 
 def lines(profile: Profile, name: str, **layout: Any) -> list[str]:
     """The lines of one section."""
-    block = blocks(profile, **layout)[name]
-    assert isinstance(block, Facts)
-    return [*block.lines]
+    return [*block(program_report(profile, ReportLayout(**layout)), Facts, name).lines]
 
 
 def table(profile: Profile, name: str, **layout: Any) -> Table:
-    block = blocks(profile, **layout)[name]
-    assert isinstance(block, Table)
-    return block
+    return table_in(program_report(profile, ReportLayout(**layout)), name)
 
 
 def rows(found: Table) -> dict[str, tuple[Value, ...]]:
     """The values of each row, by its name and phase, without the running total."""
     phases, *others = (c.values for c in found.columns if c.name != "sum_of_shares")
-    names = [
-        f"{name} {phase}".rstrip()
-        for name, phase in zip(found.labels, phases, strict=True)
-    ]
-    return dict(zip(names, zip(*others, strict=True), strict=True))
+    rows = zip(found.labels, phases, *others, strict=True)
+    return {f"{name} {phase}".rstrip(): tuple(row) for name, phase, *row in rows}
 
 
 def titles(profile: Profile, **layout: Any) -> list[str]:
@@ -118,16 +111,6 @@ def test_the_order_of_sections() -> None:
     ]
 
 
-def test_one_large_function_has_no_tables_of_its_own() -> None:
-    cells = {key: t for key, t in CELLS.items() if key[0] != "Judge"}
-    found = titles(a_program({**cells, ("Judge", "forward"): ms(20, 20)}))
-    assert found[:5] == [
-        "Program profiling",
-        "Function profiling",
-        *("Class", "Ops", "Apply"),
-    ]
-
-
 def test_sections_that_are_there_if_there_is_something_to_tell() -> None:
     program = Program(
         "train.py",
@@ -148,51 +131,37 @@ def test_memory() -> None:
     ]
     memory = MemorySummary("cpu", peak_bytes=2**20, peak_path=("Net",))
     measured = a_program(memory=memory)
-    found = blocks(measured, with_memory=True)
-    assert found["memory"].title.startswith("Memory: peak 1.00MB in Net")
+    assert blocks(measured, with_memory=True)["memory"].title.startswith(
+        "Memory: peak 1.00MB in Net"
+    )
     assert "memory" not in blocks(measured)
 
 
-@pytest.mark.parametrize("name", ["_items", "_totals", "find_tips"])
-def test_a_section_that_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "failing"),
+    [
+        ("_items", {"Class", "Ops", "Apply"}),
+        ("_totals", {"Program profiling"}),
+        ("find_tips", {"Tips"}),
+    ],
+)
+def test_a_section_that_fails_says_so_and_others_are_there(
+    part: str, failing: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise ValueError("no such luck")
 
     others = len(titles(PROGRAM))
-    monkeypatch.setattr(theano, name, fail)
+    monkeypatch.setattr(theano, part, fail)
     found = program_report(PROGRAM, ReportLayout()).blocks
-    failed = {
-        b.title for b in found if "(failed: ValueError: no such luck)" in lines_of(b)
-    }
-    assert (
-        failed
-        == {
-            "_items": {"Class", "Ops", "Apply"},
-            "_totals": {"Program profiling"},
-            "find_tips": {"Tips"},
-        }[name]
+    said = "(failed: ValueError: no such luck)"
+    assert {b.title for b in found if isinstance(b, Facts) and said in b.lines} == (
+        failing
     )
     assert len(found) == others
 
 
-def lines_of(block: Block) -> list[str]:
-    return [*block.lines] if isinstance(block, Facts) else []
-
-
 # What was run
-
-
-def test_the_program() -> None:
-    assert lines(PROGRAM, "program")[:8] == [
-        "Message: train.py",
-        "Time since torchprof_hooks was loaded: 3.000s",
-        "Time measured: 1.000s",
-        "  forward: 0.600s (60.0 %)",
-        "  backward: 0.200s (20.0 %)",
-        "  optimizers: 0.080s (8.0 %)",
-        "  data loading: 0.060s (6.0 %)",
-        "  other: outside modules: 0.060s (6.0 %)",
-    ]
 
 
 START_UP = a_program({("Net", "forward"): ms(1000)}, 1, part="start-up")
@@ -210,12 +179,8 @@ def test_the_start_up_is_in_all_tables_or_in_none() -> None:
     # Each says once what it is about.
     for found, what in ((kept, "the whole run"), (left_out, "the loop")):
         assert sum(what in line for line in found) == 1
-    for name, kept_ns in (
-        ("class", 2000 * MS),
-        ("ops", 2000 * MS),
-        ("apply", 2000 * MS),
-    ):
-        assert own_ns(table(whole, name)) == kept_ns
+    for name in ("class", "ops", "apply"):
+        assert own_ns(table(whole, name)) == 2000 * MS
         assert own_ns(table(whole, name, ignore_first_call=True)) == 1000 * MS
     assert " of the whole run" in table(whole, "modules").title
     assert " of the loop" in table(whole, "modules", ignore_first_call=True).title
@@ -225,8 +190,7 @@ def test_the_start_up_is_in_all_tables_or_in_none() -> None:
 
 
 def own_ns(found: Table) -> int:
-    (column,) = (c for c in found.columns if c.name == "self_ns")
-    return sum(int(value) for value in column.values if value)
+    return sum(filter(None, column(found, "self_ns")))
 
 
 def test_in_how_many_steps_was_measured() -> None:
@@ -246,17 +210,6 @@ def test_what_measuring_took_is_called_as_in_other_reports() -> None:
 
 
 # Functions
-
-
-def test_one_function() -> None:
-    assert lines(PROGRAM, "function.Net") == [
-        "Message: Net, called first at train.py:9",
-        "Time in 10 calls to Net: 0.500s (0.050000s per call)",
-        "  forward: 0.300s (60.0 %)",
-        "  backward: 0.200s (40.0 %)",
-        "Time in functions: 0.430s (86.0 %), outside of them (Python, calling them): "
-        "0.070s",
-    ]
 
 
 def test_what_is_not_known_of_a_function_is_no_time_outside_of_its_functions() -> None:
@@ -289,19 +242,12 @@ def test_the_sum() -> None:
 # Class, Ops and Apply
 
 
-def test_columns_are_those_of_theano() -> None:
-    for name in ("class", "ops", "apply"):
-        assert [column.title for column in table(PROGRAM, name).columns] == [
-            *(
-                "<phase>",
-                "<% time>",
-                "<sum %>",
-                "<apply time>",
-                "<time per call>",
-                "<type>",
-            ),
-            *("<#call>", "<#apply>", "<GFLOP/s>"),
-        ]
+@pytest.mark.parametrize("name", ["class", "ops", "apply"])
+def test_columns_are_those_of_theano(name: str) -> None:
+    assert [column.title for column in table(PROGRAM, name).columns] == [
+        *("<phase>", "<% time>", "<sum %>", "<apply time>", "<time per call>"),
+        *("<type>", "<#call>", "<#apply>", "<GFLOP/s>"),
+    ]
 
 
 def test_classes() -> None:
@@ -315,9 +261,8 @@ def test_classes() -> None:
         "(outside modules)": (0.06, 60 * MS, None, "", 0, 0, None),
         "Net": (0.05, 50 * MS, 5 * MS, "Py", 10, 1, None),
     }
-    (sums,) = (c.values for c in found.columns if c.name == "sum_of_shares")
-    expected = [0.3, 0.55, 0.75, 0.83, 0.89, 0.95, 1.0]
-    assert [*sums] == pytest.approx(expected)
+    sums = [0.3, 0.55, 0.75, 0.83, 0.89, 0.95, 1.0]
+    assert column(found, "sum_of_shares") == pytest.approx(sums)
 
 
 def test_functions() -> None:
@@ -352,39 +297,36 @@ def test_all_groupings_add_up_to_the_same(part: str, own_ms: int) -> None:
         assert sum(found.shares) == pytest.approx(1)
 
 
-def test_so_many_rows_are_shown() -> None:
+def test_as_many_rows_and_as_wide_as_asked_for() -> None:
     found = blocks(PROGRAM, n_ops=3, n_apply=2)
     shown = [b.most for b in found.values() if isinstance(b, Table)][:3]
     assert shown == [3, 3, 2]
-    text = program_text(PROGRAM, ReportLayout(n_ops=2, n_apply=1))
+    text = program_text(PROGRAM, ReportLayout(n_ops=2, n_apply=1, width=90))
     assert "(remaining 5 rows account for 45.0 % of the runtime)" in text
-
-
-def test_lines_are_not_wider_than_asked_for() -> None:
-    text = program_text(PROGRAM, ReportLayout(width=90))
     assert 80 <= max(map(len, text.splitlines())) <= 90
 
 
 def test_nothing_measured() -> None:
-    nothing = blocks(Profile(program=Program("x.py")))
+    program = Program("x.py")
+    nothing = program_report(Profile(program=program), ReportLayout())
     for name in ("class", "ops", "apply"):
-        assert lines_of(nothing[name]) == ["(nothing was measured here)"]
+        assert block(nothing, Facts, name).lines == ["(nothing was measured here)"]
     assert program_text(Profile())
 
 
 def test_lengths_that_vary_are_one_row_of_apply() -> None:
-    names = [f"linear({length}x4, 4x4)" for length in range(5, 45, 4)]
+    lengths = range(5, 45, 4)
     known = {
-        name: ModuleInfo("linear", "function", shapes=((5 + 4 * n, 4), (4, 4)))
-        for n, name in enumerate(names)
+        f"linear({n}x4, 4x4)": ModuleInfo("linear", "function", shapes=((n, 4), (4, 4)))
+        for n in lengths
     }
     cells: dict[Any, Totals] = {
         (f"Net > Net.a > {name}", "forward"): counted(ms(10), 640 * MS)
-        for name in names
+        for name in known
     }
     cells["Net", "forward"] = ms(20, 10)
-    program = Program("train.py")
-    found = rows(table(made(cells, {**INFOS, **known}, 10, program=program), "apply"))
+    found = made(cells, {**INFOS, **known}, 10, program=Program("train.py"))
     ranged = "Net.a: linear([5..41]x4, 4x4)"
-    assert found.keys() == {ranged, "(modules, outside functions)"}
-    assert found[ranged][1:] == (100 * MS, 10 * MS, "", 10, 1, 64.0)
+    apply = rows(table(found, "apply"))
+    assert apply.keys() == {ranged, "(modules, outside functions)"}
+    assert apply[ranged][1:] == (100 * MS, 10 * MS, "", 10, 1, 64.0)
