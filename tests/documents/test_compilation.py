@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.documents.found import block, column
 from torchprof_hooks.documents.build.compilation import compilation_blocks
-from torchprof_hooks.documents.document import Block, Facts, Table
+from torchprof_hooks.documents.document import Facts, Table
 from torchprof_hooks.documents.render.text import table_lines
 from torchprof_hooks.profiles.compilation import (
     CompilationSummary,
@@ -40,15 +41,16 @@ SUMMARY = CompilationSummary(
 )
 
 
-def blocks(summary: CompilationSummary, *, full: bool = False) -> tuple[Facts, Table]:
-    facts, table = compilation_blocks(summary, full=full)
-    assert isinstance(facts, Facts)
-    assert isinstance(table, Table)
-    return facts, table
+def said(summary: CompilationSummary, *, full: bool = False) -> Facts:
+    return block(compilation_blocks(summary, full=full), Facts)
 
 
-def test_what_programs_read() -> None:
-    facts, _ = blocks(SUMMARY)
+def slowest(summary: CompilationSummary, *, full: bool = False) -> Table:
+    return block(compilation_blocks(summary, full=full), Table)
+
+
+def test_what_programs_and_people_read() -> None:
+    facts = said(SUMMARY)
     assert facts.numbers == {
         "compilations": 8,
         "compiling_ns": 12_000 * MS,
@@ -56,10 +58,6 @@ def test_what_programs_read() -> None:
         "graph_breaks": 4,
         "failures": 1,
     }
-
-
-def test_what_people_read() -> None:
-    facts, _ = blocks(SUMMARY)
     assert facts.lines == [
         "Time in torch.compile: 12.000s in 8 compilations, in the whole run",
         "Recompiled: 3 times",
@@ -74,32 +72,31 @@ def test_what_people_read() -> None:
 
 
 def test_the_slowest_come_first() -> None:
-    table = blocks(SUMMARY)[1]
-    assert [*table.columns[0].values] == [n * MS for n in (5000, 2000, 1500, 1000)] + [
-        300 * MS,
-        200 * MS,
-    ]
+    table = slowest(SUMMARY)
+    assert column(table, "time") == [n * MS for n in (5000, 2000, 1500, 1000, 300, 200)]
     assert table.labels[:2] == [
         "forward, train.py:31 (forward 0/0)",
         "forward, train.py:31 (backward 0/0)",
     ]
     run = graph(0, 2500, kind="run", function="", place="", compile_id="")
     summary = replace(SUMMARY, graphs=(*SUMMARY.graphs, run))
-    assert blocks(summary)[1].labels[1] == "(unknown) (run)"
+    assert slowest(summary).labels[1] == "(unknown) (run)"
 
 
 def test_lists_in_full() -> None:
     breaks = tuple(GraphBreak("f", f"a.py:{n}", "x" * 80, 1) for n in range(12))
     summary = replace(SUMMARY, graph_breaks=breaks)
-    few, every = blocks(summary), blocks(summary, full=True)
-    assert "  ... (and 2 more)" in few[0].lines
-    assert len(every[0].lines) == len(few[0].lines) + 1
-    shown = [len(table_lines(table, width=100)) for _, table in (few, every)]
-    assert shown[1] == shown[0]  # all six, or five and what remains
+    few, every = said(summary).lines, said(summary, full=True).lines
+    assert "  ... (and 2 more)" in few
+    assert len(every) == len(few) + 1
+    few, every = (
+        table_lines(slowest(summary, full=full), width=100) for full in (False, True)
+    )
+    assert len(every) == len(few)  # all six, or five and what remains
 
 
 def test_nothing_was_compiled() -> None:
-    found: list[Block] = [*compilation_blocks(CompilationSummary(), full=True)]
-    assert found == []
-    (facts,) = compilation_blocks(CompilationSummary(timed=1, timed_ns=MS), full=True)
-    assert isinstance(facts, Facts)
+    assert [*compilation_blocks(CompilationSummary(), full=True)] == []
+    timed = CompilationSummary(timed=1, timed_ns=MS)
+    [only] = compilation_blocks(timed, full=True)
+    assert isinstance(only, Facts)
