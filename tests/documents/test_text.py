@@ -264,7 +264,7 @@ HOSTILE = (
 def test_names_cannot_leave_their_place(name: str, width: int) -> None:
     columns = [Column("words", "text", [name, ""], leaves=1)]
     table = Table(name, name, "c", [name, "b"], columns, notes=[name])
-    blocks = [
+    blocks: list[Block] = [
         Answers([Answer("q", "Question", name, 0.1, None, "why")], [name]),
         replace(table, tones=["hot", ""]),
         Tips([Tip(name, name)]),

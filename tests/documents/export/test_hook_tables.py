@@ -35,80 +35,45 @@ def memory(summary: dict[str, Any], unit: str, note: str = "") -> str:
     return render_bytes("Mine", "FunctionName", summary, unit, note)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            times(TIMES, "ms"),
-            """
-LinkName  ElapsedTime  Occurrence
-  Linear   41420.00ms        2100
-    ReLU       0.25ms           1
-""",
-        ),
-        (
-            times(TIMES, "auto"),
-            """
-LinkName  ElapsedTime  Occurrence
-  Linear     41.42sec        2100
-    ReLU      0.00sec           1
-""",
-        ),
-        (
-            times(TIMES, "auto_foreach"),
-            """
-LinkName  ElapsedTime  Occurrence
-  Linear     41.42sec        2100
-    ReLU     250.00us           1
-""",
-        ),
-        (  # one unit for both columns
-            times(TRAINED, "auto", BACKWARD),
-            """
+TABLES: dict[str, tuple[str, str]] = {
+    "times in one unit": (
+        times(TRAINED, "auto", BACKWARD),
+        """
 LinkName  ElapsedTime  BackwardTime  Occurrence
   Linear       0.01ms        4.50ms           2
  Dropout       0.00ms        0.00ms           2
 """,
-        ),
-        (
-            memory(BYTES, "KB"),
-            """
+    ),
+    "each time in its own": (
+        times(TIMES, "auto_foreach"),
+        """
+LinkName  ElapsedTime  Occurrence
+  Linear     41.42sec        2100
+    ReLU     250.00us           1
+""",
+    ),
+    "each column of bytes in one unit": (
+        memory({"relu": {**BYTES["relu"], "used_bytes": -3_355_443}}, "auto", "Net."),
+        """
+FunctionName  UsedBytes  AcquiredBytes  Occurrence
+        relu    -3.20MB        -4.00KB           1
+Net.
+""",
+    ),
+    "all bytes in one unit": (
+        memory(BYTES, "KB"),
+        """
 FunctionName  UsedBytes  AcquiredBytes  Occurrence
       linear  1536.00KB      2048.00KB          20
         relu     0.50KB        -4.00KB           1
 """,
-        ),
-        (
-            memory(BYTES, "auto_foreach"),
-            """
-FunctionName  UsedBytes  AcquiredBytes  Occurrence
-      linear     1.50MB         2.00MB          20
-        relu    512.00B        -4.00KB           1
-""",
-        ),
-        (  # each column has its unit, that of the value farthest from 0
-            memory({"relu": {**BYTES["relu"], "used_bytes": -3_355_443}}, "auto"),
-            """
-FunctionName  UsedBytes  AcquiredBytes  Occurrence
-        relu    -3.20MB        -4.00KB           1
-""",
-        ),
-        (
-            memory(BYTES, "MB", note="Used bytes are net."),
-            """
-FunctionName  UsedBytes  AcquiredBytes  Occurrence
-      linear     1.50MB         2.00MB          20
-        relu     0.00MB        -0.00MB           1
-Used bytes are net.
-""",
-        ),
-    ],
-    ids=[
-        *("times in ms", "times in one unit", "each time in its own", "backward"),
-        *("bytes in KB", "each byte in its own", "bytes in one unit", "note"),
-    ],
-)
-def test_a_whole_table(text: str, expected: str) -> None:
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_whole_table(name: str) -> None:
+    text, expected = TABLES[name]
     assert text == table(expected)
 
 
@@ -161,10 +126,8 @@ def test_an_empty_summary_says_so(unit: str) -> None:
     assert memory({}, unit, note="Unused.") == said.replace("module", "function")
 
 
-@pytest.mark.parametrize(("render", "summary"), [(times, TIMES), (memory, BYTES)])
-@pytest.mark.parametrize("is_empty", [False, True])
-def test_an_unknown_unit_is_refused(
-    render: Callable[..., str], summary: dict[str, Any], is_empty: bool
-) -> None:
-    with pytest.raises(ValueError, match="unit must be 'auto', 'auto_foreach', "):
-        render({} if is_empty else summary, "minutes")
+@pytest.mark.parametrize("render", [times, memory])
+def test_an_unknown_unit_is_refused(render: Callable[..., str]) -> None:
+    for summary in ({}, {"Linear": {**ALL, "occurrence": 1}}):
+        with pytest.raises(ValueError, match="unit must be 'auto', 'auto_foreach', "):
+            render(summary, "minutes")
