@@ -65,29 +65,6 @@ def test_the_tree_is_that_of_the_profile(profile: Profile) -> None:
     assert found.drawing == "tree"
 
 
-def test_details_of_a_row() -> None:
-    totals = Totals(
-        calls=4,
-        self_ns=40 * MS,
-        min_ns=6 * MS,
-        max_ns=14 * MS,
-        duration_ns=40 * MS,
-        squares_ns2=4 * 116 * MS**2,
-        flops=9,
-    )
-    found = tree(made({("Net", "forward"): totals}, {"Net": "Net"}))
-    assert {c.name: c.values[0] for c in found.columns if c.is_detail} == {
-        "forward_calls": 4,
-        "forward_self_ns": 40 * MS,
-        "forward_mean_ns": 10 * MS,
-        "forward_std_ns": 4 * MS,
-        "forward_min_ns": 6 * MS,
-        "forward_max_ns": 14 * MS,
-        "forward_self_flops": 9,
-        "forward_flops": 9,
-    }
-
-
 def test_retained_bytes_are_those_of_a_forward_call() -> None:
     found = {c.name: c.values[0] for c in tree(ALLOCATING).columns}
     retained = {name: bytes_ for name, bytes_ in found.items() if "retained" in name}

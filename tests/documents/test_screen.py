@@ -112,15 +112,6 @@ def test_a_program_may_begin_with_evaluation_calls() -> None:
 # Answers
 
 
-def test_the_answers() -> None:
-    hot, most = answers(RUN).values()
-    assert (hot.answer, hot.share) == ("LM.blocks.*.mlp", 0.6)
-    assert hot.numbers["self_ns"] == 60 * MS
-    assert hot.numbers["backward_self_ns"] == 40 * MS
-    assert (most.answer, most.share) == ("backward", 0.4)
-    assert most.numbers["forward_ns"] == 28 * MS
-
-
 def test_a_phase_of_no_module_may_take_most() -> None:
     cells: Cells = {
         ("Net", "forward"): ms(10),

@@ -35,11 +35,6 @@ def full(profile: ProfileData, name: str, sort_by: SortBy | None = None) -> Tabl
 # Modules and functions
 
 
-def test_a_full_report_is_about_all_of_the_run() -> None:
-    assert values(full(RUN, "modules"), "cumulative_ns")["LM"] == 136 * MS
-    assert values(full(RUN, "functions"), "calls")["linear"] == 4 + 16
-
-
 def test_the_tree_of_modules() -> None:
     tree = full(TRAINED, "modules")
     assert list(zip(tree.depths, tree.labels, strict=True)) == [
@@ -249,12 +244,9 @@ def test_a_screen_may_have_fewer_lines() -> None:
     assert text.splitlines()[:9] == RUN.report().splitlines()[:9]
 
 
-def test_a_full_report_has_the_parts_of_the_screen_and_the_tables() -> None:
-    text = RUN.report(full=True)
-    assert "Modules of the whole run" in text
-    assert "Call sites of the whole run" in text
+def test_what_a_full_report_is_about_is_said_where_there_is_a_choice() -> None:
+    assert "Modules of the whole run" in RUN.report(full=True)
     assert "whole run" not in LOOP.report(full=True)
-    assert text.splitlines()[:6] == RUN.report().splitlines()[:6]
 
 
 @pytest.mark.parametrize("is_full", [False, True])

@@ -99,12 +99,7 @@ def test_only_separators_are_escaped(name: str, written: str) -> None:
 
 def graph(phase: str, samples: list[list[int]], weights: list[int]) -> dict[str, Any]:
     common = {"type": "sampled", "name": phase, "unit": "nanoseconds", "startValue": 0}
-    return {
-        **common,
-        "endValue": sum(weights),
-        "samples": samples,
-        "weights": weights,
-    }
+    return {**common, "endValue": sum(weights), "samples": samples, "weights": weights}
 
 
 def test_a_file_of_speedscope() -> None:

@@ -9,5 +9,5 @@ from tests.golden import sample
 from torchprof_hooks.documents.report import to_json
 
 CASES: Final[dict[str, Callable[[], str]]] = {
-    "report.json": lambda: to_json(sample("char_lm"), "class"),
+    "report.json": lambda: to_json(sample("char_lm"), "class")
 }

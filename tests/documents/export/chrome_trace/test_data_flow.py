@@ -71,10 +71,7 @@ def drawn(trace: StepTrace) -> str:
 
 BY_MEMORY: dict[str, tuple[str, str]] = {
     "nothing": ("", ""),
-    "a chain": (
-        "randn >1, exp 1>2, sum 2>3",
-        "randn -1-> exp, exp -2-> sum",
-    ),
+    "a chain": ("randn >1, exp 1>2, sum 2>3", "randn -1-> exp, exp -2-> sum"),
     "several consumers, several producers": (
         "randn >1, exp 1>2, sin 1>3, add 2+3>4",
         "randn -1-> exp, randn -1-> sin, exp -2-> add, sin -3-> add",
