@@ -195,17 +195,6 @@ def parts(text: str) -> list[list[str]]:
     return [part.splitlines() for part in text.split("\n\n")]
 
 
-def test_a_screen_has_what_there_is_room_for() -> None:
-    text = text_of(screen_of(30, tips=1, flat=3), lines=40)
-    head, rows, flat, tips, _ = parts(text)
-    assert head[:2] == ["torchprof_hooks: Net, 1 s", "9 steps"]
-    assert len(head) == 3
-    assert len(rows) == 1 + 14
-    assert len(flat) == 1 + 3
-    assert len(tips) == 2
-    assert len(text_of(screen_of(30, 1, 3)).splitlines()) == len(text.splitlines())
-
-
 def test_the_tree_gives_way_then_tips_then_tables() -> None:
     document = screen_of(30, tips=4, flat=3)
     for lines in range(21, 40):

@@ -67,10 +67,6 @@ def test_own_times_of_phases_and_modules_in_a_step() -> None:
     assert inner == {"forward": 8, "backward": 10, "recompute": 7}
 
 
-def test_without_steps_it_is_all_that_was_measured() -> None:
-    assert in_ns(STEP.scalars(), "time/forward") == {"": 60}
-
-
 @given(profiles)
 def test_phases_are_those_of_the_profile(found: Profile) -> None:
     times = found.phase_times_ns()

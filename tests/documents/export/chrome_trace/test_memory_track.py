@@ -37,25 +37,6 @@ def drawn(trace: StepTrace) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_block_comes_to_be_says_what_it_is_and_is_gone_or_alive_at_the_end() -> None:
-    trace = step(
-        Allocation(1, 2_000, 100, "cpu", 100),
-        Allocation(2, 3_000, 50, "cpu", 150),
-        Allocation(1, 4_000, -100, "cpu", 50),
-    )
-    assert drawn(trace) == [
-        (2.0, "N", "1"),
-        (2.0, "O", "1", {"bytes": 100, "device": "cpu"}),
-        (2.0, "C", "cpu memory", 100),
-        (3.0, "N", "2"),
-        (3.0, "O", "2", {"bytes": 50, "device": "cpu"}),
-        (3.0, "C", "cpu memory", 150),
-        (4.0, "D", "1"),
-        (4.0, "C", "cpu memory", 50),
-        (9.0, "O", "2", {"bytes": 50, "device": "cpu", "alive": True}),
-    ]
-
-
 def test_what_an_allocator_knows_from_before_is_there_from_the_start() -> None:
     # 1000 bytes before the step; 300 of them are freed in it.
     trace = step(
