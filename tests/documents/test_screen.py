@@ -307,12 +307,15 @@ def shown(profile: ProfileData, most: int) -> list[str]:
     ]
 
 
-def modules(own_ms: dict[str, float], **classes: str) -> Profile:
-    """Modules that take so long, of classes that are called as their own names."""
+def modules(own_ms: dict[str, float], classes: dict[str, str] | None = None) -> Profile:
+    """Modules that take so long; their classes are called as they are themselves, but
+    for those that are given."""
     cells: Cells = {(path, "forward"): ms(own) for path, own in own_ms.items()}
     names = {name for path in own_ms for name in path.split(" > ")}
     kinds = {name: name.rpartition(".")[2] for name in names}
-    return made(cells, {n: classes.get(f"_{kind}", kind) for n, kind in kinds.items()})
+    return made(
+        cells, {n: (classes or {}).get(kind, kind) for n, kind in kinds.items()}
+    )
 
 
 def test_a_layer_with_a_number_is_not_around_others_with_numbers() -> None:
@@ -356,7 +359,7 @@ def test_layers_of_other_classes_are_not_folded_together() -> None:
         f"Net > Net.{stage}.{place}": 20.0 - 10 * place
         for stage, place in product(range(3), range(2))
     }
-    profile = modules(own_ms, _0="Conv2d", _1="ReLU")
+    profile = modules(own_ms, {"0": "Conv2d", "1": "ReLU"})
     hot = hottest(profile)
     assert (hot.answer, hot.numbers["class_name"]) == ("Net.*.*", "Conv2d")
     assert hot.numbers["modules"] == 3
