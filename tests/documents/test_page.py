@@ -60,6 +60,7 @@ class Page(HTMLParser):
 
 def data_of(page: str) -> dict[str, Any]:
     [found] = re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)
+    assert not {*"<>&"} & {*found}  # nothing in it can end it
     content: dict[str, Any] = json.loads(found)
     return content
 
