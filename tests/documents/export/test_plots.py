@@ -42,7 +42,9 @@ def test_modules_by_their_own_time_in_each_phase() -> None:
         ("Net.b", 5, 0, 6),
         ("Net", 10, 1, 0),
     ]
-    assert ax.containers[1][3].get_x() == pytest.approx(30e-6)  # behind forward
+    # Behind forward, and behind both.
+    assert ax.containers[1][3].get_x() == pytest.approx(30e-6)
+    assert ax.containers[2][2].get_x() == pytest.approx(35e-6)
 
 
 def test_layers_of_a_kind_are_one_bar() -> None:

@@ -124,6 +124,13 @@ def test_a_file_of_speedscope() -> None:
     }
 
 
+def test_times_below_0_of_calls_that_are_open_are_left_out() -> None:
+    infos = {"Net": ModuleInfo("Net"), "Net.a": ModuleInfo("A")}
+    cells: Any = {(("Net",), "forward"): own(-3), (("Net", "Net.a"), "forward"): own(5)}
+    found = profile_of(cells, infos)
+    assert collapsed(found) == speedscope(found) == {("forward", "Net", "Net.a"): 5}
+
+
 def test_nothing_was_measured() -> None:
     assert render_collapsed(profile_of()) == ""
     [found] = json.loads(render_speedscope(profile_of()))["profiles"]
