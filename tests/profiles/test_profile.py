@@ -1,96 +1,68 @@
+"""Rows and trees of modules."""
+
 from __future__ import annotations
 
 import pytest
 
 from tests.helpers import STEP, hand_built, own
 from tests.profile_of import profile_of
-from torchprof_hooks import Profile
+from tests.profiles.views import numbers, one_row, sketch
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
-from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
 
 
-def numbers(rows: tuple[Row, ...]) -> list[tuple[str, int, int, int]]:
-    return [(row.name, row.calls, row.self_ns, row.cumulative_ns) for row in rows]
-
-
-def one_row(profile: Profile, name: str, by: Grouping = "module") -> Row:
-    (row,) = [row for row in profile.rows(by) if row.name == name]
-    return row
-
-
-def test_rows_by_module_are_sorted_by_cumulative_time() -> None:
+def test_rows_are_sorted_by_cumulative_time() -> None:
     # Net: own 10 + 1; with a 30 + 40, b 5 + 6 and b.a 15 + 20 + 14: 141 in all.
     # b: own 5 + 6; with b.a 49: 60. Calls of a module are its forward calls.
+    others = [
+        ("(outside modules)", 0, 12, 12),
+        ("(optimizer) SGD", 2, 8, 8),
+        ("(backward outside modules)", 2, 4, 4),
+        ("(profiler)", 2, 3, 3),
+    ]
     assert numbers(STEP.rows()) == [
         ("Net", 2, 11, 141),
         ("Net.a", 2, 70, 70),
         ("Net.b", 2, 11, 60),
         ("Net.b.a", 4, 49, 49),
-        ("(outside modules)", 0, 12, 12),
-        ("(optimizer) SGD", 2, 8, 8),
-        ("(backward outside modules)", 2, 4, 4),
-        ("(profiler)", 2, 3, 3),
+        *others,
     ]
-
-
-def test_rows_by_class_put_modules_of_a_class_together() -> None:
     assert numbers(STEP.rows(by="class")) == [
         ("Net", 2, 11, 141),
         ("Linear", 6, 119, 119),  # a 70 and b.a 49, called 2 + 4 times
         ("Block", 2, 11, 60),
-        ("(outside modules)", 0, 12, 12),
-        ("(optimizer) SGD", 2, 8, 8),
-        ("(backward outside modules)", 2, 4, 4),
-        ("(profiler)", 2, 3, 3),
+        *others,
     ]
+    kinds = ["module"] * 3 + ["outside", "optimizer", "backward", "profiler"]
+    assert [row.kind for row in STEP.rows(by="class")] == kinds
+    assert STEP.attributed_ns == 149  # 168 without 12 outside, 4 backward, 3 profiler
+
+
+def test_a_tree() -> None:
+    tree = STEP.tree()
+    assert sketch(tree) == {
+        "Net 11 141": {"Net.a 70 70": {}, "Net.b 11 60": {"Net.b.a 49 49": {}}},
+        "(outside modules) 12 12": {},
+        "(optimizer) SGD 8 8": {},
+        "(backward outside modules) 4 4": {},
+        "(profiler) 3 3": {},
+    }
+    assert (tree.self_ns, tree.cumulative_ns) == (0, STEP.wall_ns)
 
 
 def test_phases_are_kept_apart() -> None:
-    net, block = one_row(STEP, "Net"), one_row(STEP, "Net.b")
-
-    assert net.phases == {
+    net, block, sgd = (
+        one_row(STEP, name).phases for name in ("Net", "Net.b", "(optimizer) SGD")
+    )
+    assert net == {
         "forward": Totals(calls=2, self_ns=10, cumulative_ns=60),  # 10 + 30 + 5 + 15
         "backward": Totals(calls=2, self_ns=1, cumulative_ns=61),  # 1 + 40 + 20
         "recompute": Totals(calls=0, self_ns=0, cumulative_ns=20),  # 6 + 14
     }
-    assert block.phases["backward"] == Totals(cumulative_ns=20)  # only b.a had any
-
-
-def test_rows_that_are_not_modules_have_the_phases_of_modules_and_their_own() -> None:
-    phases = one_row(STEP, "(optimizer) SGD").phases
-
-    assert phases["forward"] == phases["backward"] == phases["recompute"] == Totals()
-    assert phases["optimizer"].self_ns == 8
-
-
-@pytest.mark.parametrize("by", GROUPINGS)
-def test_own_times_add_up_to_the_wall_time(by: Grouping) -> None:
-    assert sum(row.self_ns for row in STEP.rows(by)) == STEP.wall_ns == 168
-
-
-def test_kinds() -> None:
-    assert {row.name: row.kind for row in STEP.rows(by="class")} == {
-        "Net": "module",
-        "Linear": "module",
-        "Block": "module",
-        "(outside modules)": "outside",
-        "(optimizer) SGD": "optimizer",
-        "(backward outside modules)": "backward",
-        "(profiler)": "profiler",
-    }
-
-
-def test_attributed_is_what_modules_and_optimizers_took() -> None:
-    assert STEP.attributed_ns == 149  # 168 without 12 outside, 4 backward, 3 profiler
-
-
-def test_unknown_grouping_names_the_valid_ones() -> None:
-    with pytest.raises(
-        ValueError, match="by must be 'module', 'class', 'function' or 'call', not 'op'"
-    ):
-        STEP.rows(by="op")  # type: ignore[arg-type]
+    assert block["backward"] == Totals(cumulative_ns=20)  # only b.a had any
+    # What is no module has the phases of modules and its own.
+    assert sgd["forward"] == sgd["backward"] == sgd["recompute"] == Totals()
+    assert sgd["optimizer"].self_ns == 8
 
 
 def test_ties_are_sorted_by_name() -> None:
@@ -98,13 +70,30 @@ def test_ties_are_sorted_by_name() -> None:
         {("B", "forward"): own(5), ("C", "forward"): own(5), ("A", "forward"): own(5)},
         {"A": "X", "B": "X", "C": "X"},
     )
-
     assert [row.name for row in profile.rows()] == ["A", "B", "C"]
     assert [node.name for node in profile.tree().children] == ["A", "B", "C"]
 
 
-def test_recursion_counts_once() -> None:
-    # A module that calls itself: own 10, then 4 inside that, with a leaf of 3 inside.
+def test_nodes_stand_in_order_of_first_call_and_the_rest_behind_them() -> None:
+    profile = hand_built(
+        {
+            ("(outside modules)", "outside"): own(90, calls=0),
+            ("(optimizer) SGD", "optimizer"): own(99),
+            ("Late", "forward"): own(50),
+            ("Early", "forward"): own(1),
+        },
+        {
+            "(outside modules)": ModuleInfo(kind="outside"),
+            "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+            "Early": ModuleInfo("Early", order=2),
+            "Late": ModuleInfo("Late", order=3),
+        },
+    )
+    found = [child.name for child in profile.tree().children]
+    assert found == ["Early", "Late", "(optimizer) SGD", "(outside modules)"]
+
+
+def test_a_module_that_calls_itself_is_one_row_that_counts_once() -> None:
     profile = hand_built(
         {
             ("R", "forward"): own(10),
@@ -113,12 +102,11 @@ def test_recursion_counts_once() -> None:
         },
         {"R": "R", "R.leaf": "Leaf"},
     )
-
     assert numbers(profile.rows()) == [("R", 2, 14, 17), ("R.leaf", 1, 3, 3)]
+    assert sketch(profile.tree()) == {"R 10 17": {"R 4 7": {"R.leaf 3 3": {}}}}
 
 
-def test_same_class_nested_counts_once() -> None:
-    # Sequential (7) > Linear (20), Sequential (2) > Linear (30): one class in itself.
+def test_modules_of_a_class_inside_of_each_other_count_once() -> None:
     profile = hand_built(
         {
             ("S", "forward"): own(7),
@@ -128,7 +116,6 @@ def test_same_class_nested_counts_once() -> None:
         },
         {"S": "Sequential", "S.0": "Linear", "S.1": "Sequential", "S.1.0": "Linear"},
     )
-
     assert numbers(profile.rows(by="class")) == [
         ("Sequential", 2, 9, 59),  # 7 + 2; all 59, not 59 + 32
         ("Linear", 2, 50, 50),
@@ -147,26 +134,30 @@ def test_a_module_called_from_two_places_is_one_row_and_two_nodes() -> None:
             "N": "Net",
             "N.a": "A",
             "N.b": "B",
-            "N.shared": ModuleInfo("Linear", aliases=("N.b.x",)),
+            "N.shared": ModuleInfo("Linear", aliases=("N.b.x",), order=9),
         },
     )
+    shared = one_row(profile, "N.shared")
+    assert (shared.aliases, shared.self_ns) == (("N.b.x",), 30)
+    # The call of N has not ended: no cell of its own.
+    assert sketch(profile.tree()) == {
+        "N 0 33": {
+            "N.a 1 11": {"N.shared 10 10": {}},
+            "N.b 2 22": {"N.shared 20 20": {}},
+        }
+    }
 
-    assert one_row(profile, "N.shared").aliases == ("N.b.x",)
-    assert one_row(profile, "N.shared").self_ns == 30
 
-
-def test_device_times_are_summed_like_the_host_ones() -> None:
-    phase: Phase = "forward"
+def test_device_times_are_summed_like_those_of_the_host() -> None:
     profile = hand_built(
         {
-            ("N", phase): own(1, device_ns=100),
-            ("N > N.a", phase): own(2, device_ns=30),
-            ("N > N.a > N.a", phase): own(2, device_ns=7),
+            ("N", "forward"): own(1, device_ns=100),
+            ("N > N.a", "forward"): own(2, device_ns=30),
+            ("N > N.a > N.a", "forward"): own(2, device_ns=7),
         },
         {"N": "Net", "N.a": "A"},
     )
-    net, inner = (one_row(profile, name).phases[phase] for name in ("N", "N.a"))
-
+    net, inner = (one_row(profile, name).phases["forward"] for name in ("N", "N.a"))
     assert (net.device_self_ns, net.device_cumulative_ns) == (100, 137)
     assert (inner.device_self_ns, inner.device_cumulative_ns) == (37, 37)
 
@@ -175,37 +166,32 @@ def test_compiled_is_a_mark_of_modules_not_of_classes() -> None:
     profile = hand_built(
         {("N", "forward"): own(1)}, {"N": ModuleInfo("Net", compiled=True)}
     )
-
     assert one_row(profile, "N").compiled
     assert profile.tree().children[0].compiled
     assert not one_row(profile, "Net", by="class").compiled
 
 
-def test_an_empty_profile_has_no_rows() -> None:
+def test_an_empty_profile() -> None:
     empty = profile_of()
-
     assert empty.is_empty
-    assert empty.rows() == empty.rows(by="class") == ()
-    assert empty.tree().children == ()
+    assert empty.rows() == empty.rows(by="class") == empty.tree().children == ()
     assert (empty.attributed_ns, empty.tree().cumulative_ns) == (0, 0)
+    assert not STEP.is_empty
 
 
-def test_a_profile_without_module_calls_is_empty() -> None:
+def test_a_profile_without_calls_is_empty() -> None:
     outside = hand_built(
         {("(outside modules)", "outside"): own(9, calls=0)},
         {"(outside modules)": ModuleInfo(kind="outside")},
     )
-
     assert outside.is_empty
     assert numbers(outside.rows()) == [("(outside modules)", 0, 9, 9)]
-    assert not STEP.is_empty
 
 
 def test_a_profile_does_not_change() -> None:
     cells = {(("N",), "forward"): own(1)}
     modules = {"N": ModuleInfo("Net")}
     profile = profile_of(cells, modules, wall_ns=1)  # type: ignore[arg-type]
-
     cells.clear()
     modules.clear()
 
