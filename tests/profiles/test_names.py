@@ -34,19 +34,14 @@ def test_the_name_of_a_call_shows_the_shapes_of_its_tensors(
     assert function_call_name("f", shapes) == expected
 
 
-def test_modules_are_grouped_by_themselves_or_their_class() -> None:
-    check_grouping("module")
-    check_grouping("class")
-    with pytest.raises(
-        ValueError, match="by must be 'module' or 'class', not 'function'"
-    ):
-        check_grouping("function")
-
-
-def test_rows_are_grouped_by_functions_and_calls_as_well() -> None:
+def test_how_rows_may_be_grouped() -> None:
+    for by in ("module", "class"):
+        check_grouping(by)
     for by in ("module", "class", "function", "call"):
         check_grouping(by, GROUPINGS)
-    with pytest.raises(
-        ValueError, match="by must be 'module', 'class', 'function' or 'call'"
-    ):
-        check_grouping("apply", GROUPINGS)
+    for wrong, allowed, said in [
+        ("function", ("module", "class"), "'module' or 'class', not 'function'"),
+        ("apply", GROUPINGS, "'module', 'class', 'function' or 'call', not 'apply'"),
+    ]:
+        with pytest.raises(ValueError, match=f"by must be {said}"):
+            check_grouping(wrong, allowed)

@@ -6,51 +6,29 @@ from dataclasses import replace
 
 import pytest
 
+from tests.helpers import timed
 from tests.profile_of import profile_of
+from tests.ranks_of import buckets
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.compare import mean_duration
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.program import MeasuredSteps
-from torchprof_hooks.profiles.step_times import (
-    Bucket,
-    StepTimes,
-    bucket_of,
-    sorted_buckets,
-)
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.step_times import StepTimes
 
 NET: CellKey = (("Net",), "forward")
-OUTSIDE: CellKey = (("(outside modules)",), "outside")
-INFOS = {"Net": ModuleInfo("Net"), "(outside modules)": ModuleInfo(kind="outside")}
-MS = 10**6
-
-
-def totals(*durations_ns: int) -> Totals:
-    """Of calls that took so long."""
-    return Totals(
-        len(durations_ns),
-        sum(durations_ns),
-        min_ns=min(durations_ns),
-        max_ns=max(durations_ns),
-        duration_ns=sum(durations_ns),
-        squares_ns2=sum(each**2 for each in durations_ns),
-    )
 
 
 def training(first_ns: int, *later_ns: int) -> Profile:
-    """A step for each call."""
-    times = StepTimes(
-        1, first_ns, sorted_buckets(Bucket(bucket_of(ns), 1, ns) for ns in later_ns)
-    )
+    """A step of 100 items for each call."""
     return profile_of(
-        {NET: totals(first_ns, *later_ns)},
-        INFOS,
+        {NET: timed(first_ns, *later_ns)},
+        {"Net": ModuleInfo("Net")},
         first_ns + sum(later_ns),
         1 + len(later_ns),
         items=100 * (1 + len(later_ns)),
-        step_times=times,
-        first={NET: totals(first_ns)},
+        step_times=StepTimes(1, first_ns, buckets(later_ns)),
+        first={NET: timed(first_ns)},
     )
 
 
@@ -76,21 +54,18 @@ def test_what_measuring_took_is_divided_by_time() -> None:
 
 def test_merged_parts_are_the_whole() -> None:
     whole = training(50, 10, 20, 30)
-    [key] = whole.cells
-    assert whole.cells[key] == totals(50, 10, 20, 30)
+    assert dict(whole.cells) == {NET: timed(50, 10, 20, 30)}
     assert whole.start_up.merge(whole.loop) == whole
 
 
 def test_the_longest_call_of_the_loop_is_not_the_first_one() -> None:
-    loop = training(2000 * MS, *[MS] * 99).loop
-    assert loop.cells[NET].max_ns == loop.cells[NET].min_ns == MS
-    assert mean_duration(loop.cells[NET]).mean_ns == MS
+    cell = training(2000, *[1] * 99).loop.cells[NET]
+    assert (cell.min_ns, cell.max_ns, mean_duration(cell).mean_ns) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("longest", [2, 50])
-def test_it_may_be_a_later_one(longest: int) -> None:
-    loop = training(1, *[2] * 9, longest).loop
-    assert loop.cells[NET].max_ns == longest
+def test_the_longest_call_may_be_a_later_one(longest: int) -> None:
+    assert training(1, *[2] * 9, longest).loop.cells[NET].max_ns == longest
 
 
 def test_steps_and_items_are_divided() -> None:

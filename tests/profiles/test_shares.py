@@ -8,27 +8,21 @@ from torchprof_hooks.profiles.options import check_share, parse_share
 
 
 @pytest.mark.parametrize(
-    ("written", "share"),
+    ("share", "ways"),
     [
-        ("2%", 0.02),
-        ("0.02", 0.02),
-        (0.02, 0.02),
-        ("2.5 %", 0.025),
-        (".5%", 0.005),
-        ("0.5%", 0.005),
-        ("0", 0.0),
-        ("0%", 0.0),
-        ("1%", 0.01),
-        ("1", 1.0),
-        (1, 1.0),
-        ("100%", 1.0),
-        ("1000%", 10.0),
-        (1e-05, 1e-05),
-        (" 3% ", 0.03),
+        (0.02, ["2%", "0.02", 0.02]),
+        (0.03, [" 3% "]),
+        (0.025, ["2.5 %"]),
+        (0.005, [".5%", "0.5%"]),
+        (0.0, ["0", "0%"]),
+        (0.01, ["1%"]),
+        (1.0, ["1", 1, "100%"]),
+        (10.0, ["1000%"]),
+        (1e-05, [1e-05]),
     ],
 )
-def test_both_notations(written: str | float, share: float) -> None:
-    assert parse_share(written) == pytest.approx(share, rel=1e-12)
+def test_ways_to_write_a_share(share: float, ways: list[str | float]) -> None:
+    assert [parse_share(way) for way in ways] == pytest.approx([share] * len(ways))
 
 
 @pytest.mark.parametrize(
