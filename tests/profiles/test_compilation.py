@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from torchprof_hooks.profiles.compilation import (
     CompilationSummary,
     CompiledGraph,
@@ -42,26 +46,31 @@ def test_nothing_compiled_is_empty() -> None:
     assert CompilationSummary().total_ns == 0
 
 
-def test_timed_and_recorded_is_the_same_time() -> None:
-    assert SUMMARY.total_ns == 1000
-    assert (SUMMARY.compilations, SUMMARY.unrecorded) == (3, 0)
+ALL = SUMMARY.graphs
 
 
-def test_choices_of_running_graphs_are_no_compilation_but_take_time() -> None:
-    summary = CompilationSummary(timed_ns=1000, timed=3, graphs=(*SUMMARY.graphs, RUN))
-    assert (summary.compilations, summary.run_ns, summary.total_ns) == (3, 50, 1050)
-
-
-def test_records_that_torch_has_dropped() -> None:
-    summary = CompilationSummary(timed_ns=1000, timed=3, graphs=(AGAIN,))
-    assert summary.unrecorded == 2
-    assert summary.total_ns == 1000
-
-
-def test_times_that_torch_has_cleared() -> None:
-    summary = CompilationSummary(graphs=(FIRST, BACKWARD, AGAIN))
-    assert (summary.compilations, summary.unrecorded) == (3, 0)
-    assert summary.total_ns == 600 + 100 + 300
+@pytest.mark.parametrize(
+    ("timed", "graphs", "total_ns", "unrecorded"),
+    [
+        ({"timed": 3, "timed_ns": 1000}, ALL, 1000, 0),  # the same time twice
+        # Choices of running graphs take time, too.
+        ({"timed": 3, "timed_ns": 1000}, (*ALL, RUN), 1050, 0),
+        ({"timed": 3, "timed_ns": 1000}, (AGAIN,), 1000, 2),
+        ({}, ALL, 600 + 100 + 300, 0),
+    ],
+    ids=[
+        "complete",
+        "with a run",
+        "records dropped by torch",
+        "times cleared by torch",
+    ],
+)
+def test_compilations_and_their_time(
+    timed: Any, graphs: Any, total_ns: int, unrecorded: int
+) -> None:
+    summary = CompilationSummary(**timed, graphs=graphs)
+    assert (summary.compilations, summary.total_ns) == (3, total_ns)
+    assert (summary.unrecorded, summary.run_ns) == (unrecorded, 50 * (RUN in graphs))
 
 
 def test_why_code_was_compiled_again() -> None:
@@ -83,9 +92,6 @@ def test_since_leaves_out_what_was_before() -> None:
         graph_breaks=(BREAK._replace(times=1),),
         first_ns=600,
     )
-
-
-def test_since_the_same_is_empty() -> None:
     assert SUMMARY.since(SUMMARY).is_empty
     assert SUMMARY.since(SUMMARY).total_ns == 0
     assert SUMMARY.since(CompilationSummary()) == SUMMARY

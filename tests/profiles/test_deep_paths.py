@@ -59,7 +59,7 @@ def test_rows(by: Grouping, profile: Profile) -> None:
         render_collapsed,
         lambda profile: text_of(comparison_document(compare(profile, profile))),
     ],
-    ids="report full rows JSON speedscope collapsed comparison".split(),
+    ids=["report", "full", "rows", "JSON", "speedscope", "collapsed", "comparison"],
 )
 def test_reports(render: partial[str], profile: Profile) -> None:
     assert "m0" in render(profile)

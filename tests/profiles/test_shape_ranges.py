@@ -19,19 +19,19 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.shape_ranges import LENGTHS_KEPT, with_ranges
 from torchprof_hooks.profiles.totals import Totals
 
+OUTER: dict[str, ModuleInfo | str] = {
+    "Net": "Net",
+    "Net.a": "Linear",
+    "Net.b": "Linear",
+    "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+}
+
 
 def called(names: Iterable[str], around: str = "Net > Net.a > ") -> Profile:
     cells: dict[tuple[str, Phase], Totals] = {
         (around + name, "forward"): timed(10 + n) for n, name in enumerate(names)
     }
-    profile = hand_built(
-        cells,
-        {
-            "Net": "Net",
-            "Net.a": "Linear",
-            "(optimizer) SGD": ModuleInfo(kind="optimizer"),
-        },
-    )
+    profile = hand_built(cells, OUTER)
     infos = {name: with_shapes(name, info) for name, info in profile.modules.items()}
     return replace(profile, modules=infos)
 
@@ -85,7 +85,6 @@ def test_modules_are_told_apart() -> None:
         called((f"f({n + k})" for n in LENGTHS), f"Net > Net.{name} > ")
         for name, k in (("a", 0), ("b", 20))
     )
-    second = replace(second, modules={**second.modules, "Net.b": ModuleInfo("Linear")})
     found = {path for path, _ in with_ranges(first.merge(second)).cells}
     assert found == {("Net", "Net.a", "f([3..8])"), ("Net", "Net.b", "f([23..28])")}
 

@@ -32,21 +32,23 @@ def test_sums_and_numbers_are_exact() -> None:
 def test_quantiles_are_as_exact_as_buckets_are_wide(share: float) -> None:
     chance = Random(1)
     later = sorted(round(chance.lognormvariate(16, 1)) for _ in range(1000))
-    times = counted(10**9, *later)
     true_ns = later[max(round(share * 1000) - 1, 0)]
-    assert times.quantile_ns(share) == pytest.approx(true_ns, rel=WIDTH)
+    found_ns = counted(10**9, *later).quantile_ns(share)
+    assert found_ns == pytest.approx(true_ns, rel=WIDTH)
 
 
-def test_of_equal_steps_quantiles_are_exact() -> None:
-    times = counted(10**9, *[123_456_789] * 7)
-    assert times.quantile_ns(0.5) == times.quantile_ns(0.9) == 123_456_789
-    assert counted(5).quantile_ns(0.5) == 0.0
-
-
-def test_one_compiling_step_does_not_spoil_the_median() -> None:
-    times = counted(10**10, *[10**7] * 99, 10**10)
-    assert times.quantile_ns(0.5) == times.quantile_ns(0.9) == 10**7
-    assert times.mean_ns > 10**8
+@pytest.mark.parametrize(
+    ("later", "quantile_ns"),
+    [
+        ([123_456_789] * 7, 123_456_789),  # equal steps: exact
+        ([10**7] * 99 + [10**10], 10**7),  # one that compiles
+        ([], 0.0),
+    ],
+    ids=["equal", "one compiles", "none"],
+)
+def test_quantiles_of_equal_steps(later: list[int], quantile_ns: float) -> None:
+    times = counted(10**9, *later)
+    assert times.quantile_ns(0.5) == times.quantile_ns(0.9) == quantile_ns
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -76,6 +78,7 @@ def test_merging_is_counting_all(seed: int) -> None:
 
 
 def test_the_start_up_is_not_in_the_mean_of_evaluation_calls() -> None:
+    assert StepTimes().evaluation_mean_ns == 0.0
     counter = StepCounter()
     counter.evaluation(3000, is_first=True)
     alone = counter.times()
@@ -85,7 +88,6 @@ def test_the_start_up_is_not_in_the_mean_of_evaluation_calls() -> None:
     times = counter.times()
     assert (times.evaluations, times.evaluation_ns) == (4, 3019)
     assert (times.later_evaluations, times.evaluation_mean_ns) == (3, 19 / 3)
-    assert StepTimes().evaluation_mean_ns == 0.0
 
 
 def test_steps_that_never_wait_are_not_kept() -> None:
@@ -97,10 +99,7 @@ def test_steps_that_never_wait_are_not_kept() -> None:
 
 
 def test_memory_depends_on_how_different_steps_are() -> None:
-    counter = StepCounter()
-    for duration_ns in range(10_000, 40_000):
-        counter.count(duration_ns, is_first=False)
-    assert len(counter.times().later) <= 2 * 64 + 1
+    assert len(counted(0, *range(10_000, 40_000)).later) <= 2 * 64 + 1
 
 
 def test_buckets_rise() -> None:
