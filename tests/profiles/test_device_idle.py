@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ from torchprof_hooks.profiles.trace.device_idle import (
     LAUNCHED_NAME,
     UNSEEN_NAME,
     DeviceIdle,
-    DeviceUse,
     find_device_idle,
 )
 from torchprof_hooks.profiles.trace.step_trace import (
@@ -58,105 +58,92 @@ FILLS_THE_REST = kernel(140, 200, 139)
 
 
 def test_a_gap_is_what_the_host_did_until_the_launch() -> None:
-    found = idle(kernel(100, 112, 90), kernel(128, 140, 126), FILLS_THE_REST)
+    found = idle(kernel(100, 112, 90), kernel(128, 140, 126), kernel(140, 200, 139))
 
     assert found.devices[0].busy_ns == 100 - 16
     # From 112 to the launch at 126: 8 in a, 5 between, 1 in b; then the launch.
-    assert rows(found) == {
-        ("Net.a", "forward"): 8,
-        ("Net", "forward"): 5,
-        ("Net.b", "forward"): 1,
-        (LAUNCHED_NAME, "outside"): 2,
-    }
+    assert list(rows(found).items()) == [  # the longest first
+        (("Net.a", "forward"), 8),
+        (("Net", "forward"), 5),
+        ((LAUNCHED_NAME, "outside"), 2),
+        (("Net.b", "forward"), 1),
+    ]
 
 
-def test_the_longest_row_is_first() -> None:
-    found = idle(kernel(100, 112, 90), kernel(128, 140, 126), FILLS_THE_REST)
+LAUNCHED, OUTSIDE = (LAUNCHED_NAME, "outside"), (OUTSIDE_NAME, "outside")
+UNSEEN = (UNSEEN_NAME, "outside")
+A = ("Net.a", "forward")
 
-    assert [row.idle_ns for row in found.devices[0].rows] == [8, 5, 2, 1]
-
-
-def test_a_launch_before_the_gap_leaves_nothing_to_the_host() -> None:
-    found = idle(kernel(100, 112, 90), kernel(128, 200, 111))
-
-    assert rows(found) == {(LAUNCHED_NAME, "outside"): 16}
-
-
-def test_a_graph_is_launched_once() -> None:
-    """Gaps between its kernels are not the host's."""
-    found = idle(kernel(100, 112, 99), kernel(115, 120, 99), kernel(121, 200, 99))
-
-    assert rows(found) == {(LAUNCHED_NAME, "outside"): 4}
-
-
-def test_begin_and_end_of_the_step() -> None:
-    found = idle(kernel(112, 185, 111))
-
-    assert found.devices[0].busy_ns == 73
-    assert rows(found) == {
-        (OUTSIDE_NAME, "outside"): 5 + 10,
-        ("Net", "forward"): 5,
-        ("Net.a", "forward"): 1,
-        (LAUNCHED_NAME, "outside"): 1,
-        ("(optimizer) SGD", "optimizer"): 5,
-    }
-
-
-def test_streams_that_overlap_are_busy_once() -> None:
-    found = idle(
-        kernel(100, 150, 99),
-        kernel(110, 120, 105),  # inside
-        kernel(140, 160, 130),  # across its end
-        kernel(160, 190, 155),  # at once
-        kernel(190, 200, 155),
-    )
-
-    assert found.devices == (DeviceUse("cuda:0", 100),)
-
-
-def test_what_starts_first_ends_a_gap() -> None:
-    """Whatever is launched first; of two at once, it is the first launch."""
-    found = idle(kernel(100, 110, 99), kernel(130, 200, 105), kernel(118, 130, 115))
-    assert rows(found) == {("Net.a", "forward"): 5, (LAUNCHED_NAME, "outside"): 3}
-
-    found = idle(kernel(100, 110, 99), kernel(118, 200, 117), kernel(118, 130, 112))
-    assert rows(found) == {("Net.a", "forward"): 2, (LAUNCHED_NAME, "outside"): 6}
-
-
-def test_backward_that_another_thread_launches() -> None:
-    """The engine's thread has no mark of its own in here: time says whose it is."""
-    found = idle(kernel(100, 155, 99), kernel(166, 200, 165))
-
-    assert rows(found) == {
-        ("Net.b", "backward"): 5,
-        ("Net.a", "backward"): 5,
-        (LAUNCHED_NAME, "outside"): 1,
-    }
-
-
-def test_kernels_across_the_bounds_of_the_step() -> None:
-    found = idle(
-        kernel(10, 20, 9), kernel(50, 112, 40), kernel(112, 260, 111), kernel(270, 280)
-    )
-
-    assert found.devices == (DeviceUse("cuda:0", 100),)
+#: Kernels, and what the device waited for.
+GAPS: dict[str, tuple[list[DeviceActivity], dict[Any, int]]] = {
+    "launched before the gap": (
+        [kernel(100, 112, 90), kernel(128, 200, 111)],
+        {LAUNCHED: 16},
+    ),
+    "a graph, which is launched once: gaps between its kernels are not the host's": (
+        [kernel(100, 112, 99), kernel(115, 120, 99), kernel(121, 200, 99)],
+        {LAUNCHED: 4},
+    ),
+    "begin and end of the step": (
+        [kernel(112, 185, 111)],
+        {
+            OUTSIDE: 5 + 10,
+            ("Net", "forward"): 5,
+            A: 1,
+            LAUNCHED: 1,
+            ("(optimizer) SGD", "optimizer"): 5,
+        },
+    ),
+    "what starts first ends it, whatever is launched first": (
+        [kernel(100, 110, 99), kernel(130, 200, 105), kernel(118, 130, 115)],
+        {A: 5, LAUNCHED: 3},
+    ),
+    "of two that start at once, the first launch": (
+        [kernel(100, 110, 99), kernel(118, 200, 117), kernel(118, 130, 112)],
+        {A: 2, LAUNCHED: 6},
+    ),
+    "backward, which another thread launches: time says whose it is": (
+        [kernel(100, 155, 99), kernel(166, 200, 165)],
+        {("Net.b", "backward"): 5, ("Net.a", "backward"): 5, LAUNCHED: 1},
+    ),
+    "the next step starts what ends it: launched in this one": (
+        [kernel(100, 190, 99), kernel(230, 240, 195)],
+        {OUTSIDE: 5, LAUNCHED: 5},
+    ),
+    "the next step launches what ends it": (
+        [kernel(100, 190, 99), kernel(230, 240, 225)],
+        {OUTSIDE: 10},
+    ),
+    "a launch that was not recorded": (
+        [kernel(100, 112), kernel(130, 200)],
+        {UNSEEN: 18},
+    ),
+    "kernels across the bounds of the step": (
+        [
+            kernel(10, 20, 9),
+            kernel(50, 112, 40),
+            kernel(112, 260, 111),
+            kernel(270, 280),
+        ],
+        {},
+    ),
+    "streams that overlap": (
+        [
+            kernel(100, 150, 99),
+            kernel(110, 120, 105),  # inside
+            kernel(140, 160, 130),  # across its end
+            kernel(160, 200, 155),  # at once
+        ],
+        {},
+    ),
+}
 
 
-def test_the_next_step_has_launched_what_ends_the_last_gap() -> None:
-    found = idle(kernel(100, 190, 99), kernel(230, 240, 195))
-    # Until the launch, the host was outside; the rest of the step waits for the start.
-    assert rows(found) == {
-        (OUTSIDE_NAME, "outside"): 5,
-        (LAUNCHED_NAME, "outside"): 5,
-    }
-    found = idle(kernel(100, 190, 99), kernel(230, 240, 225))
-    assert rows(found) == {(OUTSIDE_NAME, "outside"): 10}
-
-
-def test_a_launch_that_was_not_recorded() -> None:
-    found = idle(kernel(100, 112), kernel(130, 200))
-
-    assert rows(found) == {(UNSEEN_NAME, "outside"): 18}
+@pytest.mark.parametrize(("kernels", "expected"), GAPS.values(), ids=GAPS)
+def test_gaps(kernels: list[DeviceActivity], expected: dict[Any, int]) -> None:
+    found = idle(*kernels)
+    assert rows(found) == expected
+    assert found.devices[0].busy_ns == 100 - sum(expected.values())
 
 
 def test_nothing_on_devices() -> None:
@@ -166,16 +153,13 @@ def test_nothing_on_devices() -> None:
 
 def test_devices_have_rows_of_their_own() -> None:
     found = idle(kernel(100, 200, 99), kernel(110, 120, 112, "cuda:1"))
-
     assert [use.device for use in found.devices] == ["cuda:0", "cuda:1"]
     assert rows(found) == {}
     assert found.devices[1].idle_ns == 90
 
 
 def test_a_step_without_modules() -> None:
-    found = idle(kernel(100, 150, 99), modules=[])
-
-    assert rows(found) == {(OUTSIDE_NAME, "outside"): 50}
+    assert rows(idle(kernel(100, 150, 99), modules=[])) == {OUTSIDE: 50}
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import get_args
 
@@ -124,76 +125,44 @@ def with_first(run: Profile, count: int) -> Profile:
 profiles = st.builds(with_first, runs, st.integers(0, 6))
 
 
-@given(profiles, profiles)
-def test_merging_is_commutative(left: Profile, right: Profile) -> None:
-    assert left.merge(right) == right.merge(left)
-
-
 @given(profiles, profiles, profiles)
-def test_merging_is_associative(a: Profile, b: Profile, c: Profile) -> None:
-    assert a.merge(b).merge(c) == a.merge(b.merge(c))
-
-
-@given(profiles)
-def test_merging_with_an_empty_profile_changes_nothing(profile: Profile) -> None:
-    assert profile.merge(profile_of()) == profile == profile_of().merge(profile)
-
-
-@given(profiles, profiles)
-def test_merging_keeps_sums(left: Profile, right: Profile) -> None:
-    both = left.merge(right)
-
-    fields = "calls self_ns duration_ns squares_ns2 device_self_ns flops"
-    for field in fields.split():
-        sums = [
-            sum(getattr(totals, field) for totals in profile.cells.values())
-            for profile in (left, right, both)
-        ]
-        assert sums[0] + sums[1] == sums[2]
-    for field in ("used_bytes", "acquired_bytes", "retained_bytes"):
-        sums = [
-            sum(getattr(totals.memory, field) for totals in profile.cells.values())
-            for profile in (left, right, both)
-        ]
-        assert sums[0] + sums[1] == sums[2]
-    for field in (
-        "wall_ns",
-        "steps",
-        "aborted_calls",
-        "undivided_passes",
-        "overhead_ns",
-        "overhead_error_ns",
-    ):
-        assert getattr(left, field) + getattr(right, field) == getattr(both, field)
-    for field in MeasuredSteps._fields:
-        sums = [getattr(profile.measured, field) for profile in (left, right, both)]
-        assert sums[0] + sums[1] == sums[2]
-    assert set(both.cells) == {*left.cells, *right.cells}
-
-
-@given(profiles, profiles)
-def test_merging_keeps_the_extremes_of_every_cell(
-    left: Profile, right: Profile
+def test_merging_is_associative_and_commutative(
+    a: Profile, b: Profile, c: Profile
 ) -> None:
-    for key, merged in left.merge(right).cells.items():
+    both, other = a.merge(b), b.merge(a)
+    assert both == other
+    assert both.merge(c) == a.merge(b.merge(c))
+    assert a.merge(profile_of()) == a == profile_of().merge(a)
+    for by in GROUPINGS:
+        assert both.rows(by) == other.rows(by)
+    for functions in (False, True):
+        assert both.tree(functions=functions) == other.tree(functions=functions)
+
+
+@given(profiles, profiles)
+def test_merging_keeps_sums_and_extremes(left: Profile, right: Profile) -> None:
+    both = left.merge(right)
+    for field in (
+        *("wall_ns", "steps", "aborted_calls", "undivided_passes"),
+        *("overhead_ns", "overhead_error_ns"),
+        *(f"measured.{field}" for field in MeasuredSteps._fields),
+    ):
+        of = attrgetter(field)
+        assert of(left) + of(right) == of(both)
+    for field in (
+        *("calls", "self_ns", "duration_ns", "squares_ns2", "device_self_ns", "flops"),
+        *("memory.used_bytes", "memory.acquired_bytes", "memory.retained_bytes"),
+    ):
+        sums = [sum(map(attrgetter(field), p.cells.values())) for p in (left, right)]
+        assert sum(sums) == sum(map(attrgetter(field), both.cells.values()))
+    assert both.cells.keys() == {*left.cells, *right.cells}
+    for key, merged in both.cells.items():
         parts = [p.cells[key] for p in (left, right) if key in p.cells]
-        called = [part for part in parts if part.calls]
-        assert merged.min_ns == min((part.min_ns for part in called), default=0)
+        called = [part.min_ns for part in parts if part.calls]
+        assert merged.min_ns == min(called, default=0)
         assert merged.max_ns == max(part.max_ns for part in parts)
         peaks = [part.memory.peak_bytes for part in parts]
         assert merged.memory.peak_bytes == max(peaks)
-
-
-@given(profiles, profiles)
-def test_views_do_not_depend_on_the_order_of_merging(
-    left: Profile, right: Profile
-) -> None:
-    one, other = left.merge(right), right.merge(left)
-
-    for by in GROUPINGS:
-        assert one.rows(by) == other.rows(by)
-    for functions in (False, True):
-        assert one.tree(functions=functions) == other.tree(functions=functions)
 
 
 @given(profiles)
@@ -220,12 +189,13 @@ def test_own_times_of_rows_and_nodes_add_up_to_those_of_the_cells(
 
 
 def test_the_report_does_not_depend_on_the_order_of_merging() -> None:
-    def shared(name: str) -> Profile:
-        info = ModuleInfo("Linear", aliases=(f"{name}.alias",))
-        return hand_built({(name, "forward"): own(5)}, {name: info})
-
-    a, b = shared("A"), shared("B")
-
+    a, b = (
+        hand_built(
+            {(name, "forward"): own(5)},
+            {name: ModuleInfo("Linear", aliases=(f"{name}.alias",))},
+        )
+        for name in "AB"
+    )
     for full in (False, True):
         assert a.merge(b).report(full=full) == b.merge(a).report(full=full)
 
@@ -257,14 +227,3 @@ def test_what_is_known_of_a_name_is_united(
     left: ModuleInfo, right: ModuleInfo, expected: ModuleInfo
 ) -> None:
     assert left.merge(right) == expected == right.merge(left)
-
-
-def test_merging_leaves_its_arguments_alone() -> None:
-    one = hand_built({("N", "forward"): own(5)}, {"N": "Net"})
-    other = hand_built({("N", "forward"): own(7)}, {"N": "Net"}, devices=("cuda",))
-
-    both = one.merge(other)
-
-    assert (one.wall_ns, other.wall_ns, both.wall_ns) == (5, 7, 12)
-    assert (one.devices, both.devices) == ((), ("cuda",))
-    assert one.cells[("N",), "forward"].self_ns == 5
