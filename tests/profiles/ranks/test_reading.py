@@ -44,47 +44,46 @@ def test_one_process(paths: list[Path]) -> None:
     check(notes, [rank.cells[head] for rank in ranks])
 
 
-#: Reads with two processes, in one that has one thread. With a limit, so many files
+#: Reads with two processes, in one that has one thread; then again, where two files
 #: more can be opened: too few for another process.
 READS = """
 import json, os, resource, sys
 from pathlib import Path
 from torchprof_hooks.files.ranks import read_all
 
-folder, limit = Path(sys.argv[1]), int(sys.argv[2])
-if limit:
-    free = os.open(os.devnull, os.O_RDONLY)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + limit, free + limit))
 forks = []
 os.register_at_fork(after_in_parent=lambda: forks.append(1))
-found = read_all(sorted(folder.iterdir()), 2)
-notes = [each for each in found if isinstance(each, str)]
-ranks = [each for each in found if not isinstance(each, str)]
 head = ("Net", "Net.head"), "forward"
-print(json.dumps([len(forks), notes, [rank.cells[head] for rank in ranks]]))
+
+def read():
+    forks.clear()
+    found = read_all(sorted(Path(sys.argv[1]).iterdir()), 2)
+    notes = [each for each in found if isinstance(each, str)]
+    ranks = [each for each in found if not isinstance(each, str)]
+    print(json.dumps([len(forks), notes, [rank.cells[head] for rank in ranks]]))
+
+read()
+free = os.open(os.devnull, os.O_RDONLY)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, free + 2))
+read()
 """
 
 
-@pytest.mark.parametrize(("limit", "forks"), [(0, 2), (2, 0)])
-def test_two_processes(paths: list[Path], limit: int, forks: int) -> None:
-    """Where there cannot be any, the one process reads."""
-    command = [sys.executable, "-W", "error", "-c", READS]
-    output = subprocess.check_output([*command, str(paths[0].parent), str(limit)])
-    forked, notes, times = json.loads(output)
-    assert forked == forks
-    check(notes, times)
+def test_two_processes_or_one_where_there_cannot_be_more(paths: list[Path]) -> None:
+    command = [sys.executable, "-W", "error", "-c", READS, str(paths[0].parent)]
+    lines = subprocess.check_output(command).splitlines()
+    for line, forks in zip(lines, (2, 0), strict=True):
+        forked, notes, times = json.loads(line)
+        assert forked == forks
+        check(notes, times)
 
 
-def test_what_ranks_have_in_common_is_made_once(paths: list[Path]) -> None:
-    one, other = (rank for rank in read_all(paths[:2], 1) if isinstance(rank, Rank))
-    assert one.cells.keys() == other.cells.keys()
+def test_what_ranks_have_in_common_and_rows_are_made_once(paths: list[Path]) -> None:
+    ranks = [rank for rank in read_all(paths[:4], 1) if isinstance(rank, Rank)]
+    one, other, *_ = ranks
     pairs = zip(one.cells, other.cells, strict=True)
     assert all(key is same for key, same in pairs)
-
-
-def test_rows_are_made_once(paths: list[Path]) -> None:
-    ranks = [rank for rank in read_all(paths[:4], 1) if isinstance(rank, Rank)]
     found = run_of(ranks)
     assert found.rows() is found.rows("module")
     assert found.rows("class") is not found.rows()

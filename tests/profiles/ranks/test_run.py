@@ -44,23 +44,27 @@ def four(**facts: Any) -> list[Provenance]:
     return [*ranks[:3], ranks[3]._replace(**facts)]
 
 
-def save(folder: Path, provenance: Provenance, name: str = "", steps: int = 20) -> None:
-    path = folder / (name or f"profile-rank{provenance.rank}.json")
-    profile(provenance, steps).save(path)
+def save(folder: Path, *every: Provenance) -> None:
+    for each in every:
+        profile(each).save(folder / f"profile-rank{each.rank}.json")
 
 
 def test_all_ranks(tmp_path: Path) -> None:
-    for each in four():
-        save(tmp_path, each)
+    save(tmp_path, *four())
     ranks = load_ranks(tmp_path)
     assert [rank.number for rank in ranks.ranks] == [0, 1, 2, 3]
     assert (ranks.missing, ranks.stale, ranks.notes) == ((), (), ())
     for rank in ranks.ranks:
         assert sum(phase_times(rank).values()) == rank.step_ns == 51_000_000
-
-
-def test_ranks_that_have_no_file() -> None:
-    assert run(*four()[1:3]).missing == (0, 3)
+    for by in GROUPINGS:
+        rows = ranks.rows(by)
+        assert [sum(row.own_ns[n] for row in rows) for n in range(4)] == [51e6] * 4
+        expected = {
+            (row.name, p) for row in profile(four()[0]).rows(by) for p in row.phases
+        }
+        assert {(row.name, row.phase) for row in rows} <= expected
+    with pytest.raises(ValueError, match="by must be"):
+        ranks.rows("layer")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +85,11 @@ def test_stale_files(age_s: int, ended: bool, steps: int, is_stale: bool) -> Non
     assert len(run_of(found).ranks) == 4
 
 
-def test_stale_ranks_are_not_compared(tmp_path: Path) -> None:
+def test_stale_ranks_are_not_compared() -> None:
     *others, last = four(written_ns=BEGAN + 10 * SECOND, has_ended=False)
-    for each in others:
-        save(tmp_path, each)
     slow = {**USUAL, ("(data loading)", "data"): 500.0}
-    profile_of(slow, [0.0], last, 5).save(tmp_path / "last.json")
-    ranks = load_ranks(tmp_path)
+    every = [*map(profile, others), profile_of(slow, [0.0], last, 5)]
+    ranks = run_of(map(as_rank, every))
     assert [stale.rank for stale in ranks.stale] == [3]
     assert ranks.verdict.rank is None
 
@@ -103,39 +105,36 @@ def test_stale_ranks_are_not_compared(tmp_path: Path) -> None:
     ids=lambda facts: next(iter(facts)),
 )
 def test_files_of_other_runs(facts: dict[str, Any]) -> None:
-    older = {"written_ns": BEGAN + 99 * SECOND, **facts}
-    found = run(*four(**older))
+    found = run(*four(**{"written_ns": BEGAN + 99 * SECOND, **facts}))
     assert found.missing == (3,)
     assert found.notes == ("left out: profile-rank3.json is of another run",)
 
 
-def test_a_run_with_a_name_is_one_however_long_ranks_take_to_begin() -> None:
-    ranks = [each._replace(run="77") for each in four(written_ns=BEGAN + SECOND)]
-    ranks[0] = ranks[0]._replace(started_ns=BEGAN + 50 * SECOND)
-    assert run(*ranks).missing == ()
+def test_ranks_that_have_no_file() -> None:
+    assert run(*four()[1:3]).missing == (0, 3)
 
 
-def test_arguments_of_ranks_may_differ() -> None:
-    assert run(*four(command="train.py --local-rank=3")).missing == ()
+def test_ranks_of_a_run_may_begin_late_and_have_other_arguments() -> None:
+    first, *others = four(written_ns=BEGAN + SECOND, command="train.py --local-rank=3")
+    late = first._replace(started_ns=BEGAN + 50 * SECOND)
+    named = [each._replace(run="77") for each in (late, *others)]
+    assert run(first, *others).missing == run(*named).missing == ()
 
 
 def test_two_files_of_one_rank(tmp_path: Path) -> None:
-    for each in four():
-        save(tmp_path, each)
-    save(tmp_path, four()[1], "a-copy.json", steps=3)
+    save(tmp_path, *four())
+    profile(four()[1], steps=3).save(tmp_path / "a-copy.json")
     ranks = load_ranks(tmp_path)
     assert ranks.ranks[1].steps == 20
     assert ranks.notes == ("left out: a-copy.json: profile-rank1.json is of rank 1",)
 
 
-def test_versions_and_models_that_differ(tmp_path: Path) -> None:
-    one, other = of_rank(0, 2), of_rank(1, 2, torch="2.15.0", package="9")
-    save(tmp_path, one)
+def test_versions_and_models_that_differ() -> None:
     only: Work = {("Stage", "forward"): 5.0, ("(outside modules)", "outside"): 1.0}
-    whole = profile_of(only, [1.0], other)
-    stage = {**whole.modules, "Stage": replace(whole.modules["Stage"], kind="module")}
-    replace(whole, modules=stage).save(tmp_path / "other.json")
-    notes = load_ranks(tmp_path).notes
+    other = profile_of(only, [1.0], of_rank(1, 2, torch="2.15.0", package="9"))
+    stage = {**other.modules, "Stage": replace(other.modules["Stage"], kind="module")}
+    every = [profile(of_rank(0, 2)), replace(other, modules=stage)]
+    notes = run_of(map(as_rank, every)).notes
     assert notes[0] == "ranks have different versions of torch: 2.13.0, 2.15.0"
     assert notes[1] == "ranks have different versions of torchprof_hooks: 0.1.0, 9"
     assert "different models" in notes[2]
@@ -143,32 +142,25 @@ def test_versions_and_models_that_differ(tmp_path: Path) -> None:
 
 def test_what_cannot_be_a_rank(tmp_path: Path) -> None:
     ranks = four()
-    for each in ranks[:2]:
-        save(tmp_path, each)
+    save(tmp_path, *ranks[:2])
     (tmp_path / "corrupt.json").write_text('{"format": "torchprof_hooks pro')
     (tmp_path / "notes.txt").write_text("not looked at")
     (tmp_path / ".profile.json").write_text("being written")
     whole = profile(ranks[2])
     replace(whole, provenance=()).save(tmp_path / "nobody.json")
     whole.merge(profile(ranks[3])).save(tmp_path / "sum.json")
+    os.mkfifo(tmp_path / "pipe.json")  # not waited for
+    (tmp_path / "folder.json").mkdir()
     found = load_ranks(tmp_path)
     assert found.missing == (2, 3)
-    assert found.notes == (
-        found.notes[0],
-        "left out: nobody.json does not say which rank it is of",
-        "left out: sum.json is the sum of several",
-    )
-    assert found.notes[0].startswith("left out: corrupt.json is not a whole JSON file")
-
-
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    save(tmp_path, of_rank(0, 1))
-    os.mkfifo(tmp_path / "pipe.json")
-    (tmp_path / "folder.json").mkdir()
-    assert load_ranks(tmp_path).notes == (
+    corrupt, *others = found.notes
+    assert corrupt.startswith("left out: corrupt.json is not a whole JSON file")
+    assert others == [
         "left out: folder.json is no file",
+        "left out: nobody.json does not say which rank it is of",
         "left out: pipe.json is no file",
-    )
+        "left out: sum.json is the sum of several",
+    ]
 
 
 def test_folders_without_ranks(tmp_path: Path) -> None:
@@ -179,21 +171,6 @@ def test_folders_without_ranks(tmp_path: Path) -> None:
         load_ranks(tmp_path)
     with pytest.raises(FileNotFoundError):
         load_ranks(tmp_path / "missing")
-
-
-def test_rows_of_all_groupings(tmp_path: Path) -> None:
-    for each in four():
-        save(tmp_path, each)
-    ranks = load_ranks(tmp_path)
-    for by in GROUPINGS:
-        rows = ranks.rows(by)
-        assert [sum(row.own_ns[n] for row in rows) for n in range(4)] == [51e6] * 4
-        expected = {
-            (row.name, p) for row in profile(four()[0]).rows(by) for p in row.phases
-        }
-        assert {(row.name, row.phase) for row in rows} <= expected
-    with pytest.raises(ValueError, match="by must be"):
-        ranks.rows("layer")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
@@ -210,19 +187,16 @@ def test_reading_leaves_the_garbage_collector_as_it_is(
         gc.enable()
 
 
-def test_evaluations_are_no_steps_of_a_rank(tmp_path: Path) -> None:
+def test_evaluations_are_no_steps_of_a_rank() -> None:
     """Of a program, they are counted with its steps."""
     times = StepTimes(1, 10, (Bucket(200, 19, 190),), 30, 300)
     seen = with_fields(profile(of_rank(0, 1)), step_times=times)
-    replace(seen, program=Program("train.py")).save(tmp_path / "profile.json")
-    [rank] = load_ranks(tmp_path).ranks
-    assert rank.steps == 20
+    assert as_rank(replace(seen, program=Program("train.py"))).steps == 20
 
 
-def test_files_may_have_any_name(tmp_path: Path) -> None:
-    """If none ends in .json."""
+def test_files_may_have_any_name_if_none_ends_in_json(tmp_path: Path) -> None:
     for each in four():
-        save(tmp_path, each, f"profile-rank{each.rank}")
+        profile(each).save(tmp_path / f"profile-rank{each.rank}")
     assert len(read_run(tmp_path).ranks) == 4
-    save(tmp_path, of_rank(0, 1), "other.json")
+    save(tmp_path, of_rank(0, 1))
     assert len(read_run(tmp_path).ranks) == 1

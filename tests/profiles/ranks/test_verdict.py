@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf, sqrt
 
@@ -22,6 +23,7 @@ from tests.ranks_of import (
     profile_of,
     ranks_of,
 )
+from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.ranks.rank import Waits, waits_of
@@ -31,11 +33,12 @@ from torchprof_hooks.profiles.step_times import Bucket
 
 SIZES = (2, 4, 8)
 SLOWER = 30
+DATA: tuple[str, Phase] = ("(data loading)", "data")
 
 PLANTED: dict[str, tuple[str, Phase]] = {
     "a forward": ("Net > Net.head", "forward"),
     "a backward": ("Net > Net.body", "backward"),
-    "data": ("(data loading)", "data"),
+    "data": DATA,
     "own code": ("(outside modules)", "outside"),
     "the optimizer": ("(optimizer) SGD", "optimizer"),
 }
@@ -70,46 +73,58 @@ def test_twice_the_batch_is_all_of_the_model(size: int) -> None:
     assert (verdict.reason.spent_ns, verdict.reason.others_ns) == (92 * MS, 46 * MS)
 
 
-def test_slow_in_one_phase_of_many_modules() -> None:
-    work = {k: ms + 10 * (k[1] == "forward") for k, ms in USUAL.items()}
+INNERMOST: Work = {
+    **USUAL,
+    ("Net", "forward"): 0.5,  # 1 in the others
+    ("Net > Net.body", "forward"): 25.0,
+    ("Net > Net.body", "backward"): 35.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("work", "row", "phase"),
+    [
+        (
+            {k: ms + 10 * (k[1] == "forward") for k, ms in USUAL.items()},
+            "Net",
+            "forward",
+        ),
+        (INNERMOST, "Net.body", None),
+    ],
+    ids=["one phase of many modules", "a module, though what is around has less to do"],
+)
+def test_slow_in_several_places(work: Work, row: str, phase: Phase | None) -> None:
     reason = ranks_of([USUAL, work, USUAL]).verdict.reason
     assert reason is not None
-    assert (reason.row, reason.phase, reason.is_own) == ("Net", "forward", False)
+    assert (reason.row, reason.phase, reason.is_own) == (row, phase, False)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_nobody_is_blamed_where_all_are_alike(size: int) -> None:
+def test_nobody_is_blamed_where_all_are_alike_or_for_little(size: int) -> None:
     verdict = ranks_of([USUAL] * size).verdict
     assert (verdict.rank, verdict.also, verdict.reason) == (None, (), None)
     assert verdict.waiting_ns == MS
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_nobody_is_blamed_for_little(size: int) -> None:
-    works = [slowed(PLANTED["data"], 2)] + [USUAL] * (size - 1)
+    works = [slowed(DATA, 2)] + [USUAL] * (size - 1)
     assert ranks_of(works).verdict.rank is None  # 2 ms of 53 ms
 
 
 def test_what_chance_explains_is_nobodys_fault() -> None:
-    works = [slowed(PLANTED["data"], 10), USUAL, USUAL]
+    works = [slowed(DATA, 10), USUAL, USUAL]
     assert ranks_of(works, jitter_ms=1).verdict.rank == 0
     assert ranks_of(works, jitter_ms=40).verdict.rank is None
 
 
 def test_two_that_are_slow() -> None:
-    works = [slowed(PLANTED["data"]) if n in (1, 3) else USUAL for n in range(8)]
+    works = [slowed(DATA) if n in (1, 3) else USUAL for n in range(8)]
     verdict = ranks_of(works).verdict
     assert (verdict.rank, verdict.also) == (1, (3,))
     assert verdict.reason is not None
     assert verdict.reason.row == "(data loading)"
 
 
-def test_one_that_has_less_to_do_is_not_waited_for() -> None:
+def test_less_to_do_and_one_process_are_not_waited_for() -> None:
     less = {key: ms / 2 for key, ms in USUAL.items()}
     assert ranks_of([USUAL, less, USUAL, USUAL]).verdict.rank is None
-
-
-def test_one_process_waits_for_nobody() -> None:
     assert ranks_of([USUAL]).verdict.rank is None
 
 
@@ -152,48 +167,47 @@ def test_another_slow_rank_in_each_step(size: int) -> None:
     assert run_of(found).verdict.rank is None
 
 
-def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
-    found = []
+def four(waits_ms: Sequence[float], steps: int = STEPS) -> Iterator[Profile]:
+    """Of four ranks, of which 2 is slower by 10 ms; it waits so long, and the others by
+    that much longer."""
     for number in range(4):
-        provenance = of_rank(number, 4)
-        work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
-        profile = profile_of(work, [1.0 if number == 2 else 11.0], provenance)
-        later = (Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS))
-        times = profile.step_times._replace(later=later)
-        found.append(as_rank(with_fields(profile, step_times=times)))
-    assert run_of(found).verdict.rank == 2
+        is_slow = number == 2
+        work = slowed(DATA, 10) if is_slow else USUAL
+        waits = [ms if is_slow else ms + 10 for ms in waits_ms]
+        yield profile_of(work, waits, of_rank(number, 4), steps)
+
+
+def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
+    later = (Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS))
+    found = [
+        with_fields(each, step_times=each.step_times._replace(later=later))
+        for each in four([1.0])
+    ]
+    assert run_of(map(as_rank, found)).verdict.rank == 2
 
 
 def test_what_a_step_waits_in_one_call_or_another_is_no_noise() -> None:
     """In the first step, for a broadcast; in all others, for gradients."""
     found = []
-    for number in range(4):
-        work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
-        wait = 1.0 if number == 2 else 11.0
-        profile = profile_of(work, [wait], of_rank(number, 4), steps=8)
-        key = (WAITING[0],), WAITING[1]
+    for profile in four([1.0], steps=8):
+        key, name = ((WAITING[0],), WAITING[1]), "(communication) broadcast"
+        wait_ns = profile.cells[key].max_ns
         cells = {
             **profile.cells,
-            key: timed(*[round(wait * MS)] * 7, 0),
-            (("(communication) broadcast",), "communication"): timed(round(wait * MS)),
+            key: timed(*[wait_ns] * 7, 0),
+            ((name,), "communication"): timed(wait_ns),
         }
-        infos = {
-            **profile.modules,
-            "(communication) broadcast": ModuleInfo(kind="communication"),
-        }
-        found.append(as_rank(replace(with_fields(profile, cells=cells), modules=infos)))
-    assert run_of(found).verdict.rank == 2
+        infos = {**profile.modules, name: ModuleInfo(kind="communication")}
+        found.append(replace(with_fields(profile, cells=cells), modules=infos))
+    assert run_of(map(as_rank, found)).verdict.rank == 2
 
 
 def test_a_step_in_which_the_machine_holds_up_another_rank() -> None:
     """All others wait for it, the slow one too: a second in that step."""
-    found = []
-    for number in range(4):
-        work = slowed(PLANTED["data"], 10) if number == 2 else USUAL
-        waits = [1.0 if number == 2 else 11.0] * 9
-        waits[4] += 0.0 if number == 1 else 1000.0
-        found.append(as_rank(profile_of(work, waits, of_rank(number, 4), 9)))
-    verdict = run_of(found).verdict
+    held_up = [1.0, 1.0, 1.0, 1.0, 1001.0, 1.0, 1.0, 1.0, 1.0]
+    found = [*four(held_up, 9)]
+    found[1] = [*four([1.0], 9)][1]
+    verdict = run_of(map(as_rank, found)).verdict
     assert verdict.rank == 2
     assert verdict.lost_ns == pytest.approx(10 * MS, rel=0.01)
 
@@ -217,25 +231,13 @@ def test_of_a_few_steps_none_is_left_out() -> None:
 
 @pytest.mark.parametrize(("steps", "slow"), [(5, 1), (4, None), (1, None)])
 def test_few_steps_say_little(steps: int, slow: int | None) -> None:
-    works = [USUAL, slowed(PLANTED["data"])]
+    works = [USUAL, slowed(DATA)]
     waits = ([31.0], [1.0])
     found = [
         as_rank(profile_of(work, wait, of_rank(number, 2), steps))
         for number, (work, wait) in enumerate(zip(works, waits, strict=True))
     ]
     assert run_of(found).verdict.rank == slow
-
-
-def test_the_innermost_module_is_told_though_what_is_around_has_less_to_do() -> None:
-    slow = {
-        **USUAL,
-        ("Net", "forward"): 0.5,  # 1 in the others
-        ("Net > Net.body", "forward"): 25.0,
-        ("Net > Net.body", "backward"): 35.0,
-    }
-    reason = ranks_of([USUAL, slow, USUAL]).verdict.reason
-    assert reason is not None
-    assert (reason.row, reason.phase, reason.is_own) == ("Net.body", None, False)
 
 
 def test_functions_are_in_the_phases_of_what_calls_them() -> None:
