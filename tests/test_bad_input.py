@@ -73,7 +73,7 @@ def table() -> list[Any]:
     add = found.add
     profile = torchprof_hooks.profile
     add(profile, "functions", NO_FLAG)
-    add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0"))
+    add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0", "cuda:x"))
     add(profile, "max_overhead", ([], True, 1j), (0, -0.1, "fast", "", math.nan))
     for report in (PROFILER, LINK_TIMER, FUNCTION_TIMER):
         add(report.print_report, "unit", NO_CHOICE, ("minutes", "", "MS"))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from tests.helpers import STEP
 from tests.profile_of import with_fields
 from torchprof_hooks import Profile
 from torchprof_hooks.files.own_file import OwnFile
-from torchprof_hooks.files.profile_file import provenance_of
 from torchprof_hooks.profiles.provenance import Provenance, all_of
 
 FIRST = Provenance(1, 4, 1, "node", 11, started_ns=100, written_ns=200, flush_ns=7)
@@ -45,13 +42,6 @@ def test_the_file_says_where_it_comes_from(tmp_path: Path) -> None:
     found = Profile.load(file.path)
     assert found == STEP
     assert found.provenance == (FIRST._replace(has_ended=True),)
-    assert provenance_of(file.path) == found.provenance
-
-
-def test_files_do_not_say_it_where_nobody_knows(tmp_path: Path) -> None:
-    STEP.save(tmp_path / "profile.json")
-    assert "provenance" not in json.loads((tmp_path / "profile.json").read_text())
-    assert provenance_of(tmp_path / "profile.json") == ()
 
 
 def test_two_processes_never_write_one_file(tmp_path: Path) -> None:
@@ -78,9 +68,8 @@ def test_what_is_no_profile_is_replaced(tmp_path: Path, content: str) -> None:
 
 
 def test_a_fork_has_a_file_of_its_own(tmp_path: Path) -> None:
-    file = OwnFile(
-        tmp_path / "p.json", lambda has_ended: FIRST._replace(pid=os.getpid()), 1000
-    )
+    path = tmp_path / "p.json"
+    file = OwnFile(path, lambda has_ended: FIRST._replace(pid=os.getpid()), 1000)
     file.finish(STEP)
     child = os.fork()
     if not child:
@@ -201,34 +190,23 @@ def test_it_need_not_be_written_before_the_end(
     assert Profile.load(file.path) == STEP
 
 
-def profile_without_folder(folder: Path) -> torchprof_hooks.Profiler:
-    """Its folder was there when it was made."""
+def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
     folder.mkdir()
     prof = torchprof_hooks.profile(save=folder / "profile.json")
     folder.rmdir()
-    return prof
-
-
-def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
-    prof = profile_without_folder(tmp_path / "missing")
-    prof.start()
-    nn.Linear(2, 2)(torch.ones(1, 2))
-    with pytest.warns(UserWarning, match="missing"):
-        prof.stop()
+    with pytest.warns(UserWarning, match=r"missing.* is not saved"), prof:
+        nn.Linear(2, 2)(torch.ones(1, 2))
     assert not prof.profile.is_empty
-
-
-def raising(prof: torchprof_hooks.Profiler) -> None:
-    with prof:
+    # It takes the place of no exception, also where warnings are errors, as here.
+    with pytest.raises(LookupError, match="planted"), prof:
         raise LookupError("planted")
-
-
-def test_a_warning_takes_the_place_of_no_exception(tmp_path: Path) -> None:
-    prof = profile_without_folder(tmp_path / "missing")
-    with pytest.raises(LookupError, match="planted"):  # warnings are errors here
-        raising(prof)
-    with pytest.warns(UserWarning, match="is not saved"), suppress(LookupError):
-        raising(prof)
+    with (
+        pytest.warns(UserWarning, match="is not saved"),
+        pytest.raises(LookupError, match="planted"),
+        prof,
+    ):
+        raise LookupError("planted")
 
 
 @pytest.mark.parametrize(

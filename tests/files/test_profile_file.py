@@ -6,9 +6,10 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.helpers import FUNCTIONS, STEP
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile, ProfileFileError
 from torchprof_hooks.files.profile_file import VERSION, provenance_of
-from torchprof_hooks.profiles.cells import CellKey, Cells
+from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.compilation import CompilationSummary, GraphBreak
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
@@ -107,8 +108,7 @@ def test_files_hold_columns_and_leave_defaults_out(tmp_path: Path) -> None:
     assert {"flops", "used_bytes", "cumulative_ns", "min_ns"}.isdisjoint(cells)
     assert cells["self_ns"] == [t.self_ns for t in STEP.cells.values()]
     assert [cells["names"][n] for n in cells["path"][3]] == ["Net", "Net.b", "Net.b.a"]
-    assert "items" not in content
-    FUNCTIONS.save(path)
+    assert {"items", "provenance"}.isdisjoint(content)
     FULL.save(path)
     assert json.loads(path.read_text())["modules"]["linear(2x?)"]["shapes"] == [
         [2, -1],
@@ -117,17 +117,10 @@ def test_files_hold_columns_and_leave_defaults_out(tmp_path: Path) -> None:
 
 
 def test_saving_again_replaces_the_file_and_leaves_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    FULL.save(path)
+    path = saved(tmp_path, FULL)
     STEP.save(path)
     assert Profile.load(path) == STEP
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_own_times_are_those_in_memory_also_below_zero(tmp_path: Path) -> None:
-    FULL.save(tmp_path / "profile.json")
-    read = Profile.load(tmp_path / "profile.json")
-    assert read.cells[("(outside modules)",), "outside"].self_ns == -3
 
 
 @pytest.mark.parametrize(
@@ -143,18 +136,18 @@ def test_what_is_no_profile_is_refused(garbage: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [-1, 1, 5, 7, "6", None, [6], True, 6.5])
 def test_another_version_is_refused(version: Any, tmp_path: Path) -> None:
     path = saved(tmp_path, FULL)
-    changed(path, lambda content: content.update(version=version))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": version}))
     with pytest.raises(ProfileFileError, match=r"profile\.json has version"):
         Profile.load(path)
 
 
-@pytest.mark.parametrize("twentieth", range(20))
-def test_a_truncated_file_is_refused(twentieth: Any, tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, FULL)
     text = path.read_text()
-    path.write_text(text[: len(text) * twentieth // 20])
-    with pytest.raises(ProfileFileError, match=r"profile\.json"):
-        Profile.load(path)
+    for twentieth in range(20):
+        path.write_text(text[: len(text) * twentieth // 20])
+        with pytest.raises(ProfileFileError, match=r"profile\.json"):
+            Profile.load(path)
 
 
 def saved(folder: Path, profile: Profile) -> Path:
@@ -163,78 +156,68 @@ def saved(folder: Path, profile: Profile) -> Path:
     return path
 
 
-def changed(path: Path, change: Callable[[Any], object]) -> None:
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-
-
-#: The place of a value, a wrong one, and what the error says.
-WRONG = [
-    (("parts", 0, "steps"), "3", r"parts\.0\.steps: '3'"),
-    (("parts", 0, "steps"), True, r"parts\.0\.steps"),
-    (("parts", 0, "name"), "middle", r"parts\.0\.name: 'middle'"),
-    (("parts", 0, "cells", "path", 0), [9], r"parts\.0\.cells"),
-    (("parts", 0, "cells", "path", 0), [-1], r"parts\.0\.cells"),
-    (("parts", 0, "cells", "path", 0), [], r"parts\.0\.cells"),
-    (("parts", 0, "cells", "path", 0), ["Net"], r"parts\.0\.cells"),
-    (("parts", 0, "cells", "phase", 0), "sideways", r"parts\.0\.cells: 'sideways'"),
-    (("parts", 0, "cells", "phase"), [], r"parts\.0\.cells"),
-    (("parts", 0, "cells", "calls"), [1, 2, 3, 4], r"parts\.0\.cells: calls"),
-    (("parts", 0, "cells", "calls", 0), 1.0, r"parts\.0\.cells: calls"),
-    (("parts", 0, "cells", "call", 0), 1, r"parts\.0\.cells: has no 'call'"),
-    (("parts", 0, "cells"), None, r"parts\.0\.cells"),
-    (("parts", 0, "wall_ns"), 17, r"add up to .* 17"),
-    (("parts",), {}, "parts"),
-    (("modules", "Net", "kind"), "thing", r"modules\.Net\.kind: 'thing'"),
-    (("modules", "Net", "order"), None, r"modules\.Net\.order"),
-    (("modules", "Net", "colour"), "red", r"modules\.Net\.colour"),
-    (("modules",), {}, "no module is called"),
-    (("memory", "peak_path"), "Net", r"memory\.peak_path"),
-    (("devices",), [1], r"devices\.0"),
-    (("program", "facts", "optimizers", 0, "parameters"), "x", r"parameters: 'x'"),
-    (("program", "facts", "optimizers", 0), {"name": "SGD"}, r"optimizers\.0"),
-    (("provenance", 0, "coordinates"), [[]], r"provenance\.0\.coordinates\.0"),
-    (("wheels",), 4, "has no 'wheels'"),
+#: The place of a value, a wrong one, and what the error says; if nothing, the place.
+WRONG: list[tuple[str, Any, str]] = [
+    ("parts.0.steps", "3", "parts.0.steps: '3'"),
+    ("parts.0.steps", True, ""),
+    ("parts.0.name", "middle", "parts.0.name: 'middle'"),
+    ("parts.0.cells.path.0", [9], "parts.0.cells"),
+    ("parts.0.cells.path.0", [-1], "parts.0.cells"),
+    ("parts.0.cells.path.0", [], "parts.0.cells"),
+    ("parts.0.cells.path.0", ["Net"], "parts.0.cells"),
+    ("parts.0.cells.phase.0", "sideways", "parts.0.cells: 'sideways'"),
+    ("parts.0.cells.phase", [], "parts.0.cells"),
+    ("parts.0.cells.calls", [1, 2, 3, 4], "parts.0.cells: calls"),
+    ("parts.0.cells.calls.0", 1.0, "parts.0.cells: calls"),
+    ("parts.0.cells.call", [1], "parts.0.cells: has no 'call'"),
+    ("parts.0.cells", None, ""),
+    ("parts.0.wall_ns", 17, "add up to .* 17"),
+    ("parts", {}, ""),
+    ("modules.Net.kind", "thing", "modules.Net.kind: 'thing'"),
+    ("modules.Net.order", None, ""),
+    ("modules.Net.colour", "red", ""),
+    ("modules", {}, "no module is called"),
+    ("memory.peak_path", "Net", ""),
+    ("devices", [1], ""),
+    (
+        "program.facts.optimizers.0.parameters",
+        "x",
+        "program.facts.optimizers.0.parameters: 'x'",
+    ),
+    ("program.facts.optimizers.0", {"name": "SGD"}, ""),
+    ("provenance.0.coordinates", [[]], ""),
+    ("wheels", 4, "has no 'wheels'"),
 ]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_a_damaged_file_is_refused_with_the_place(wrong: Any, tmp_path: Path) -> None:
-    (*around, last), value, said = wrong
+    place, value, said = wrong
+    *around, last = [int(key) if key.isdigit() else key for key in place.split(".")]
     path = saved(tmp_path, FULL)
-
-    def put(content: Any) -> None:
-        for key in around:
-            content = content.setdefault(key, []) if key == "call" else content[key]
-        if isinstance(content, list) and last == len(content):
-            content.append(value)
-        else:
-            content[last] = value
-
-    changed(path, put)
-    with pytest.raises(ProfileFileError, match=rf"profile\.json is damaged: .*{said}"):
+    content = json.loads(path.read_text())
+    reduce(getitem, around, content)[last] = value
+    path.write_text(json.dumps(content))
+    match = rf"profile\.json is damaged: .*{said or place}"
+    with pytest.raises(ProfileFileError, match=match):
         Profile.load(path)
 
 
 def test_two_cells_of_one_path_and_phase_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, STEP)
-
-    def double(content: Any) -> None:
-        cells = content["parts"][0]["cells"]
-        cells["path"][1], cells["phase"][1] = cells["path"][0], cells["phase"][0]
-
-    changed(path, double)
+    content = json.loads(path.read_text())
+    cells = content["parts"][0]["cells"]
+    cells["path"][1], cells["phase"][1] = cells["path"][0], cells["phase"][0]
+    path.write_text(json.dumps(content))
     with pytest.raises(ProfileFileError, match="the same path and phase"):
         Profile.load(path)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_damaged_file_is_read_or_refused(seed: Any, tmp_path: Path) -> None:
+def test_a_damaged_file_is_read_or_refused(tmp_path: Path) -> None:
     """Never half read, and never another error."""
     path = saved(tmp_path, FULL)
-    whole, chance = json.loads(path.read_text()), random.Random(seed)
-    for _ in range(50):
+    whole, chance = json.loads(path.read_text()), random.Random(0)
+    for _ in range(500):
         content = copy.deepcopy(whole)
         _damage(content, chance)
         path.write_text(json.dumps(content))
@@ -262,10 +245,9 @@ def _damage(content: Any, chance: random.Random) -> None:
         return
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-def test_a_file_that_is_not_there_is_an_oserror(kind: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Profile.load(kind(tmp_path / "nothing.json"))
+        Profile.load(tmp_path / "nothing.json")
 
 
 def test_an_existing_file_survives_a_save_that_fails(
@@ -289,13 +271,6 @@ def test_stored_samples_can_be_read(name: Any, tmp_path: Path) -> None:
     found = sample(name)
     assert found.wall_ns == sum(part.wall_ns for part in found.parts)
     assert Profile.load(saved(tmp_path, found)) == found
-
-
-def test_calls_inside_of_thousands_of_others(tmp_path: Path) -> None:
-    names = [f"m{n}" for n in range(5_000)]
-    cells: Cells = {(tuple(names), "forward"): Totals(1, 7)}
-    deep = profile_of(cells, {name: ModuleInfo("M") for name in names})
-    assert Profile.load(saved(tmp_path, deep)) == deep
 
 
 def test_a_profile_of_another_class_is_the_same_file(tmp_path: Path) -> None:

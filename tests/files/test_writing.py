@@ -51,11 +51,10 @@ def test_links_are_followed(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     target, link = folder / "target.json", tmp_path / "link.json"
-    target.write_text("before")
-    target.chmod(0o600)
     (tmp_path / "second.json").symlink_to(target)
     link.symlink_to("second.json")
-
+    PROFILE.save(link)  # to nothing yet
+    target.chmod(0o600)
     PROFILE.save(link)
 
     assert link.is_symlink()
@@ -63,14 +62,6 @@ def test_links_are_followed(tmp_path: Path) -> None:
     assert Profile.load(target) == PROFILE
     assert mode(target) == 0o600
     assert [each.name for each in folder.iterdir()] == ["target.json"]
-
-
-def test_a_link_to_nothing_yet_makes_what_it_leads_to(tmp_path: Path) -> None:
-    link = tmp_path / "link.json"
-    link.symlink_to("target.json")
-    PROFILE.save(link)
-    assert link.is_symlink()
-    assert Profile.load(tmp_path / "target.json") == PROFILE
 
 
 def test_links_that_lead_to_themselves_are_an_oserror(tmp_path: Path) -> None:
@@ -102,37 +93,31 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert read == [(tmp_path / "file").read_text()]
 
 
-def test_standard_output_is_written_to_where_it_is() -> None:
+def test_standard_output_keeps_what_is_in_it(tmp_path: Path) -> None:
     code = (
         "import sys; from torchprof_hooks import Profile; print('before', flush=True); "
         "Profile().save('/dev/stdout'); print('after')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith('before\n{"')
-    assert done.stdout.endswith("}after\n")
-
-
-def test_standard_output_that_is_a_file_keeps_what_is_in_it(tmp_path: Path) -> None:
-    code = (
-        "import sys; from torchprof_hooks import Profile; print('before', flush=True); "
-        "Profile().save('/dev/stdout'); print('after')"
-    )
-    with (tmp_path / "out").open("a") as out:
+    file = tmp_path / "out"
+    with file.open("a") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
-    text = (tmp_path / "out").read_text()
-    assert text.startswith('before\n{"')
-    assert text.endswith("}after\n")
+    piped = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert piped == file.read_text()
+    assert piped.startswith('before\n{"')
+    assert piped.endswith("}after\n")
+
+
+def saves_twice(folder: Path, name: str) -> None:
+    path = folder / name
+    PROFILE.save(path)
+    PROFILE.save(path)
+    assert Profile.load(path) == PROFILE
+    assert list(folder.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("length", [240, 253, 255])
 def test_a_long_name(length: int, tmp_path: Path) -> None:
-    path = tmp_path / ("n" * (length - 5) + ".json")
-    PROFILE.save(path)
-    PROFILE.save(path)
-    assert Profile.load(path) == PROFILE
-    assert list(tmp_path.iterdir()) == [path]
+    saves_twice(tmp_path, "n" * (length - 5) + ".json")
 
 
 def test_a_report_is_written_the_same_way(tmp_path: Path) -> None:
@@ -163,10 +148,7 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is none")
 def test_files_in_memory_are_replaced_like_any_other() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        path = Path(folder) / "profile.json"
-        PROFILE.save(path)
-        PROFILE.save(path)
-        assert Profile.load(path) == PROFILE
+        saves_twice(Path(folder), "profile.json")
 
 
 #: Names that Windows has not, or not in all versions of Python.

@@ -54,28 +54,20 @@ class FakeCuda:
 # The caching allocator
 
 
-def test_cuda_counters() -> None:
-    cuda = FakeCuda()
-    counter = AllocatorCounter(1, cuda)
-
-    assert counter.read() == (1000, 256, 30, 40)
-    assert cuda.asked == [1]
-
-
-def test_cuda_is_not_initialised() -> None:
+def test_cuda_is_asked_and_not_initialised() -> None:
     cuda = FakeCuda()
     cuda.initialized = False
     counters = [AllocatorCounter(1, cuda), AllocatorCounter(None, cuda)]
 
     assert [counter.read() for counter in counters] == [(0, 0, 0, 0)] * 2
     cuda.initialized = True
-    assert [counter.read()[0] for counter in counters] == [1000] * 2
+    assert [counter.read() for counter in counters] == [(1000, 256, 30, 40)] * 2
+    assert cuda.asked == [1, 0]
 
 
 def test_without_an_index_the_device_at_the_first_reading_is_kept() -> None:
     cuda = FakeCuda(current=1)
     counter = AllocatorCounter(None, cuda)
-
     counter.read()
     cuda.current = 0
     counter.read()
@@ -92,8 +84,6 @@ def test_an_allocator_that_does_not_count_is_refused(backend: str) -> None:
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    AllocatorCounter(1, FakeCuda())
-
     with pytest.raises(ValueError, match="there is no cuda:2: use a smaller number"):
         AllocatorCounter(2, FakeCuda())
 
@@ -157,19 +147,12 @@ def test_the_cpu(device: str | torch.device | None, cuda: FakeCuda) -> None:
     ],
 )
 def test_cuda(device: str | torch.device | None, name: str, cuda: FakeCuda) -> None:
+    cuda.initialized = device is None  # and then the fake refuses whatever would
     meter = memory_meter(device)
-
+    assert meter.read()[0] == (1000 if device is None else 0)
+    cuda.initialized = True
     assert meter.read()[0] == 1000
     assert meter.name == name
-
-
-def test_asking_for_cuda_does_not_initialise_it(cuda: FakeCuda) -> None:
-    cuda.initialized = False  # and then the fake refuses whatever would
-
-    for device in ("cuda", "cuda:1"):
-        meter = memory_meter(device)
-        assert meter.read() == (0, 0, 0, 0)
-        assert meter.name == device
 
 
 @pytest.mark.parametrize("device", ["mps", "meta", "xpu:1", torch.device("mps")])
@@ -177,14 +160,6 @@ def test_other_devices_are_refused(device: str | torch.device) -> None:
     with pytest.raises(
         ValueError,
         match=r"device must be 'cpu', 'cuda' or 'cuda:N', not .*: of that, ",
-    ):
-        memory_counter(device)
-
-
-@pytest.mark.parametrize("device", ["", "gpu", "cuda:x"])
-def test_what_is_not_a_device_is_refused(device: str) -> None:
-    with pytest.raises(
-        ValueError, match=f"device must be 'cpu', 'cuda' or 'cuda:N', not '{device}'"
     ):
         memory_counter(device)
 

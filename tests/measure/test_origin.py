@@ -18,14 +18,7 @@ from torchprof_hooks.profiles.provenance import Coordinate
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
 SLURM = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}
-OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "2",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-}
-PMI = {"PMI_RANK": "2", "PMI_SIZE": "4"}
-#: A batch script of Slurm's is one process, for however many tasks it asks.
-BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+MPI = "OMPI_COMM_WORLD_"
 
 
 @pytest.mark.parametrize(
@@ -34,9 +27,10 @@ BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
         ({}, (0, 1, 0)),
         (TORCHRUN, (3, 8, 1)),
         (SLURM, (5, 6, 2)),
-        (OPEN_MPI, (1, 2, 1)),
-        (PMI, (2, 4, 0)),
-        (BATCH, (0, 1, 0)),
+        ({f"{MPI}RANK": "1", f"{MPI}SIZE": "2", f"{MPI}LOCAL_RANK": "1"}, (1, 2, 1)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, (2, 4, 0)),
+        # A batch script of Slurm's is one process, for however many tasks it asks.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 1, 0)),
         ({**SLURM, **TORCHRUN}, (3, 8, 1)),
         ({**SLURM, "RANK": "0", "WORLD_SIZE": "1"}, (5, 6, 2)),
         ({"RANK": "three", "WORLD_SIZE": "8"}, (0, 1, 0)),

@@ -5,20 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Iterator
 
 import pytest
 
 from torchprof_hooks.measure.uninterrupted import in_own_thread
-
-
-@pytest.fixture
-def ctrl_c_interrupts() -> Iterator[None]:
-    """Also where tests run in the background: there, Ctrl-C is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def test_it_takes_no_number_from_the_programs_threads() -> None:
@@ -30,15 +20,23 @@ def test_it_takes_no_number_from_the_programs_threads() -> None:
     assert number() == before + 1
 
 
-@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_an_interrupt_waits_for_the_thread() -> None:
-    done = []
+    done: list[str] = []
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.1)
+        interrupted.wait(0.1)  # in vain
         done.append("work")
 
-    with pytest.raises(KeyboardInterrupt):
-        in_own_thread(work)
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_own_thread(work)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done == ["work"]
