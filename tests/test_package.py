@@ -17,21 +17,16 @@ def in_a_process(code: str, fresh: bool = False) -> str:
 
 def test_every_public_name_is_there() -> None:
     code = """
+from torchprof_hooks import *
+print(FunctionHook.name, LinkHook.name)
 import torchprof_hooks
 for name in torchprof_hooks.__all__:
     assert getattr(torchprof_hooks, name) is getattr(torchprof_hooks, name)
     print(name)
 """
-    assert in_a_process(code).split() == torchprof_hooks.__all__
-
-
-def test_they_are_listed() -> None:
+    expected = ["FunctionHook", "LinkHook", *torchprof_hooks.__all__]
+    assert in_a_process(code).split() == expected
     assert set(torchprof_hooks.__all__) <= set(dir(torchprof_hooks))
-
-
-def test_star_import() -> None:
-    code = "from torchprof_hooks import *; print(FunctionHook.name, LinkHook.name)"
-    assert in_a_process(code) == "FunctionHook LinkHook"
 
 
 def test_no_other_name_is_there() -> None:
@@ -59,25 +54,16 @@ print(*(name for name in set(sys.modules) - before if "torchprof" in name))
     return in_a_process(code).split()
 
 
-def test_measuring_imports_nothing_that_only_reading_needs(imported: list[str]) -> None:
-    unwanted = ("torchprof_hooks.documents", "torchprof_hooks.files.profile_file")
-    found = [name for name in imported if name.startswith(unwanted)]
-    assert not found
-
-
-def test_measuring_modules_imports_nothing_of_functions(imported: list[str]) -> None:
+def test_measuring_imports_nothing_that_it_does_not_need(imported: list[str]) -> None:
     assert "torchprof_hooks.capture.tracking.tracker" in imported
-    of_functions = {
-        "torchprof_hooks.capture.attach.function_mode",
-        "torchprof_hooks.capture.attach.function_interception",
-        "torchprof_hooks.capture.functions",
-        "torchprof_hooks.capture.record.function_names",
-        "torchprof_hooks.capture.torch_names.custom_functions",
-        "torchprof_hooks.function_hook",
-    }
-    assert not of_functions & set(imported)
-
-
-def test_the_native_core_imports_no_hooks_on_nodes(imported: list[str]) -> None:
-    hooks = "torchprof_hooks.capture.backward.hooked" in imported
-    assert hooks == (CORE.name == "python")
+    package = "torchprof_hooks."
+    unwanted = (
+        *(f"{package}documents", f"{package}files.profile_file"),  # for reading
+        *(f"{package}capture.functions", f"{package}function_hook"),
+        f"{package}capture.attach.function_",
+        f"{package}capture.record.function_names",
+        f"{package}capture.torch_names.custom_functions",
+    )
+    assert [name for name in imported if name.startswith(unwanted)] == []
+    hooks_on_nodes = f"{package}capture.backward.hooked" in imported
+    assert hooks_on_nodes == (CORE.name == "python")

@@ -3,6 +3,7 @@ a profile, and what the next release changes still works, with a warning."""
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import inspect
 import io
@@ -20,7 +21,6 @@ import torchprof_hooks
 from tests.helpers import hand_built, own
 from torchprof_hooks import (
     Profile,
-    ProfileFileError,
     ProfilerError,
     function_hooks,
     link_hooks,
@@ -77,29 +77,25 @@ def classes_in(hint: Any) -> Iterator[type]:
         yield from classes_in(part)
 
 
-@pytest.mark.parametrize("name", public_objects())
-def test_classes_in_public_signatures_are_public(name: str) -> None:
-    value = public_objects()[name]
-    public = [each for each in public_objects().values() if isinstance(each, type)]
+OBJECTS = public_objects()
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_what_public_signatures_and_docstrings_name_is_public(name: str) -> None:
+    value = OBJECTS[name]
+    public = [each for each in OBJECTS.values() if isinstance(each, type)]
+    bases = {base for each in public for base in each.__mro__}
     namespace = {**vars(torchprof_hooks), **vars(typing)}
     for member in signatures(value):
         for hint in typing.get_type_hints(member, localns=namespace).values():
             for kind in classes_in(hint):
                 ours = kind.__module__.startswith("torchprof_hooks")
-                bases = {base for each in public for base in each.__mro__}
-                is_public = kind in bases
-                assert not ours or is_public, f"{name}: {kind}"
-
-
-@pytest.mark.parametrize("name", public_objects())
-def test_errors_in_public_docstrings_are_public(name: str) -> None:
-    value = public_objects()[name]
-    members = [value, *signatures(value)]
-    texts = [inspect.getdoc(member) or "" for member in members if callable(member)]
-    for text in texts:
+                assert not ours or kind in bases, f"{name}: {kind}"
+    for member in [value, *signatures(value)]:
+        text = (inspect.getdoc(member) or "") if callable(member) else ""
         for raised in re.findall(r"^ +(\w+Error)(?:\W|$)", text, re.MULTILINE):
             known = raised in torchprof_hooks.__all__
-            assert known or raised in vars(__import__("builtins")), f"{name}: {raised}"
+            assert known or hasattr(builtins, raised), f"{name}: {raised}"
 
 
 def test_our_errors_have_one_base() -> None:
@@ -107,14 +103,6 @@ def test_our_errors_have_one_base() -> None:
         value = getattr(torchprof_hooks, name)
         if isinstance(value, type) and issubclass(value, Exception):
             assert issubclass(value, ProfilerError), name
-
-
-def test_a_file_that_is_no_profile_raises_an_error_of_ours(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    path.write_text("{}")
-    with pytest.raises(ProfileFileError, match="is not a profile") as raised:
-        Profile.load(path)
-    assert isinstance(raised.value, (ProfilerError, ValueError))
 
 
 def test_every_profile_has_a_report(
@@ -137,33 +125,26 @@ def test_every_profile_has_a_report(
         assert file.getvalue() == text + "\n"
 
 
-def test_start_and_stop_measure_what_is_between() -> None:
-    model, prof = nn.Linear(3, 3), profile()
-    for _ in range(2):
-        prof.start()
-        model(X)
-        prof.stop()
-        model(X)
-    [linear] = [row for row in prof.profile.rows() if row.kind == "module"]
-    assert linear.calls == 2
-    with pytest.raises(RuntimeError, match="was not entered in this thread"):
-        prof.stop()
+def calls(measured: Profile) -> int:
+    [linear] = [row for row in measured.rows() if row.kind == "module"]
+    return linear.calls
 
 
-def test_what_was_taken_stays_in_the_profile() -> None:
+def test_start_stop_and_take() -> None:
     model, prof = nn.Linear(3, 3), profile()
-    for calls in (1, 2):
+    for times in (1, 2):
         prof.start()
-        for _ in range(calls):
+        for _ in range(times):
             model(X)
         with pytest.raises(RuntimeError, match="while the profiler is stopped"):
             prof.take()
         prof.stop()
-        [linear] = [row for row in prof.take().rows() if row.kind == "module"]
-        assert linear.calls == calls
-    [linear] = [row for row in prof.profile.rows() if row.kind == "module"]
-    assert linear.calls == 3
+        model(X)
+        assert calls(prof.take()) == times
+    assert calls(prof.profile) == 3  # what was taken stays in it
     assert prof.take().is_empty
+    with pytest.raises(RuntimeError, match="was not entered in this thread"):
+        prof.stop()
 
 
 def first_words(table: str) -> list[str]:
@@ -173,49 +154,41 @@ def first_words(table: str) -> list[str]:
 @pytest.mark.parametrize(
     ("sort_by", "modules", "functions"),
     [
-        (None, ["Net", "a:", "b:"], ["mul", "add", "(modules,"]),
-        ("total", ["Net", "b:", "a:"], ["mul", "add", "(modules,"]),
-        ("forward", ["Net", "b:", "a:"], ["mul", "add", "(modules,"]),
-        ("self", ["Net", "b:", "a:"], ["mul", "add", "(modules,"]),
-        ("calls", ["Net", "a:", "b:"], ["add", "mul", "(modules,"]),
+        (None, "ab", ["mul", "add"]),
+        ("total", "ba", ["mul", "add"]),
+        ("forward", "ba", ["mul", "add"]),
+        ("self", "ba", ["mul", "add"]),
+        ("calls", "ab", ["add", "mul"]),
     ],
 )
 def test_rows_are_sorted_as_asked_for(
-    sort_by: Any, modules: list[str], functions: list[str]
+    sort_by: Any, modules: str, functions: list[str]
 ) -> None:
     report = UNEVEN.report(full=True, sort_by=sort_by)
     tree, table, sites = report.split("\n\n")[-3:]
-    assert first_words(tree)[3:] == modules
-    assert first_words(table)[3:] == functions
-    sorted_sites = [f"Net.{'a' if f == 'add' else 'b'}:" for f in functions[:2]]
+    first, second = modules
+    assert first_words(tree)[3:] == ["Net", f"{first}:", f"{second}:"]
+    assert first_words(table)[3:] == [*functions, "(modules,"]
+    sorted_sites = [f"Net.{'a' if f == 'add' else 'b'}:" for f in functions]
     assert first_words(sites)[3:] == sorted_sites
-
-
-def test_the_rows_that_are_shown_are_the_largest_by_what_they_are_sorted_by() -> None:
-    def shown(sort_by: Any) -> list[str]:
+    if sort_by:  # what is shown is what comes first
         report = UNEVEN.report(full=True, max_rows=2, sort_by=sort_by)
-        return first_words(report.split("\n\n")[-3])
-
-    assert shown("total")[3:] == ["Net", "b:", "..."]
-    assert shown("calls")[3:] == ["Net", "a:", "..."]
+        assert first_words(report.split("\n\n")[-3])[3:] == ["Net", f"{first}:", "..."]
 
 
 def test_so_many_rows_hold_for_functions_too() -> None:
     cells = {(f"Net > f{n}(2)", "forward"): own(100 - n) for n in range(30)}
     many = hand_built(cells, {"Net": "Net"})  # type: ignore[arg-type]
-    functions, sites = many.report(full=True, max_rows=25).split("\n\n")[-2:]
-    assert len(functions.splitlines()) == 3 + 25 + 1
-    assert len(sites.splitlines()) == 3 + 25 + 1
-    functions, sites = many.report(full=True).split("\n\n")[-2:]
-    assert len(functions.splitlines()) == 3 + 20 + 1
-    assert len(sites.splitlines()) == 3 + 10 + 1
+    options: dict[str, Any]
+    for options, expected in ({"max_rows": 25}, [25, 25]), ({}, [20, 10]):
+        tables = many.report(full=True, **options).split("\n\n")[-2:]
+        assert [len(each.splitlines()) - 3 - 1 for each in tables] == expected
 
 
 @pytest.mark.parametrize(
     "print_report",
     [
-        link_hooks.TimerHook().print_report,
-        function_hooks.TimerHook().print_report,
+        *(hooks.TimerHook().print_report for hooks in (link_hooks, function_hooks)),
         link_hooks.MemoryProfileHook("cpu").print_report,
         function_hooks.MemoryProfileHook("cpu").print_report,
     ],
