@@ -187,14 +187,12 @@ def test_what_is_wrong_is_said_by_name(
     ],
 )
 def test_one_of_two(kind: Callable[..., object], names: tuple[str, str]) -> None:
-    for values in (1, 2), (None, None):
-        with pytest.raises(
-            ValueError, match=r"must be .* the other one None"
-        ) as raised:
+    cases = [(1, 2), (None, None)]
+    for values in cases[: 1 if kind is StepTimerHook else 2]:  # that has a default
+        with pytest.raises(ValueError, match=r"must be .* the other one None") as found:
             kind(*values)
-        said = str(raised.value).partition(", not ")[2].split(" and ")
-        pairs = zip(names, values, strict=True)
-        assert sorted(said) == sorted(f"{name}={value}" for name, value in pairs)
+        for name, value in zip(names, values, strict=True):
+            assert f"{name}={value}" in str(found.value)
 
 
 @pytest.mark.parametrize(

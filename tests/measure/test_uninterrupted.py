@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from torchprof_hooks.measure.uninterrupted import uninterrupted
+from torchprof_hooks.measure.uninterrupted import in_own_thread, uninterrupted
 
 NUMBERS = [
     getattr(signal, f"SIG{name}") for name in ["INT", "ALRM", "TERM", "USR1", "USR2"]
@@ -102,3 +104,34 @@ def test_an_interrupt_between_any_two_replacements(
     with uninterrupted():
         pass
     assert program.has_its_handlers()
+
+
+def test_it_takes_no_number_from_the_programs_threads() -> None:
+    def number() -> int:
+        return int(threading.Thread(target=print).name.split()[0].split("-")[1])
+
+    before = number()
+    assert in_own_thread(lambda: None)
+    assert number() == before + 1
+
+
+def test_an_interrupt_waits_for_the_thread() -> None:
+    done: list[str] = []
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        interrupted.wait(0.1)  # in vain
+        done.append("work")
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_own_thread(work)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == ["work"]

@@ -1,4 +1,5 @@
-"""Lengths that vary are one call with their range; nothing else is."""
+"""Names of calls show shapes; lengths that vary are one call with their range, and
+nothing else is."""
 
 from __future__ import annotations
 
@@ -15,9 +16,35 @@ from tests.fake_clock import FakeClock
 from tests.helpers import hand_built, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import Phase, function_call_name
 from torchprof_hooks.profiles.shape_ranges import LENGTHS_KEPT, with_ranges
 from torchprof_hooks.profiles.totals import Totals
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        (None, "f()"),
+        ([], "f()"),
+        ([(32, 64), (256, 64), (256,)], "f(32x64, 256x64, 256)"),
+        ([()], "f(scalar)"),
+        ([(2, 0, 3), ()], "f(2x0x3, scalar)"),
+        ([[4], [4]], "f(4, 4)"),
+        ([(4,)] * 3, "f(3 * 4)"),
+        ([(32, 64)] * 50, "f(50 * 32x64)"),
+        ([(), (), (), (1,)], "f(3 * scalar, 1)"),
+        ([(1,), *[(2,)] * 4, (1,)], "f(1, 4 * 2, 1)"),
+        ([(1,), (2,), (3,), (4,), (5,), (6,)], "f(1, 2, 3, 4, 5, 6)"),
+        ([(1,), (2,), (3,), (4,), (5,), (6,), (7,)], "f(1, 2, 3, 4, 5, 6, ...)"),
+        ([(n // 2,) for n in range(1000)], "f(0, 0, 1, 1, 2, 2, ...)"),
+        ([(n // 3,) for n in range(18)], "f(3 * 0, 3 * 1, 3 * 2, 3 * 3, 3 * 4, 3 * 5)"),
+    ],
+)
+def test_the_name_of_a_call_shows_the_shapes_of_its_tensors(
+    shapes: list[tuple[int, ...]] | None, expected: str
+) -> None:
+    assert function_call_name("f", shapes) == expected
+
 
 OUTER: dict[str, ModuleInfo | str] = {
     "Net": "Net",

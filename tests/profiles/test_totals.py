@@ -4,8 +4,16 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from tests.helpers import timed
-from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
+from tests.helpers import hand_built, own, timed
+from tests.profile_of import profile_of
+from tests.profiles.views import one_row
+from torchprof_hooks.profiles.memory import (
+    NO_MEMORY,
+    MemorySummary,
+    MemoryTotals,
+    merge_summaries,
+)
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.profiles.totals import Totals
 
 #: With a different number in each field.
@@ -76,3 +84,116 @@ def test_totals_do_not_change() -> None:
         EVERY.calls = 9  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         NO_MEMORY.used_bytes = 9  # type: ignore[misc]
+
+
+# Net calls a twice; a's calls contain those of a.f. Peaks are those of whole calls: the
+# backward of Net frees 80 before a's rises by 90, so it rises by 10 itself.
+PROFILE = hand_built(
+    {
+        ("Net", "forward"): own(1, 1, memory=MemoryTotals(100, 1000, 10, 95)),
+        ("Net > Net.a", "forward"): own(1, 2, memory=MemoryTotals(20, 0, 6, 50)),
+        ("Net > Net.a > f(2)", "forward"): own(1, 2, memory=MemoryTotals(8, 64, 4, 60)),
+        ("Net", "backward"): own(1, 1, memory=MemoryTotals(7, 0, -80, 10)),
+        ("Net > Net.a", "backward"): own(1, 2, memory=MemoryTotals(9, 2, 0, 90)),
+        ("Net > Net.a > f(2)", "recompute"): own(1, 2, memory=MemoryTotals(5, 0, 0, 7)),
+    },
+    {"Net": "Net", "Net.a": "A"},
+    memory=MemorySummary("cuda:0", 4096, ("Net", "Net.a"), "backward"),
+)
+
+
+def test_bytes_are_added_up_over_inner_calls_and_peaks_are_not() -> None:
+    net, a = (one_row(PROFILE, name).phases for name in ("Net", "Net.a"))
+
+    # f's are own bytes of a, but its peak is not that of a call of a.
+    of_a = MemoryTotals(28, 64, 10, 50)
+    assert a["forward"].memory == a["forward"].memory_cumulative == of_a
+    assert net["forward"].memory == MemoryTotals(100, 1000, 10, 95)
+    assert net["forward"].memory_cumulative == MemoryTotals(128, 1064, 20, 95)
+    assert net["backward"].memory_cumulative == MemoryTotals(16, 2, -80, 10)
+    means = [
+        (phases["forward"].mean_used_bytes, phases["forward"].mean_retained_bytes)
+        for phases in (net, a)
+    ]
+    assert means == [(128, 20), (14, 5)]
+    no_calls = Totals(memory_cumulative=MemoryTotals(1, 1, 1, 1))
+    assert no_calls.mean_used_bytes == no_calls.mean_retained_bytes == 0
+
+
+def test_without_a_call_of_its_own_the_peak_is_that_of_the_inner_calls() -> None:
+    # Net is recomputed only in parts.
+    tree = PROFILE.tree(functions=True)
+    (net,) = tree.children
+
+    assert net.phases["recompute"].memory_cumulative == MemoryTotals(5, 0, 0, 7)
+    assert tree.phases["forward"].memory_cumulative == MemoryTotals(128, 1064, 20, 95)
+    recomputed = one_row(PROFILE, "Net").phases["recompute"]
+    assert recomputed.memory_cumulative.used_bytes == 5
+
+
+def test_functions_have_bytes_and_peaks_of_their_own() -> None:
+    function, modules = (
+        one_row(PROFILE, name, "function").phases["forward"]
+        for name in ("f", "(modules, outside functions)")
+    )
+    assert function.memory == function.memory_cumulative == MemoryTotals(8, 64, 4, 60)
+    assert modules.memory == MemoryTotals(120, 1000, 16, 0)
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_own_bytes_add_up_however_rows_are_grouped(by: Grouping) -> None:
+    every = [t.memory for row in PROFILE.rows(by) for t in row.phases.values()]
+
+    assert sum(memory.used_bytes for memory in every) == 149
+    assert sum(memory.acquired_bytes for memory in every) == 1066
+    assert sum(memory.retained_bytes for memory in every) == -60
+
+
+CUDA = MemorySummary("cuda:0", 100, ("Net", "Net.a"), "forward")
+ELSEWHERE = ("Net",), "backward"
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (CUDA, CUDA),
+        (None, CUDA),
+        (MemorySummary("cuda:0", 101, *ELSEWHERE),) * 2,
+        (
+            MemorySummary("cuda:1", 99, *ELSEWHERE),
+            MemorySummary("cuda:0, cuda:1", 100, ("Net", "Net.a"), "forward"),
+        ),
+        (  # a tie
+            MemorySummary("cpu", 100, ("Net", "Net.b"), "backward"),
+            MemorySummary("cpu, cuda:0", 100, ("Net", "Net.b"), "backward"),
+        ),
+        (
+            MemorySummary(unavailable="no counter"),
+            MemorySummary("cuda:0", 100, ("Net", "Net.a"), "forward", "no counter"),
+        ),
+    ],
+    ids=["same", "none", "higher", "lower", "tie", "unavailable"],
+)
+def test_the_higher_peak_wins(
+    other: MemorySummary | None, expected: MemorySummary
+) -> None:
+    assert merge_summaries(CUDA, other) == merge_summaries(other, CUDA) == expected
+
+
+def test_reasons_are_joined() -> None:
+    a, b = (MemorySummary(unavailable=reason) for reason in ("b c", "a"))
+    assert a.merge(b) == MemorySummary(unavailable="a; b c") == b.merge(a).merge(a)
+    assert merge_summaries(None, None) is None
+
+
+def test_profiles_are_merged_with_their_memory() -> None:
+    other = hand_built(
+        {("Net", "forward"): own(1, 3, memory=MemoryTotals(60, 0, 30, 200))},
+        {"Net": "Net"},
+        memory=MemorySummary("cuda:1", 5000, *ELSEWHERE),
+    )
+    merged = PROFILE.merge(other)
+    assert merged.memory == MemorySummary("cuda:0, cuda:1", 5000, *ELSEWHERE)
+    net = one_row(merged, "Net").phases["forward"]
+    assert net.memory == MemoryTotals(160, 1000, 40, 200)
+    assert PROFILE.merge(profile_of()).memory == PROFILE.memory

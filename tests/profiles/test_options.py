@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from torchprof_hooks.profiles.names import GROUPINGS, check_grouping
 from torchprof_hooks.profiles.options import check_share, parse_share
 
 
@@ -48,3 +49,16 @@ def test_only_limits_can_be_none() -> None:
     with pytest.raises(ValueError, match=r'^above must be a share, "2%" or 0\.02, not'):
         check_share("above", "none")
     assert check_share("limit", "none", is_limit=True) == 1.0
+
+
+def test_how_rows_may_be_grouped() -> None:
+    for by in ("module", "class"):
+        check_grouping(by)
+    for by in ("module", "class", "function", "call"):
+        check_grouping(by, GROUPINGS)
+    for wrong, allowed, said in [
+        ("function", ("module", "class"), "'module' or 'class', not 'function'"),
+        ("apply", GROUPINGS, "'module', 'class', 'function' or 'call', not 'apply'"),
+    ]:
+        with pytest.raises(ValueError, match=f"by must be {said}"):
+            check_grouping(wrong, allowed)
