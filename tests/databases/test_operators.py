@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import itertools
 import unittest
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -141,12 +141,8 @@ def shows_memory(operator: Any, sample: Any) -> bool:
     if operator.name in {"abs", "sgn"}:
         return bool(torch.__version__.startswith("2.8."))
     return operator.name in {
-        "empty",
-        "empty_like",
-        "empty_permuted",
-        "empty_strided",
-        "new_empty",
-        "new_empty_strided",
+        *("empty", "empty_like", "empty_permuted", "empty_strided"),
+        *("new_empty", "new_empty_strided"),
     }
 
 
@@ -170,54 +166,48 @@ def test_operator(name: str) -> None:
     assert differences(cases, list(OPERATORS).index(name)) == {}
 
 
-class Counter(FunctionHook):
-    """Counts callbacks."""
+class Callbacks(FunctionHook):
+    """How often each callback was called."""
 
-    name = "Counter"
+    name = "Callbacks"
 
     def __init__(self) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
+        self.counts: Counter[str] = Counter()
 
-    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+    def forward_preprocess(self, *_: Any) -> None:
         self.counts["forward"] += 1
 
-    def forward_postprocess(self, function: Any, in_data: Any) -> None:
+    def forward_postprocess(self, *_: Any) -> None:
         self.counts["forward over"] += 1
 
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+    def backward_preprocess(self, *_: Any) -> None:
         self.counts["backward"] += 1
 
-    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+    def backward_postprocess(self, *_: Any) -> None:
         self.counts["backward over"] += 1
-
-    def taken(self) -> collections.Counter[str]:
-        """The counts so far, which are forgotten."""
-        counts, self.counts = self.counts, collections.Counter()
-        return counts
 
 
 @pytest.mark.parametrize("name", in_turns(OPERATORS, 2, 4))
 def test_operator_is_seen_as_functions(name: str) -> None:
     wrong = {}
     runs = [Run(case) for case in all_cases(name)]
-    with warnings.catch_warnings(), Counter() as counter:
+    with warnings.catch_warnings(), Callbacks() as callbacks:
         warnings.simplefilter("ignore")
         for one in runs:
+            callbacks.counts.clear()
             one.forward()
-            forward = counter.taken()
             one.backward()
-            backward = counter.taken()
-            if one.error is None and not is_seen(one, forward, backward):
-                wrong[one.case.what] = {**forward, **backward}
+            if one.error is None and not is_seen(one, callbacks.counts):
+                wrong[one.case.what] = dict(callbacks.counts)
     assert wrong == {}
 
 
-def is_seen(one: Run, forward: Mapping[str, int], backward: Mapping[str, int]) -> bool:
+def is_seen(one: Run, counts: Counter[str]) -> bool:
     """Whether there was at least one function, if the case computed tensors, and at
     least one backward of a function, if it recorded something for it."""
     has_graph = any(root.grad_fn for root in differentiable(one.output))
     return (
         # Inside of operators, functions may raise: what tries if a tensor is an index.
-        forward["forward"] >= forward["forward over"] >= bool(tensors(one.output))
-        and backward["backward"] == backward["backward over"] >= has_graph
+        counts["forward"] >= counts["forward over"] >= bool(tensors(one.output))
+        and counts["backward"] == counts["backward over"] >= has_graph
     )
