@@ -130,7 +130,6 @@ def test_a_peak_that_is_exceeded_was_none() -> None:
     peak = Peak(10**11, "CPU, bfloat16, measured: product of 512x512, 1 thread")
     exceeded = "which is exceeded: it is not the most that the device can do"
     assert exceeded not in " ".join(TRAINED.report(full=True).split())
-
     text = " ".join(replace(TRAINED, peak=peak).report(full=True).split())
     assert "Utilisation: unknown, for the program computes at 400.0 % of what" in text
     assert exceeded in text
@@ -223,7 +222,6 @@ def test_products_may_be_rounded(precision: str, request: Any) -> None:
     before = torch.get_float32_matmul_precision()
     request.addfinalizer(lambda: torch.set_float32_matmul_precision(before))
     torch.set_float32_matmul_precision(precision)
-
     assert rounds_products() == (precision == "high")
 
 
@@ -285,7 +283,6 @@ def test_a_program_that_gets_no_more_threads_has_a_peak(
     with torchprof_hooks.profile(functions=True) as looking:
         nn.ReLU()(torch.ones(6, 16))
         text = prof.report()
-
     assert "(CPU, float32, measured: product of" in " ".join(text.split())
     names = {row.name for row in looking.profile.rows("call")}
     calls = {"ReLU", "ReLU: relu(6x16)", "ones()"}

@@ -175,7 +175,6 @@ def test_where_there_are_no_locks_modes_and_owners(tmp_path: Path) -> None:
     environment = {**os.environ, "TORCHPROF_HOOKS_CORE": "python"}
     code = _ABSENT + _SAVING
     done = python("-c", code, str(path), environment=environment, loaded=TORCH)
-
     assert (done.returncode, done.stderr) == (0, "")
     assert "Linear" in [row.name for row in Profile.load(path).rows()]
     assert [found.name for found in tmp_path.iterdir()] == ["profile.json"]

@@ -58,7 +58,6 @@ def test_cuda_is_asked_and_not_initialised() -> None:
     cuda = FakeCuda()
     cuda.initialized = False
     counters = [AllocatorCounter(1, cuda), AllocatorCounter(None, cuda)]
-
     assert [counter.read() for counter in counters] == [(0, 0, 0, 0)] * 2
     cuda.initialized = True
     assert [counter.read() for counter in counters] == [(1000, 256, 30, 40)] * 2
@@ -71,7 +70,6 @@ def test_without_an_index_the_device_at_the_first_reading_is_kept() -> None:
     counter.read()
     cuda.current = 0
     counter.read()
-
     assert cuda.asked == [1, 1]
 
 
@@ -167,7 +165,6 @@ def test_other_devices_are_refused(device: str | torch.device) -> None:
 def test_cuda_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
-
     with pytest.raises(
         MemoryUnavailableError, match=r"of cuda:1 .* built without CUDA\. Measure"
     ):

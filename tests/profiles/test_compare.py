@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import FUNCTIONS, hand_built, own, timed
-from tests.profile_of import with_fields
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.compare import (
@@ -42,7 +41,6 @@ def test_a_row_that_is_slower() -> None:
     assert (change.old.mean_ns, change.new.mean_ns) == (100, 120)
     assert (change.difference_ns, change.noise_ns) == (20, 0)
     assert (change.is_slower, change.is_faster) == (True, False)
-
     back = only(compare(net(120, 120, 120), net(100, 100, 100)))
     assert (back.is_slower, back.is_faster) == (False, True)
 
@@ -59,6 +57,7 @@ def test_a_row_that_is_slower() -> None:
         # Of a single call, nothing is known.
         ([100], [10_000], False),
         ([100], [10_000] * 9, False),
+        ([100] * 5, [100] * 50, False),
         ([0] * 5, [0] * 5, False),
         ([0] * 5, [1] * 5, True),
     ],
@@ -68,27 +67,8 @@ def test_what_is_slower(old: list[int], new: list[int], is_slower: bool) -> None
     assert change.is_slower == is_slower
 
 
-def test_what_is_within_noise_does_not_matter() -> None:
-    # 10 % more, but the mean of 10 calls between 50 and 150 is not that well known;
-    # that of 10 000 calls is.
-    few = only(compare(net(50, 150, calls=5), net(60, 160, calls=5)))
-    many = only(compare(net(50, 150, calls=5000), net(60, 160, calls=5000)))
-    assert few.difference_ns == pytest.approx(10, abs=2)
-    assert few.noise_ns > 10 > many.noise_ns
-    assert (few.is_slower, many.is_slower) == (False, True)
-
-
-def test_numbers_of_calls_and_steps_may_differ() -> None:
-    old = with_fields(net(100, calls=5), steps=5)
-    new = with_fields(net(100, calls=50), steps=25)
-    change = only(compare(old, new))
-    assert change.difference_ns == 0
-    assert (change.old.calls, change.new.calls) == (5, 50)
-
-
 def test_rows_of_only_one_are_listed_and_are_not_slower() -> None:
     comparison = compare(net(1, 1, name="Old"), net(9, 9, name="New"))
-
     assert comparison.changes == ()
     assert comparison.gone == (("Old", "forward"),)
     assert comparison.added == (("New", "forward"),)
@@ -105,9 +85,7 @@ def backward(totals: Totals) -> Profile:
 def test_phases_are_compared_apart() -> None:
     slower = compare(backward(timed(100, 100)), backward(timed(200, 200))).slower
     assert [(c.name, c.phase) for c in slower] == [("Net", "backward")]
-
-
-def test_a_phase_without_calls_is_one_that_is_not_there() -> None:
+    # One without calls is not there.
     comparison = compare(backward(own(7, calls=0)), backward(timed(7, 7)))
     assert only(comparison).phase == "forward"
     assert comparison.added == (("Net", "backward"),)
@@ -157,22 +135,6 @@ def test_any_two_profiles(old: Profile, new: Profile) -> None:
     assert keys[0] == keys[1]
 
 
-@given(
-    st.lists(st.integers(1, 10**12), min_size=2, max_size=9),
-    st.integers(2, 1000),
-)
-def test_units_of_time_do_not_matter(values: list[int], factor: int) -> None:
-
-    def noise_ns(unit: int) -> float:
-        old, new = (
-            net(*(v * unit for v in values)),
-            net(*(v * 2 * unit for v in values)),
-        )
-        return only(compare(old, new)).noise_ns
-
-    assert noise_ns(factor) == pytest.approx(noise_ns(1) * factor, rel=1e-6)
-
-
 def noisy(seed: int, slower_by: float = 0.0, calls: int = 30) -> Profile:
     """20 layers of 1 ms and more, whose calls differ by 20 %; the first call takes much
     longer, and layer 7 is slower."""
@@ -191,7 +153,6 @@ def test_noise_is_not_called_slower() -> None:
         bool(compare(noisy(2 * i), noisy(2 * i + 1), threshold=0).slower)
         for i in range(200)
     )
-
     assert false_alarms <= 6  # 2 are expected: a risk of 1 %
 
 
@@ -201,7 +162,6 @@ def test_what_was_planted_is_found() -> None:
         for i in range(20)
         for change in compare(noisy(2 * i), noisy(2 * i + 1, slower_by=0.5)).slower
     ]
-
     assert found.count("Net.7") == 20
     assert len(found) <= 22  # false alarms, see above
 
@@ -234,7 +194,6 @@ def test_mean_and_error_are_those_of_all_calls_but_the_slowest(
     values: list[int],
 ) -> None:
     found = mean_duration(timed(*values))
-
     others = sorted(values)[:-1] if len(set(values)) > 1 else values
     assert found.calls == len(values)
     assert found.averaged == len(others)
@@ -273,7 +232,6 @@ def test_estimated_calls_tell_nothing_of_how_well_the_mean_is_known(
 def test_numbers_are_exact_where_floating_point_is_not() -> None:
     # A spread of 1 ns around a day: squares of about 7e27 ns2.
     day = 86_400 * 10**9
-
     assert mean_duration(timed(day, day + 2, day + 4)).error_ns2 == 1.0
 
 

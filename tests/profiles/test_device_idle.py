@@ -59,7 +59,6 @@ FILLS_THE_REST = kernel(140, 200, 139)
 
 def test_a_gap_is_what_the_host_did_until_the_launch() -> None:
     found = idle(kernel(100, 112, 90), kernel(128, 140, 126), kernel(140, 200, 139))
-
     assert found.devices[0].busy_ns == 100 - 16
     # From 112 to the launch at 126: 8 in a, 5 between, 1 in b; then the launch.
     assert list(rows(found).items()) == [  # the longest first

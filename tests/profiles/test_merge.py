@@ -161,7 +161,6 @@ def test_saving_and_loading_gives_an_equal_profile(profile: Profile) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "profile.json")
         profile.save(path)
-
         assert Profile.load(path) == profile
 
 
@@ -170,7 +169,6 @@ def test_own_times_of_rows_and_nodes_add_up_to_those_of_the_cells(
     profile: Profile,
 ) -> None:
     total_ns = sum(totals.self_ns for totals in profile.cells.values())
-
     for by in GROUPINGS:
         assert sum(row.self_ns for row in profile.rows(by)) == total_ns
     for functions in (False, True):

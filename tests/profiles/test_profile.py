@@ -194,7 +194,6 @@ def test_a_profile_does_not_change() -> None:
     profile = profile_of(cells, modules, wall_ns=1)  # type: ignore[arg-type]
     cells.clear()
     modules.clear()
-
     assert numbers(profile.rows()) == [("N", 1, 1, 1)]
     with pytest.raises(AttributeError):
         profile.wall_ns = 2  # type: ignore[misc]

@@ -40,7 +40,6 @@ def test_adding_adds_everything_but_the_extremes() -> None:
     a, b = MEMORY, MemoryTotals(10, -20, 30, 1)
     left = Totals(1, 2, 3, 40, 50, 6, 7, 8, 9, a, b, 10)
     right = Totals(10, 20, 30, 4, 5, 60, 70, 80, 90, b, b, 100)
-
     assert a + b == MemoryTotals(11, -18, 33, 4)
     assert left + right == Totals(11, 22, 33, 4, 50, 66, 77, 88, 99, a + b, b + b, 110)
     assert right + left == left + right
@@ -124,7 +123,6 @@ def test_without_a_call_of_its_own_the_peak_is_that_of_the_inner_calls() -> None
     # Net is recomputed only in parts.
     tree = PROFILE.tree(functions=True)
     (net,) = tree.children
-
     assert net.phases["recompute"].memory_cumulative == MemoryTotals(5, 0, 0, 7)
     assert tree.phases["forward"].memory_cumulative == MemoryTotals(128, 1064, 20, 95)
     recomputed = one_row(PROFILE, "Net").phases["recompute"]
@@ -143,7 +141,6 @@ def test_functions_have_bytes_and_peaks_of_their_own() -> None:
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_own_bytes_add_up_however_rows_are_grouped(by: Grouping) -> None:
     every = [t.memory for row in PROFILE.rows(by) for t in row.phases.values()]
-
     assert sum(memory.used_bytes for memory in every) == 149
     assert sum(memory.acquired_bytes for memory in every) == 1066
     assert sum(memory.retained_bytes for memory in every) == -60
