@@ -123,25 +123,6 @@ class Run:
             self.error = error.with_traceback(None)
 
 
-@dataclass(frozen=True)
-class Outcomes:
-    """What came of some cases, and the warnings on the way."""
-
-    cases: Mapping[str, Mapping[str, Any]]
-    warnings: set[str]
-
-    def differences(self, expected: Outcomes) -> list[str]:
-        """What is not as expected: parts of cases, and new warnings. (Of expected ones,
-        some are missing: torch gives many of its warnings only once.)"""
-        assert self.cases.keys() == expected.cases.keys()
-        return [
-            f"{part} of {what}"
-            for what, outcome in self.cases.items()
-            for part in outcome
-            if outcome[part] != expected.cases[what][part]
-        ] + sorted(self.warnings - expected.warnings)
-
-
 #: All at once, and how many of the others come in turns (see `tests.thorough`).
 _ALWAYS, _IN_TURNS = "several", 1
 
@@ -153,18 +134,27 @@ def measurers_for(number: int) -> Sequence[str]:
 
 
 def differences(cases: Sequence[Case], number: int) -> dict[str, list[str]]:
-    """What measurers change, of those that change anything. The cases are those of that
-    number in the database."""
-    expected = run(cases, contextlib.nullcontext())
-    found = {
-        name: run(cases, MEASURERS[name]()).differences(expected)
-        for name in measurers_for(number)
-    }
-    return {name: changed for name, changed in found.items() if changed}
+    """What measurers change, of those that change anything: parts of cases, and new
+    warnings. (Torch gives many of its warnings only once: some that are expected are
+    missing.) The cases are those of that number in the database."""
+    expected, usual = run(cases, contextlib.nullcontext())
+    changed: dict[str, list[str]] = {}
+    for name in measurers_for(number):
+        found, warned = run(cases, MEASURERS[name]())
+        changed[name] = [
+            f"{part} of {what}"
+            for what, outcome in found.items()
+            for part in outcome
+            if outcome[part] != expected[what][part]
+        ] + sorted(warned - usual)
+    return {name: parts for name, parts in changed.items() if parts}
 
 
-def run(cases: Sequence[Case], measuring: AbstractContextManager[Any]) -> Outcomes:
-    """Run the cases one after the other within `measuring`."""
+def run(
+    cases: Sequence[Case], measuring: AbstractContextManager[Any]
+) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """What comes of the cases, one after the other within `measuring`, and the warnings
+    on the way."""
     runs = [Run(case) for case in cases]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -172,7 +162,7 @@ def run(cases: Sequence[Case], measuring: AbstractContextManager[Any]) -> Outcom
             for one in runs:
                 one.whole()
     texts = {f"{warning.category.__name__}: {warning.message}" for warning in caught}
-    return Outcomes({one.case.what: one.outcome() for one in runs}, texts)
+    return {one.case.what: one.outcome() for one in runs}, texts
 
 
 def some_of(samples: Sequence[Any]) -> Sequence[Any]:

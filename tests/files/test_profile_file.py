@@ -250,22 +250,6 @@ def test_a_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
         Profile.load(tmp_path / "nothing.json")
 
 
-def test_an_existing_file_survives_a_save_that_fails(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
-    path = saved(tmp_path, STEP)
-
-    def fail(*_: Any, **__: Any) -> str:
-        raise MemoryError
-
-    monkeypatch.setattr(json, "dumps", fail)
-    with pytest.raises(MemoryError):
-        FULL.save(path)
-    monkeypatch.undo()
-    assert Profile.load(path) == STEP
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.json")))
 def test_stored_samples_can_be_read(name: Any, tmp_path: Path) -> None:
     found = sample(name)

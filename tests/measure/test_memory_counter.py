@@ -40,14 +40,12 @@ class FakeCuda:
     def memory_stats_as_nested_dict(self, index: int) -> dict[str, Any]:
         assert self.initialized, "there are no counters yet"
         self.asked.append(index)
+        allocated = {"current": 30, "peak": 40, "allocated": 1000, "freed": 970}
+        reserved = {"current": 64, "peak": 128, "allocated": 256, "freed": 192}
+        large = dict.fromkeys(allocated, 0)
         return {
-            "allocated_bytes": {
-                "all": {"current": 30, "peak": 40, "allocated": 1000, "freed": 970},
-                "large_pool": {"current": 0, "peak": 0, "allocated": 0, "freed": 0},
-            },
-            "reserved_bytes": {
-                "all": {"current": 64, "peak": 128, "allocated": 256, "freed": 192}
-            },
+            "allocated_bytes": {"all": allocated, "large_pool": large},
+            "reserved_bytes": {"all": reserved},
         }
 
 
@@ -75,9 +73,8 @@ def test_without_an_index_the_device_at_the_first_reading_is_kept() -> None:
 
 @pytest.mark.parametrize("backend", ["cudaMallocAsync", "pluggable"])
 def test_an_allocator_that_does_not_count_is_refused(backend: str) -> None:
-    with pytest.raises(
-        MemoryUnavailableError, match=f"'{backend}' does not count.*=backend:native"
-    ):
+    match = f"'{backend}' does not count.*=backend:native"
+    with pytest.raises(MemoryUnavailableError, match=match):
         AllocatorCounter(0, FakeCuda(backend))
 
 
@@ -127,10 +124,8 @@ def test_the_cpu(device: str | torch.device | None, cuda: FakeCuda) -> None:
     if CORE.module is not None:
         assert memory_meter(device).counts_tensors
         return
-    with pytest.raises(
-        MemoryUnavailableError,
-        match=f"bytes on the CPU need the native core, which .*: {CORE.reason}",
-    ):
+    match = f"bytes on the CPU need the native core, which .*: {CORE.reason}"
+    with pytest.raises(MemoryUnavailableError, match=match):
         memory_meter(device)
 
 
@@ -155,10 +150,8 @@ def test_cuda(device: str | torch.device | None, name: str, cuda: FakeCuda) -> N
 
 @pytest.mark.parametrize("device", ["mps", "meta", "xpu:1", torch.device("mps")])
 def test_other_devices_are_refused(device: str | torch.device) -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"device must be 'cpu', 'cuda' or 'cuda:N', not .*: of that, ",
-    ):
+    match = "device must be 'cpu', 'cuda' or 'cuda:N', not .*: of that, "
+    with pytest.raises(ValueError, match=match):
         memory_counter(device)
 
 

@@ -57,47 +57,41 @@ def test_a_stage_that_has_more_to_do_is_not_slow() -> None:
 
 def test_a_slow_rank_among_its_peers() -> None:
     # The second stage takes as long, and waits as little.
-    verdict = in_mesh([FIRST, SLOW_FIRST, SECOND, SECOND], MESH).verdict
-    assert verdict.rank == 1
-    assert verdict.lost_ns == pytest.approx(40e6)
-    assert verdict.reason is not None
-    assert (verdict.reason.row, verdict.reason.phase) == ("Net.body", "forward")
-
-
-def test_skew_is_that_within_a_group() -> None:
-    rows = in_mesh([FIRST, SLOW_FIRST, SECOND, SECOND], MESH).rows()
-    [row] = [r for r in rows if (r.name, r.phase) == ("Net.body", "forward")]
+    ranks = in_mesh([FIRST, SLOW_FIRST, SECOND, SECOND], MESH)
+    assert ranks.verdict.rank == 1
+    assert ranks.verdict.lost_ns == pytest.approx(40e6)
+    assert ranks.verdict.reason is not None
+    assert ranks.verdict.reason[:3] == ("Net.body", "module", "forward")
+    # Skew is that within a group.
+    [row] = [r for r in ranks.rows() if (r.name, r.phase) == ("Net.body", "forward")]
     assert (row.worst, row.places) == (1, (0, 1))
     assert (row.least_ns, row.most_ns) == (10e6, 50e6)
     assert row.median_ns == row.most_ns - row.skew_ns == 30e6
 
 
+ALIKE, EVERYBODY = [FIRST] * 4, ((0, 1, 2, 3),)
+BOTH: Work = {**FIRST, **SECOND}
+MORE: Work = {**BOTH, ("Net", "forward"): 1}
+
+
 @pytest.mark.parametrize(
-    ("sizes", "peers"),
+    ("works", "sizes", "peers"),
     [
-        ({}, ((0, 1, 2, 3),)),
-        ({"dp": 2, "tp": 2}, ((0, 1, 2, 3),)),
-        ({"pp": 4}, ((0, 1, 2, 3),)),  # nobody has a peer
-        ({"pp": 2, "tp": 2}, ((0, 1), (2, 3))),
-        ({"tp": 2, "pipeline": 2}, ((0, 2), (1, 3))),
+        (ALIKE, {}, EVERYBODY),
+        (ALIKE, {"dp": 2, "tp": 2}, EVERYBODY),
+        (ALIKE, {"pp": 4}, EVERYBODY),  # nobody has a peer
+        (ALIKE, {"pp": 2, "tp": 2}, ((0, 1), (2, 3))),
+        (ALIKE, {"tp": 2, "pipeline": 2}, ((0, 2), (1, 3))),
+        # Those that call other modules are no peers, whatever it is called; those that
+        # do something besides are.
+        ([FIRST, SECOND] * 2, {"dp": 2, "part": 2}, ((0, 2), (1, 3))),
+        ([MORE, BOTH, BOTH, BOTH], {"dp": 2, "tp": 2}, EVERYBODY),
     ],
-    ids=str,
 )
 def test_who_is_compared_with_whom(
-    sizes: dict[str, int], peers: tuple[tuple[int, ...], ...]
+    works: list[Work], sizes: dict[str, int], peers: tuple[tuple[int, ...], ...]
 ) -> None:
-    assert in_mesh([FIRST] * 4, sizes).peers == peers
-
-
-def test_ranks_that_call_other_modules_are_no_peers_whatever_it_is_called() -> None:
-    assert in_mesh([FIRST, SECOND] * 2, {"dp": 2, "part": 2}).peers == ((0, 2), (1, 3))
-
-
-def test_a_rank_that_does_something_besides_is_a_peer() -> None:
-    more = {**FIRST, ("Net", "forward"): 1}
-    both: Work = {**FIRST, **SECOND}
-    sizes = {"dp": 2, "tp": 2}
-    assert in_mesh([{**both, **more}, both, both, both], sizes).peers == ((0, 1, 2, 3),)
+    assert in_mesh(works, sizes).peers == peers
 
 
 def test_ranks_of_which_one_has_no_place_are_compared() -> None:
