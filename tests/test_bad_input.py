@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from torch import nn
 
-import torchprof_hooks
 from tests.profile_of import profile_of
 from torchprof_hooks import (
     Profile,
@@ -22,8 +21,14 @@ from torchprof_hooks import (
     SecondOrStepTimer,
     StepTimerHook,
     TrainingSession,
+    add_hook,
+    enable,
     function_hooks,
     link_hooks,
+    profile,
+    profile_function,
+    profiled,
+    region,
 )
 from torchprof_hooks.profiles.options import print_to
 from torchprof_hooks.program.flags import make_flags
@@ -38,130 +43,112 @@ NO_WHOLE: Wrong = ("5", 1.5, None, True, [])
 NO_FILE: Wrong = ("out.txt", 3, [])
 NO_CHOICE: Wrong = (None, 3, ["ms"])
 
-PROFILER = torchprof_hooks.profile()
+PROFILER = profile()
 LINK_TIMER = link_hooks.TimerHook()
 LINK_MEMORY = link_hooks.MemoryProfileHook("cpu")
 FUNCTION_TIMER = function_hooks.TimerHook()
 TIMED = SecondOrStepTimer(every_steps=1)
 
 
-class Table:
+CASES: list[Any] = []
+
+
+def add(
+    call: Callable[..., Any],
+    name: str,
+    wrong_type: Wrong = (),
+    wrong_value: Wrong = (),
+    **others: Any,
+) -> None:
     """Calls with one wrong parameter each."""
-
-    def __init__(self) -> None:
-        self.cases: list[Any] = []
-
-    def add(
-        self,
-        call: Callable[..., Any],
-        name: str,
-        wrong_type: Wrong = (),
-        wrong_value: Wrong = (),
-        **others: Any,
-    ) -> None:
-        title = getattr(call, "__qualname__", str(call))
-        module = getattr(call, "__module__", "").rpartition("torchprof_hooks.")[2]
-        for error, values in ((TypeError, wrong_type), (ValueError, wrong_value)):
-            for value in values:
-                case = partial(call, **{name: value}, **others), name, value, error
-                shown = f"{module}.{title}({name}={value!r:.20})"
-                self.cases.append(pytest.param(*case, id=shown))
-
-
-def table() -> list[Any]:
-    found = Table()
-    add = found.add
-    profile = torchprof_hooks.profile
-    add(profile, "functions", NO_FLAG)
-    add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0", "cuda:x"))
-    add(profile, "max_overhead", ([], True, 1j), (0, -0.1, "fast", "", math.nan))
-    add(profile, "peak_flops", ("1e12",), (0, 1e40), functions=True)
-    add(profile, "items_per_step", (1.5,), (-1,))
-    for report in (PROFILER, LINK_TIMER, FUNCTION_TIMER):
-        add(report.print_report, "unit", NO_CHOICE, ("minutes", "", "MS"))
-        add(report.print_report, "file", NO_FILE)
-    add(LINK_MEMORY.print_report, "unit", NO_CHOICE, ("ms", "kb"))
-    add(LINK_MEMORY.print_report, "file", NO_FILE)
-    add(PROFILER.print_report, "width", ("a", None, 80.0), (0, -1))
-    add(PROFILER.print_report, "max_rows", ("a", 1.5, True), (0, -1))
-    add(PROFILER.print_report, "sort_by", (3, ["calls"]), ("", "name", "Calls"))
-    _add_profile(add)
-    _add_hooks(add)
-    _add_sessions(add)
-    _add_functions(add)
-    return found.cases
-
-
-def _add_profile(add: Callable[..., None]) -> None:
-    add(profile_of().rows, "by", NO_CHOICE, ("layer", "Module"))
-    add(profile_of().tree, "functions", NO_FLAG)
-    add(profile_of().merge, "other", (None, 3, {}))
-    add(profile_of().save, "path", (None, 3, b"x"), ("a\0b",))
-    add(Profile.load, "path", (None, 3, b"x"), ("a\0b",))
-
-
-def _add_hooks(add: Callable[..., None]) -> None:
-    for hooks in (link_hooks, function_hooks):
-        add(hooks.TimerHook, "by", NO_CHOICE, ("layer",))
-        add(hooks.TimerHook, "history_size", NO_WHOLE, (-1,))
-        add(hooks.MemoryProfileHook, "device", (3, [], 1.5), ("gpu", "meta"))
-        add(hooks.MemoryProfileHook, "history_size", NO_WHOLE, (-1,))
-    add(link_hooks.TimerHook, "backward", NO_FLAG)
-    add(link_hooks.MemoryProfileHook, "by", NO_CHOICE, ("layer",))
-    add(function_hooks.TimerHook, "phases", NO_FLAG)
-    add(function_hooks.PrintHook, "end", (None, 3))
-    add(function_hooks.PrintHook, "file", NO_FILE)
-    add(function_hooks.PrintHook, "flush", NO_FLAG)
-
-
-def _add_sessions(add: Callable[..., None]) -> None:
-    for hook in (ReportHook, StepTimerHook, SecondOrStepTimer):
-        add(hook, "every_steps", NO_NUMBER, NOT_POSITIVE)
-        add(hook, "every_secs", NO_NUMBER, NOT_POSITIVE)
-        add(hook, "clock", (3, "x", None), every_steps=1)
-    add(ProfilerHook, "save_steps", NO_NUMBER, NOT_POSITIVE)
-    add(ProfilerHook, "save_secs", NO_NUMBER, NOT_POSITIVE)
-    add(ProfilerHook, "output_dir", (None, 3), ("a\0b",), save_steps=1)
-    for flag in ("show_dataflow", "show_memory", "trace_first", "compress"):
-        add(ProfilerHook, flag, NO_FLAG, save_steps=1)
-    add(ProfilerHook, "clock", (3,), save_steps=1)
-    add(ReportHook, "profiler", (3, "x", profile_of()), every_steps=1)
-    add(ReportHook, "file", NO_FILE, every_steps=1)
-    add(StepTimerHook, "progress", NO_FLAG)
-    add(StepTimerHook, "total", ("5", 1.5, True), (-1,))
-    add(StepTimerHook, "file", NO_FILE)
-    add(TrainingSession, "hooks", (3, [3], StepTimerHook(1), None))
-    add(TrainingSession, "start_step", NO_WHOLE)
-
-
-def _add_functions(add: Callable[..., None]) -> None:
-    function = torchprof_hooks.profile_function
-    add(function, "function", (3, None, int))
-    add(function, "name", (3, []), ("",), function=print)
-    add(torchprof_hooks.region, "name", (3, None), ("",))
-    add(torchprof_hooks.profiled, "cls", (3, int, nn.Linear(1, 1)))
-    add(_decorate, "unit", NO_CHOICE, ("minutes",))
-    add(_decorate, "file", NO_FILE)
-    add(torchprof_hooks.add_hook, "target", (3, "fc", None), hook=LINK_TIMER)
-    hook = torchprof_hooks.add_hook
-    add(hook, "hook", (3, "x", FUNCTION_TIMER), target=nn.Linear(1, 1))
-    add(hook, "name", (3, []), ("",), target=nn.Linear(1, 1), hook=LINK_TIMER)
-    enable = torchprof_hooks.enable
-    for flag in ("n_ops", "n_apply", "output_line_width"):
-        add(enable, flag, (), ("x", 0, -1, 1.5, None))
-    for flag in ("profile_memory", "time_thunks", "ignore_first_call"):
-        add(enable, flag, (), ("x", 2, None))
-    add(enable, "max_overhead", (), ("fast", -1, 0))
-    add(enable, "flush_secs", (), ("x", -1, 0, math.nan))
-    add(enable, "peak_flops", (), ("x", -1, math.nan, math.inf))
-    add(enable, "items_per_step", (), ("x", -1, 1.5, None))
+    title = getattr(call, "__qualname__", str(call))
+    module = getattr(call, "__module__", "").rpartition("torchprof_hooks.")[2]
+    for error, values in ((TypeError, wrong_type), (ValueError, wrong_value)):
+        for value in values:
+            case = partial(call, **{name: value}, **others), name, value, error
+            shown = f"{module}.{title}({name}={value!r:.20})"
+            CASES.append(pytest.param(*case, id=shown))
 
 
 def _decorate(**options: Any) -> Any:
-    return torchprof_hooks.profiled(**options)(nn.Linear)
+    return profiled(**options)(nn.Linear)
 
 
-@pytest.mark.parametrize(("call", "name", "value", "error"), table())
+# Profilers and their reports
+add(profile, "functions", NO_FLAG)
+add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0", "cuda:x"))
+add(profile, "max_overhead", ([], True, 1j), (0, -0.1, "fast", "", math.nan))
+add(profile, "peak_flops", ("1e12",), (0, 1e40), functions=True)
+add(profile, "items_per_step", (1.5,), (-1,))
+for report in (PROFILER, LINK_TIMER, FUNCTION_TIMER):
+    add(report.print_report, "unit", NO_CHOICE, ("minutes", "", "MS"))
+    add(report.print_report, "file", NO_FILE)
+add(LINK_MEMORY.print_report, "unit", NO_CHOICE, ("ms", "kb"))
+add(LINK_MEMORY.print_report, "file", NO_FILE)
+add(PROFILER.print_report, "width", ("a", None, 80.0), (0, -1))
+add(PROFILER.print_report, "max_rows", ("a", 1.5, True), (0, -1))
+add(PROFILER.print_report, "sort_by", (3, ["calls"]), ("", "name", "Calls"))
+
+# Profiles
+add(profile_of().rows, "by", NO_CHOICE, ("layer", "Module"))
+add(profile_of().tree, "functions", NO_FLAG)
+add(profile_of().merge, "other", (None, 3, {}))
+add(profile_of().save, "path", (None, 3, b"x"), ("a\0b",))
+add(Profile.load, "path", (None, 3, b"x"), ("a\0b",))
+
+# Hooks
+for hooks in (link_hooks, function_hooks):
+    add(hooks.TimerHook, "by", NO_CHOICE, ("layer",))
+    add(hooks.TimerHook, "history_size", NO_WHOLE, (-1,))
+    add(hooks.MemoryProfileHook, "device", (3, [], 1.5), ("gpu", "meta"))
+    add(hooks.MemoryProfileHook, "history_size", NO_WHOLE, (-1,))
+add(link_hooks.TimerHook, "backward", NO_FLAG)
+add(link_hooks.MemoryProfileHook, "by", NO_CHOICE, ("layer",))
+add(function_hooks.TimerHook, "phases", NO_FLAG)
+add(function_hooks.PrintHook, "end", (None, 3))
+add(function_hooks.PrintHook, "file", NO_FILE)
+add(function_hooks.PrintHook, "flush", NO_FLAG)
+
+# Sessions
+for hook in (ReportHook, StepTimerHook, SecondOrStepTimer):
+    add(hook, "every_steps", NO_NUMBER, NOT_POSITIVE)
+    add(hook, "every_secs", NO_NUMBER, NOT_POSITIVE)
+    add(hook, "clock", (3, "x", None), every_steps=1)
+add(ProfilerHook, "save_steps", NO_NUMBER, NOT_POSITIVE)
+add(ProfilerHook, "save_secs", NO_NUMBER, NOT_POSITIVE)
+add(ProfilerHook, "output_dir", (None, 3), ("a\0b",), save_steps=1)
+for flag in ("show_dataflow", "show_memory", "trace_first", "compress"):
+    add(ProfilerHook, flag, NO_FLAG, save_steps=1)
+add(ProfilerHook, "clock", (3,), save_steps=1)
+add(ReportHook, "profiler", (3, "x", profile_of()), every_steps=1)
+add(ReportHook, "file", NO_FILE, every_steps=1)
+add(StepTimerHook, "progress", NO_FLAG)
+add(StepTimerHook, "total", ("5", 1.5, True), (-1,))
+add(StepTimerHook, "file", NO_FILE)
+add(TrainingSession, "hooks", (3, [3], StepTimerHook(1), None))
+add(TrainingSession, "start_step", NO_WHOLE)
+
+# The rest
+add(profile_function, "function", (3, None, int))
+add(profile_function, "name", (3, []), ("",), function=print)
+add(region, "name", (3, None), ("",))
+add(profiled, "cls", (3, int, nn.Linear(1, 1)))
+add(_decorate, "unit", NO_CHOICE, ("minutes",))
+add(_decorate, "file", NO_FILE)
+add(add_hook, "target", (3, "fc", None), hook=LINK_TIMER)
+add(add_hook, "hook", (3, "x", FUNCTION_TIMER), target=nn.Linear(1, 1))
+add(add_hook, "name", (3, []), ("",), target=nn.Linear(1, 1), hook=LINK_TIMER)
+for flag in ("n_ops", "n_apply", "output_line_width"):
+    add(enable, flag, (), ("x", 0, -1, 1.5, None))
+for flag in ("profile_memory", "time_thunks", "ignore_first_call"):
+    add(enable, flag, (), ("x", 2, None))
+add(enable, "max_overhead", (), ("fast", -1, 0))
+add(enable, "flush_secs", (), ("x", -1, 0, math.nan))
+add(enable, "peak_flops", (), ("x", -1, math.nan, math.inf))
+add(enable, "items_per_step", (), ("x", -1, 1.5, None))
+
+
+@pytest.mark.parametrize(("call", "name", "value", "error"), CASES)
 def test_what_is_wrong_is_said_by_name(
     call: Callable[[], object], name: str, value: Any, error: type[Exception]
 ) -> None:
@@ -218,7 +205,7 @@ def test_numbers_of_other_types_are_numbers(call: Callable[[Any], object]) -> No
 )
 def test_shares_are_written_the_same_everywhere(share: Any, ways: list[Any]) -> None:
     for way in ways:
-        profiler = torchprof_hooks.profile(max_overhead=way)
+        profiler = profile(max_overhead=way)
         assert profiler._settings.max_overhead == share
         assert make_flags({"max_overhead": way}).max_overhead == (share or 1)
 

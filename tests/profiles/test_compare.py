@@ -25,9 +25,9 @@ from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.totals import Totals
 
 
-def net(*durations_ns: int, calls: int = 1, name: str = "Net") -> Profile:
-    """A module whose calls took these times, each as often as `calls` says."""
-    return hand_built({(name, "forward"): timed(*durations_ns * calls)}, {name: "Net"})
+def net(*durations_ns: int, name: str = "Net") -> Profile:
+    """A module whose calls took these times."""
+    return hand_built({(name, "forward"): timed(*durations_ns)}, {name: "Net"})
 
 
 def only(comparison: Comparison) -> Change:
