@@ -47,7 +47,6 @@ PROFILER = profile()
 LINK_TIMER = link_hooks.TimerHook()
 LINK_MEMORY = link_hooks.MemoryProfileHook("cpu")
 FUNCTION_TIMER = function_hooks.TimerHook()
-TIMED = SecondOrStepTimer(every_steps=1)
 
 
 CASES: list[Any] = []

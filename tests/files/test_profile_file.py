@@ -168,6 +168,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("parts.0.cells.phase.0", "sideways", "parts.0.cells: 'sideways'"),
     ("parts.0.cells.phase", [], "parts.0.cells"),
     ("parts.0.cells.calls", [1, 2, 3, 4], "parts.0.cells: calls"),
+    ("parts.0.cells.calls", 3, "parts.0.cells: 3 is not a JSON list"),
     ("parts.0.cells.calls.0", 1.0, "parts.0.cells: calls"),
     ("parts.0.cells.call", [1], "parts.0.cells: has no 'call'"),
     ("parts.0.cells", None, ""),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import in_thread
 from torchprof_hooks.measure.uninterrupted import in_own_thread, uninterrupted
 
 NUMBERS = [
@@ -60,6 +61,14 @@ def test_a_signal_waits_for_the_end_of_the_outermost_block(program: Program) -> 
         assert program.handled == []
     assert program.handled == [signal.SIGTERM]
     assert program.has_its_handlers()
+
+
+def test_threads_have_no_handlers_to_replace(program: Program) -> None:
+    def work() -> bool:
+        with uninterrupted():
+            return program.has_its_handlers()
+
+    assert in_thread(work)
 
 
 def raise_one_by_one(numbers: list[signal.Signals]) -> None:

@@ -119,6 +119,8 @@ def test_rows_are_grouped_as_asked() -> None:
     assert named("class") == {"Net", "Linear", *rows}
     assert {"linear", "relu", "cross_entropy"} < named("function")
     assert "Net.fc: linear(8x4, 4x4)" in named("call")
+    with pytest.raises(ValueError, match=r"by must be 'module', .* not 'layer'"):
+        named("layer")  # type: ignore[arg-type]
 
 
 @given(profiles, profiles)

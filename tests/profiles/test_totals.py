@@ -13,7 +13,7 @@ from torchprof_hooks.profiles.memory import (
     MemoryTotals,
     merge_summaries,
 )
-from torchprof_hooks.profiles.names import GROUPINGS, Grouping
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.totals import Totals
 
 #: With a different number in each field.
@@ -147,7 +147,7 @@ def test_own_bytes_add_up_however_rows_are_grouped(by: Grouping) -> None:
 
 
 CUDA = MemorySummary("cuda:0", 100, ("Net", "Net.a"), "forward")
-ELSEWHERE = ("Net",), "backward"
+ELSEWHERE: tuple[tuple[str, ...], Phase] = ("Net",), "backward"
 
 
 @pytest.mark.parametrize(
