@@ -156,6 +156,7 @@ def first_words(table: str) -> list[str]:
     [
         (None, "ab", ["mul", "add"]),
         ("total", "ba", ["mul", "add"]),
+        ("forward", "ba", ["mul", "add"]),
         ("self", "ba", ["mul", "add"]),
         ("calls", "ab", ["add", "mul"]),
     ],
