@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ class Sine(torch.autograd.Function):
         return tangents[0] * x.cos()
 
 
-def unnamed(events: list[str], name: str) -> list[str]:
+def without(name: str, events: list[str]) -> list[str]:
     """Without the callbacks of functions called `name`."""
     return [event for event in events if event.split()[-1] != name]
 
@@ -56,30 +57,22 @@ def unnamed(events: list[str], name: str) -> list[str]:
 
 def test_double_backward() -> None:
     tensor = x()
-    with FunctionRecorder() as hook:
+    with FunctionKeeper() as hook:
         loss = tensor.exp().sum()
         hook.taken()
         (gradient,) = torch.autograd.grad(loss, tensor, create_graph=True)
         assert hook.taken() == backward("sum", "exp")
         again = gradient.sum()
         assert hook.taken() == forward("sum")
+        hook.seen.clear()
         again.backward()
         events = hook.taken()
 
     # The gradient of exp was multiplied by exp(x): a node of exp's own backward, which
     # is differentiated now, and so is exp itself.
     assert events == backward("sum", "exp", "exp")
-
-
-def test_what_callbacks_are_told_in_a_double_backward() -> None:
-    tensor = x()
-    with FunctionKeeper() as hook:
-        (gradient,) = torch.autograd.grad(tensor.exp().sum(), tensor, create_graph=True)
-        hook.seen.clear()
-        gradient.backward(torch.ones(2, 3))
-
     told = [(s.call.node_names, s.in_data, s.out_grad) for s in hook.seen]
-    by_backward, by_forward = told[-4], told[-2]
+    by_backward, by_forward = told[2], told[4]
     assert by_backward == (("MulBackward0",), [], [(2, 3)])
     assert by_forward == (("ExpBackward0",), [(2, 3)], [(2, 3)])
 
@@ -106,35 +99,34 @@ def block(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.exp().sin()
 
 
-def test_a_checkpoint_calls_its_functions_again() -> None:
+#: The calls of a recomputation: torch leaves sin by an exception as soon as it has what
+#: it needs, if it is not asked to go on.
+RECOMPUTED = {
+    "left early": [*forward("exp"), "pre sin"],
+    "not left early": forward("exp", "sin"),
+}
+
+
+@pytest.mark.parametrize("stop", RECOMPUTED)
+def test_a_checkpoint_calls_its_functions_again(stop: str) -> None:
     checkpoint(block, x(), use_reentrant=False)  # the first one imports a lot
     expected = forward("exp", "sin", "sum")
-    with FunctionRecorder() as hook:
+    early = torch.utils.checkpoint.set_checkpoint_early_stop(stop == "left early")
+    with early, FunctionRecorder() as hook:
         loss = checkpoint(block, x(), use_reentrant=False).sum()
         # Before it calls them, it calls functions of its own.
         assert hook.taken()[-len(expected) :] == expected
         loss.backward()
         events = hook.taken()
 
-    # sin's backward asks for exp's result, so both are called again, as forward calls;
-    # torch leaves sin by an exception as soon as it has what it needs.
-    assert unnamed(events, "device") == [
+    # sin's backward asks for exp's result, so both are called again, as forward calls.
+    assert without("device", events) == [
         *backward("sum"),
         "backward pre sin",
-        *[*forward("exp"), "pre sin"],
+        *RECOMPUTED[stop],
         "backward post sin",
         *backward("exp"),
     ]
-
-
-def test_a_checkpoint_is_not_left_early_if_asked() -> None:
-    with torch.utils.checkpoint.set_checkpoint_early_stop(False):
-        with FunctionRecorder() as hook:
-            checkpoint(block, x(), use_reentrant=False).sum().backward()
-        recomputed = hook.events[hook.events.index("backward pre sin") :]
-
-    assert pres(unnamed(recomputed, "device")) == ["exp", "sin"]
-    assert recomputed.count("post sin") == 1
 
 
 def test_a_reentrant_checkpoint() -> None:
@@ -169,32 +161,60 @@ def test_a_checkpoint_tells_the_same_of_each_call(reentrant: bool) -> None:
     assert hook.only("backward pre exp").out_grad == [(2, 3)]
 
 
-# Kinds of tensors
+# Kinds of functions and tensors
 
 
-def test_functions_in_place() -> None:
+def in_place() -> Any:
+    tensor = x() * 1
+    tensor += 1
+    return tensor.mul_(2).exp_()
+
+
+def setting_elements() -> Any:
+    tensor = x() * 1
+    tensor[0] = 0
+    return tensor
+
+
+def sparse_gradients() -> Any:
+    return F.embedding(torch.tensor([1, 1, 4]), x(10, 3), sparse=True)
+
+
+def sparse_inputs() -> Any:
+    dense = x(3, 3)
+    return torch.sparse.mm(dense.detach().to_sparse(), dense).to_sparse()
+
+
+def complex_tensors() -> Any:
+    z = torch.ones(2, dtype=torch.complex64, requires_grad=True)
+    return torch.view_as_real(z * z)
+
+
+THREES = [(3, 3), (3, 3)], [(3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("work", "names", "name", "in_data", "out_grad"),
+    [
+        (in_place, ["exp_", "mul_", "add_", "mul"], "mul_", [(2, 3)], [(2, 3)]),
+        (setting_elements, ["setitem", "mul"], "setitem", [(2, 3)], [(2, 3)]),
+        (sparse_gradients, ["embedding"], "embedding", [(3,), (10, 3)], [(3, 3)]),
+        (sparse_inputs, ["to_sparse", "_sparse_mm"], "_sparse_mm", *THREES),
+        (complex_tensors, ["view_as_real", "mul"], "mul", [(2,), (2,)], [(2,)]),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_kinds_of_functions_and_tensors(
+    work: Callable[[], Any], names: list[str], name: str, in_data: Any, out_grad: Any
+) -> None:
     with FunctionKeeper() as hook:
-        tensor = x() * 1
-        tensor += 1
-        tensor.mul_(2).exp_()
-        tensor.sum().backward()
+        result = work()
+        result.sum().backward()
 
-    assert backward_pres(hook.events) == ["sum", "exp_", "mul_", "add_", "mul"]
-    assert hook.only("backward pre add_").in_data == [(2, 3)]
-    assert hook.only("backward pre mul_").out_grad == [(2, 3)]
-
-
-def test_setting_elements() -> None:
-    with FunctionKeeper() as hook:
-        tensor = x() * 1
-        tensor[0] = 0
-        tensor.sum().backward()
-
-    assert backward_pres(hook.events) == ["sum", "setitem", "mul"]
-    # It was seen in forward, and so it is the same call.
-    seen = hook.only("backward pre setitem")
-    assert seen.call is hook.only("pre setitem").call
-    assert seen.in_data == [(2, 3)]
+    assert backward_pres(hook.events) == ["sum", *names]
+    seen = hook.only(f"backward pre {name}")
+    assert seen.call is hook.only(f"pre {name}").call
+    assert (seen.in_data, seen.out_grad) == (in_data, out_grad)
 
 
 def test_functions_on_views() -> None:
@@ -207,37 +227,6 @@ def test_functions_on_views() -> None:
     assert names[0] == "sum"
     assert names[-1] == "mul"
     assert "mul_" in names
-
-
-def test_sparse_gradients() -> None:
-    weight, indices = x(10, 3), torch.tensor([1, 1, 4])
-    with FunctionKeeper() as hook:
-        F.embedding(indices, weight, sparse=True).sum().backward()
-
-    assert backward_pres(hook.events) == ["sum", "embedding"]
-    assert hook.only("backward pre embedding").in_data == [(3,), (10, 3)]
-    assert hook.only("backward pre embedding").out_grad == [(3, 3)]
-    assert weight.grad is not None
-    assert weight.grad.is_sparse
-
-
-def test_sparse_tensors_as_inputs_and_gradients() -> None:
-    dense = x(3, 3)
-    with FunctionKeeper() as hook:
-        torch.sparse.mm(dense.detach().to_sparse(), dense).to_sparse().sum().backward()
-
-    assert backward_pres(hook.events) == ["sum", "to_sparse", "_sparse_mm"]
-    assert hook.only("backward pre _sparse_mm").out_grad == [(3, 3)]
-
-
-def test_complex_tensors() -> None:
-    z = torch.ones(2, dtype=torch.complex64, requires_grad=True)
-    with FunctionKeeper() as hook:
-        torch.view_as_real(z * z).sum().backward()
-
-    assert backward_pres(hook.events) == ["sum", "view_as_real", "mul"]
-    assert hook.only("backward pre mul").in_data == [(2,), (2,)]
-    assert hook.only("backward pre view_as_real").out_grad == [(2, 2)]
 
 
 class Logged(torch.Tensor):
@@ -265,7 +254,7 @@ def test_tensors_of_a_subclass() -> None:
         hooked = work()
 
     assert hooked == bare  # the subclass does not notice
-    assert unnamed(hook.events[1:-1], "AliasBackward0") == [
+    assert without("AliasBackward0", hook.events[1:-1]) == [
         *forward("mul", "sum"),
         *backward("sum", "mul"),
     ]
@@ -279,7 +268,7 @@ def test_autocast() -> None:
         output.sum().backward()
 
     assert output.dtype == torch.bfloat16
-    assert unnamed(hook.events[1:-1], "device") == [
+    assert without("device", hook.events[1:-1]) == [
         *forward("linear", "sum"),
         *backward("sum", "linear"),
     ]
@@ -353,46 +342,31 @@ def test_hessian_of_torch_func() -> None:
     assert events.count("backward pre pow") == events.count("backward post pow") > 0
 
 
-def test_a_custom_function_with_setup_context() -> None:
-    with FunctionRecorder() as hook:
-        Sine.apply(x()).sum().backward()
-
-    assert hook.events[1:-1] == [
-        *["pre Sine", *forward("sin"), "post Sine"],
-        *forward("sum"),
-        *backward("sum", "Sine"),
-    ]
-
-
-def test_a_custom_function_under_grad() -> None:
-    tensor = x().detach()
-    with FunctionRecorder() as hook:
-        gradient = torch.func.grad(lambda t: Sine.apply(t).sum())(tensor)
-
-    assert torch.equal(gradient, tensor.cos())
+SINES: dict[str, tuple[Callable[[torch.Tensor], Any], list[str]]] = {
+    "bare": (
+        lambda t: torch.autograd.grad(Sine.apply(t.requires_grad_()).sum(), t)[0],
+        [*forward("Sine", "sum"), *backward("sum", "Sine")],
+    ),
     # One call by the user, one pair of callbacks, one pair in backward.
-    assert [e for e in hook.events[1:-1] if not e.endswith(" sin")] == [
-        *forward("Sine", "sum"),
-        *backward("sum", "Sine"),
-    ]
-
-
-def test_a_custom_function_under_vmap() -> None:
-    batch = x().detach()
-    with FunctionRecorder() as hook:
-        result = torch.func.vmap(Sine.apply)(batch)
-
-    assert torch.equal(result, batch.sin())
-    events = [e for e in hook.events[1:-1] if not e.endswith(" sin")]
-    assert events == forward("Sine")
+    "grad": (
+        torch.func.grad(lambda t: Sine.apply(t).sum()),
+        [*forward("Sine", "sum"), *backward("sum", "Sine")],
+    ),
+    "vmap": (torch.func.vmap(Sine.apply), forward("Sine")),
+    "jvp": (lambda t: torch.func.jvp(Sine.apply, (t,), (t,))[1], forward("Sine")),
+}
 
 
 @forward_mode
-def test_a_custom_function_under_jvp() -> None:
+@pytest.mark.parametrize(("work", "events"), SINES.values(), ids=SINES)
+def test_a_custom_function_with_setup_context_is_one_call(
+    work: Callable[[torch.Tensor], Any], events: list[str]
+) -> None:
     tensor = x().detach()
     with FunctionRecorder() as hook:
-        tangent = torch.func.jvp(Sine.apply, (tensor,), (tensor,))[1]
+        result = work(tensor.clone())
 
-    assert torch.equal(tangent, tensor.cos())
-    assert hook.events.count("pre Sine") == 1
-    assert "pre custom_function_call" not in hook.events
+    truth = tensor.sin() if work is SINES["vmap"][0] else tensor.cos()
+    assert torch.equal(result, truth)
+    names = ("Sine", "sum", "custom_function_call")
+    assert [e for e in hook.events if e.endswith(names)] == events

@@ -31,26 +31,29 @@ def fill(tensor: torch.Tensor) -> None:
     tensor[0] = 1
 
 
-A, B, TARGETS = plain(), plain(), torch.tensor([0, 1])
-
-
-class Identities(FunctionHook):
-    """Ids of the tensors that forward callbacks were given."""
+class Forwards(FunctionHook):
+    """Ids of the tensors that forward callbacks were given, and the nodes known."""
 
     def __init__(self) -> None:
         self.given: list[tuple[str, list[int]]] = []
+        self.nodes: list[tuple[str, ...]] = []
 
     def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
         self.given.append(("pre", list(map(id, in_data))))
+        self.nodes.append(function.node_names)
 
     def forward_postprocess(self, function: FunctionCall, in_data: Tensors) -> None:
         self.given.append(("post", list(map(id, in_data))))
+        self.nodes.append(function.node_names)
+
+
+# Inputs
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_in_data_are_the_inputs_themselves(everywhere: bool) -> None:
     first, weight, bias = plain(), plain(5, 3), plain(5)
-    hook = Identities()
+    hook = Forwards()
     if everywhere:
         with hook:
             F.linear(first, weight, bias=bias)
@@ -65,7 +68,7 @@ def test_in_data_are_the_inputs_themselves(everywhere: bool) -> None:
 
 def test_lists_of_tensors_are_flattened() -> None:
     a, b, c = plain(), plain(), plain(1)
-    with Identities() as hook:
+    with Forwards() as hook:
         torch.stack([a, b])
         torch.cat(tensors=(b, a))
         a[c.new_zeros(1, dtype=torch.long)]
@@ -74,14 +77,6 @@ def test_lists_of_tensors_are_flattened() -> None:
     assert [ids for when, ids in hook.given if when == "pre"][:2] == [stack, cat]
     # Values that are no tensors are left out; index tensors are inputs.
     assert len(hook.given[-1][1]) == 2
-
-
-def test_functions_without_tensors_have_no_in_data() -> None:
-    with FunctionKeeper() as hook:
-        torch.zeros(2)
-
-    assert hook.only("pre zeros").in_data == []
-    assert hook.only("post zeros").call.input_shapes == ()
 
 
 def one_call(work: Callable[[], object]) -> FunctionCall:
@@ -93,19 +88,33 @@ def one_call(work: Callable[[], object]) -> FunctionCall:
     return first.call
 
 
+def test_functions_without_tensors_have_no_in_data() -> None:
+    call = one_call(lambda: torch.zeros(2))
+
+    assert (call.in_data, call.input_shapes) == ((), ())
+
+
+def test_out_is_an_input() -> None:
+    a, b, out = plain(), plain(), plain()
+    call = one_call(lambda: torch.add(a, b, out=out))
+
+    assert call.name == "add"
+    assert call.input_shapes == ((2, 3), (2, 3), (2, 3))
+    assert call.in_data[-1] is out
+
+
+def test_a_nested_tensor_has_no_shape() -> None:
+    nested = torch.nested.nested_tensor([plain(2), plain(3)], layout=torch.jagged)
+    call = one_call(lambda: nested * 2)
+
+    assert call.name == "mul"
+
+
 def test_what_a_call_is_described_by() -> None:
     call = one_call(lambda: F.linear(x(), x(5, 3), x(5)))
 
-    assert (call.name, call.label) == ("linear", "linear")
-    assert call.module_path == ""
-    assert call.input_shapes == ((2, 3), (5, 3), (5,))
-    assert call.node_names == ("TBackward0", "AddmmBackward0")
+    assert (call.name, call.label, call.module_path) == ("linear", "linear", "")
     assert call.in_data == (None, None, None)  # all gone by now
-
-
-def test_the_description_reads_like_the_documentation() -> None:
-    call = one_call(lambda: F.linear(x(), x(5, 3), x(5)))
-
     assert str(call.input_shapes) == "((2, 3), (5, 3), (5,))"
     assert repr(call) == (
         "FunctionCall(name='linear', module_path='', "
@@ -114,42 +123,56 @@ def test_the_description_reads_like_the_documentation() -> None:
     )
 
 
+# Nodes
+
+
 def test_node_names_are_known_when_the_call_has_returned() -> None:
-    class Early(FunctionHook):
-        def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
-            seen.append(function.node_names)
+    targets = torch.tensor([0, 1])
+    with Forwards() as hook:
+        F.cross_entropy(x(), targets)
 
-        def forward_postprocess(self, function: FunctionCall, in_data: Tensors) -> None:
-            seen.append(function.node_names)
+    assert hook.nodes == [(), ("LogSoftmaxBackward0", "NllLossBackward0")]
 
-    seen: list[tuple[str, ...]] = []
-    with Early():
-        F.cross_entropy(x(), TARGETS)
 
-    assert seen == [(), ("LogSoftmaxBackward0", "NllLossBackward0")]
+HIDDEN: torch.Tensor = x() * 1  # may be changed in place
 
 
 @pytest.mark.parametrize(
-    "without", [torch.no_grad, torch.inference_mode, torch.enable_grad]
+    ("work", "nodes"),
+    [
+        (lambda: SumAndDifference.apply(x(), x()), ("SumAndDifferenceBackward",)),
+        (lambda: x(4).split(2), ("SplitBackward0",)),
+        (lambda: x().max(1), ("MaxBackward0",)),
+        (lambda: fill(HIDDEN), ("torch::autograd::CopySlices",)),
+        (lambda: x().view(3, 2), ("ViewBackward0",)),
+        (lambda: x()[0], ("SelectBackward0",)),
+        (lambda: HIDDEN.mul_(2), ("MulBackward0",)),
+        (lambda: x().tolist(), ()),
+    ],
+    ids=["Function", "split", "max", "None", "view", "index", "in-place", "no tensor"],
 )
-def test_functions_without_gradients_make_no_nodes(without: Any) -> None:
-    tensor = x()
+def test_node_names_whatever_is_returned(
+    work: Callable[[], object], nodes: tuple[str, ...]
+) -> None:
+    with FunctionKeeper() as hook:
+        work()
 
-    def work() -> None:
-        with without():
-            tensor.exp()
-
-    nodes = ("ExpBackward0",) if without is torch.enable_grad else ()
-    assert one_call(work).node_names == nodes
+    assert hook.seen[-1].call.node_names == nodes
 
 
-@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
-def test_functions_are_seen_also_without_gradients(without: Any) -> None:
-    with without(), FunctionKeeper() as hook:
+@pytest.mark.parametrize(
+    "mode", [torch.no_grad, torch.inference_mode, torch.enable_grad]
+)
+def test_functions_without_gradients_are_seen_and_make_no_nodes(mode: Any) -> None:
+    with mode(), FunctionKeeper() as hook:
         Cube.apply(x())
 
     assert hook.events[1:-1] == CUBE
-    assert hook.only("post Cube").call.node_names == ()
+    nodes = ("CubeBackward",) if mode is torch.enable_grad else ()
+    assert hook.only("post Cube").call.node_names == nodes
+
+
+# Where it is called
 
 
 class Net(nn.Module):
@@ -185,48 +208,6 @@ def test_module_path_with_a_hook_on_one_target(target: Any, path: str) -> None:
     delete_hook(target, "FunctionKeeper")
 
     assert [s.call.module_path for s in hook.seen] == [path] * 4 + [""] * 2
-
-
-def test_out_is_an_input() -> None:
-    out = plain()
-    call = one_call(lambda: torch.add(A, B, out=out))
-
-    assert call.name == "add"
-    assert call.input_shapes == ((2, 3), (2, 3), (2, 3))
-    assert call.in_data[-1] is out
-
-
-HIDDEN: torch.Tensor = x() * 1  # may be changed in place
-
-
-@pytest.mark.parametrize(
-    ("work", "nodes"),
-    [
-        (lambda: SumAndDifference.apply(x(), x()), ("SumAndDifferenceBackward",)),
-        (lambda: x(4).split(2), ("SplitBackward0",)),
-        (lambda: x().max(1), ("MaxBackward0",)),
-        (lambda: fill(HIDDEN), ("torch::autograd::CopySlices",)),
-        (lambda: x().view(3, 2), ("ViewBackward0",)),
-        (lambda: x()[0], ("SelectBackward0",)),
-        (lambda: HIDDEN.mul_(2), ("MulBackward0",)),
-        (lambda: x().tolist(), ()),
-    ],
-    ids=["Function", "split", "max", "None", "view", "index", "in-place", "no tensor"],
-)
-def test_node_names_whatever_is_returned(
-    work: Callable[[], object], nodes: tuple[str, ...]
-) -> None:
-    with FunctionKeeper() as hook:
-        work()
-
-    assert hook.seen[-1].call.node_names == nodes
-
-
-def test_a_nested_tensor_has_no_shape() -> None:
-    nested = torch.nested.nested_tensor([plain(2), plain(3)], layout=torch.jagged)
-    call = one_call(lambda: nested * 2)
-
-    assert call.name == "mul"
 
 
 def test_functions_called_by_the_forward_of_a_custom_function() -> None:

@@ -1,4 +1,4 @@
-"""What hooks on functions hold, and until when; hooks that come and go meanwhile."""
+"""What hooks keep alive, and what keeps them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import gc
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.autograd.function import _SingleLevelFunction
 
 from tests.functions import (
@@ -25,26 +26,10 @@ from tests.functions import (
     raises,
     x,
 )
-from torchprof_hooks import FunctionCall, FunctionHook, add_hook, delete_hook
+from tests.helpers import Recorder, inputs
+from torchprof_hooks import FunctionCall, LinkHook, add_hook, delete_hook
 
-
-def modes() -> int:
-    """How many torch-function modes are on the stack."""
-    return int(torch._C._len_torch_function_stack())
-
-
-def is_told_of_functions() -> bool:
-    """Whether anybody here is told of custom Functions."""
-    return "apply" in vars(_SingleLevelFunction)
-
-
-@pytest.fixture(autouse=True)
-def no_mode_stays() -> Iterator[None]:
-    yield
-    left = modes()
-    while modes():
-        torch._C._pop_torch_function_stack()
-    assert left == 0
+pytestmark = pytest.mark.usefixtures("no_mode_stays")
 
 
 @pytest.fixture
@@ -55,34 +40,17 @@ def no_gc() -> Iterator[None]:
     gc.enable()
 
 
-class Watcher(FunctionHook):
+class Watcher(FunctionRecorder):
     """Holds all that its callbacks are given, weakly."""
 
-    name = "Watcher"
-
     def __init__(self) -> None:
+        super().__init__("Watcher")
         self.inputs: list[weakref.ref[Any]] = []
         self.gradients: list[weakref.ref[Any]] = []
         self.calls: list[weakref.ref[FunctionCall]] = []
 
-    def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
-        self.watch(function, in_data, ())
-
-    def forward_postprocess(self, function: FunctionCall, in_data: Tensors) -> None:
-        self.watch(function, in_data, ())
-
-    def backward_preprocess(
-        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
-    ) -> None:
-        self.watch(function, in_data, out_grad)
-
-    def backward_postprocess(
-        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
-    ) -> None:
-        self.watch(function, in_data, out_grad)
-
-    def watch(
-        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
+    def note(
+        self, callback: str, function: FunctionCall, in_data: Tensors, out_grad: Tensors
     ) -> None:
         self.calls.append(weakref.ref(function))
         self.inputs += [weakref.ref(tensor) for tensor in in_data if tensor is not None]
@@ -105,12 +73,11 @@ def test_an_input_that_is_gone_is_none() -> None:
 
     assert hook.only("post linear").in_data == [(2, 3), (3, 3)]
     # Backward needs the weight, and only the elements of tensor * 2 to the other side.
-    seen = hook.only("backward pre sum")
-    assert seen.in_data == [None]
+    assert hook.only("backward pre sum").in_data == [None]
     assert hook.only("backward pre mul").in_data == [(2, 3)]
 
 
-def test_backward_sees_the_inputs_that_are_alive() -> None:
+def test_an_input_that_the_graph_alone_holds() -> None:
     with FunctionKeeper() as hook:
         kept, loose = x(), [x()]
         loss = (kept + loose[0]).sum()
@@ -119,34 +86,32 @@ def test_backward_sees_the_inputs_that_are_alive() -> None:
 
     # The leaf behind `loose` is held by its AccumulateGrad node until that has run.
     assert hook.only("backward pre add").in_data[0] == (2, 3)
-    assert hook.only("backward pre sum").in_data == [None]
 
 
 @pytest.mark.usefixtures("no_gc")
-def test_nothing_is_kept_alive_by_a_thread_wide_hook() -> None:
-    with Watcher() as hook:
+@pytest.mark.parametrize(
+    ("target", "callbacks"),
+    [
+        (None, 20),
+        (F.relu, 4),
+        (Cube, 4),
+    ],  # 20: mul relu Cube (mul mul) sum, 4 backwards
+    ids=["thread", "function", "class"],
+)
+def test_nothing_is_kept_alive_by_a_hook(target: Any, callbacks: int) -> None:
+    hook = Watcher()
+    if target:
+        add_hook(target, hook)
+    with nullcontext() if target else hook:
         tensor = x()
         loss = Cube.apply(F.relu(tensor * 2)).sum()
         loss.backward()
         del tensor, loss
 
         assert hook.alive() == []
-    assert len(hook.calls) == 20  # mul relu Cube (mul mul) sum; and 4 backwards
-
-
-@pytest.mark.usefixtures("no_gc")
-@pytest.mark.parametrize("target", [F.relu, Cube])
-def test_nothing_is_kept_alive_by_a_hook_on_a_target(target: Any) -> None:
-    hook, call = Watcher(), Cube.apply if target is Cube else F.relu
-    add_hook(target, hook)
-    tensor = x()
-    loss = call(tensor * 2).sum()
-    loss.backward()
-    del tensor, loss
-    delete_hook(target, "Watcher")
-
-    assert hook.alive() == []
-    assert len(hook.calls) == 4
+    if target:
+        delete_hook(target, "Watcher")
+    assert len(hook.calls) == callbacks
 
 
 @pytest.mark.usefixtures("no_gc")
@@ -196,12 +161,16 @@ def test_nobody_is_left_with_a_reference() -> None:
     assert (sys.getrefcount(tensor), sys.getrefcount(weight)) == before
 
 
-def test_results_live_no_longer_than_without_a_hook() -> None:
-    with FunctionRecorder():
-        result = x().exp()
-        gone = weakref.ref(result)
-        del result
-        assert gone() is None
+@pytest.mark.parametrize("hook", [Recorder, FunctionRecorder])
+def test_modules_and_results_live_no_longer_than_without_a_hook(hook: Any) -> None:
+    with hook():
+        module = nn.Linear(3, 3)
+        result = module(inputs())
+        gone = weakref.ref(module), weakref.ref(result)
+
+        del module, result
+
+        assert [reference() for reference in gone] == [None, None]
 
 
 @pytest.mark.usefixtures("no_gc")
@@ -222,18 +191,49 @@ def test_a_gradient_is_gone_when_its_function_is_over() -> None:
     assert max(alive.values()) <= 2
 
 
-# Classes, nodes and hooks
+# Modules, classes, nodes and hooks
+
+
+def is_told_of_functions() -> bool:
+    """Whether anybody here is told of custom Functions."""
+    return "apply" in vars(_SingleLevelFunction)
+
+
+def modes() -> int:
+    """How many torch-function modes are on the stack."""
+    return int(torch._C._len_torch_function_stack())
+
+
+def test_a_module_dies_with_its_hook_on() -> None:
+    hook = Recorder()
+    module = add_hook(nn.Linear(3, 3), hook)
+    module(inputs()).sum().backward()
+    gone = weakref.ref(module)
+
+    del module
+
+    assert gone() is None  # at once, without the garbage collector
+    assert "deleted Linear" not in hook.events
+    add_hook(nn.Linear(3, 3), hook)  # maybe at the address of the first
+
+
+def test_a_hook_that_knows_its_module_does_not_keep_it_alive() -> None:
+    class Knows(LinkHook):
+        def added(self, link: nn.Module | None) -> None:
+            self.link = link
+
+    module = add_hook(nn.Linear(3, 3), Knows())
+    gone = weakref.ref(module)
+
+    del module
+    gc.collect()  # a cycle: the module, its hook, and back
+
+    assert gone() is None
 
 
 def make_class() -> Any:
-    class Local(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> Any:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            return gradients[0]
+    class Local(Cube):
+        pass
 
     return Local
 
@@ -285,25 +285,11 @@ def test_a_node_dies_with_its_hook_on() -> None:
     assert entry_now is entry
 
 
-def test_a_hook_dies_although_its_target_lives() -> None:
+def test_nothing_is_left_of_a_hook_and_it_dies_although_its_targets_live() -> None:
     hook = FunctionRecorder()
     gone = weakref.ref(hook)
     with hook:
         Cube.apply(x())
-    add_hook(Cube, hook)
-    delete_hook(Cube, hook.name)
-    add_hook(F.relu, hook)
-    delete_hook(F.relu, hook.name)
-
-    del hook
-    gc.collect()
-
-    assert gone() is None
-
-
-def test_nothing_is_left_of_a_hook() -> None:
-    hook = FunctionRecorder()
-    with hook:
         assert modes() == 1
         assert is_told_of_functions()
     add_hook(F.relu, hook)
@@ -312,6 +298,9 @@ def test_nothing_is_left_of_a_hook() -> None:
     add_hook(Cube, hook)
     assert modes() == 0
     delete_hook(Cube, hook.name)
-
-    assert modes() == 0
     assert not is_told_of_functions()
+
+    del hook
+    gc.collect()
+
+    assert gone() is None

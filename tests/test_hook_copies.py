@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.cores import NATIVE_CORE
 from tests.functions import FunctionRecorder, Tensors
 from tests.helpers import Recorder, inputs
-from tests.test_link_hook_lifetime import DUPLICATE
+from tests.programs import TORCH, python
 from torchprof_hooks import (
     FunctionCall,
     FunctionHook,
@@ -26,6 +29,30 @@ from torchprof_hooks import (
     link_hooks,
 )
 from torchprof_hooks.hooks.nvtx import NvtxRanges
+
+Duplicate = Callable[[Any], Any]
+
+
+def pickled(original: Any) -> Any:
+    return pickle.loads(pickle.dumps(original))
+
+
+def pickled_in_python(original: Any) -> Any:
+    return pickle._loads(pickle._dumps(original, 2))  # type: ignore[attr-defined]
+
+
+def saved(original: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(original, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+DUPLICATES: list[Duplicate] = [copy.deepcopy, pickled, pickled_in_python, saved]
+EACH_WAY = pytest.mark.parametrize("duplicate", DUPLICATES)
+EACH_WAY_AND_SHALLOW = pytest.mark.parametrize("duplicate", [copy.copy, *DUPLICATES])
+
+# Hooks
 
 
 class Modules(LinkHook):
@@ -58,13 +85,12 @@ class OfItsOwnState(Modules):
         return vars(self).copy()
 
 
-OURS: tuple[Callable[[], Any], ...] = (
+OURS = (
     link_hooks.TimerHook,
-    link_hooks.MemoryProfileHook,
     function_hooks.TimerHook,
-    function_hooks.MemoryProfileHook,
+    pytest.param(link_hooks.MemoryProfileHook, marks=NATIVE_CORE),
+    pytest.param(function_hooks.MemoryProfileHook, marks=NATIVE_CORE),
 )
-COPY: list[Any] = [copy.copy, *DUPLICATE]
 
 
 def step() -> None:
@@ -81,10 +107,10 @@ def use(hook: Any) -> None:
     delete_hook(target, hook.name)
 
 
-@pytest.mark.parametrize("duplicate", COPY)
+@EACH_WAY_AND_SHALLOW
 @pytest.mark.parametrize("make", [Modules, Functions, OfItsOwnState])
 def test_a_copy_is_told_of_its_calls_alone(
-    duplicate: Callable[[Any], Any], make: Callable[[], Any]
+    duplicate: Duplicate, make: Callable[[], Any]
 ) -> None:
     hook = make()
     use(hook)
@@ -104,10 +130,10 @@ def test_a_copy_is_told_of_its_calls_alone(
     assert not twin.seen
 
 
-@pytest.mark.parametrize("duplicate", COPY)
+@EACH_WAY_AND_SHALLOW
 @pytest.mark.parametrize("make", OURS)
 def test_a_copy_has_measured_nothing(
-    duplicate: Callable[[Any], Any], make: Callable[..., Any]
+    duplicate: Duplicate, make: Callable[..., Any]
 ) -> None:
     hook = make(history_size=3)
     use(hook)
@@ -123,10 +149,8 @@ def test_a_copy_has_measured_nothing(
     assert (hook.call_history, str(hook.summary())) == before
 
 
-@pytest.mark.parametrize("duplicate", COPY)
-def test_the_copy_of_an_active_hook_is_not_active(
-    duplicate: Callable[[Any], Any],
-) -> None:
+@EACH_WAY_AND_SHALLOW
+def test_the_copy_of_an_active_hook_is_not_active(duplicate: Duplicate) -> None:
     hook = Modules()
     with hook:
         twin = duplicate(hook)
@@ -136,8 +160,75 @@ def test_the_copy_of_an_active_hook_is_not_active(
     assert hook.seen == ["Linear"]
 
 
-@pytest.mark.parametrize("duplicate", DUPLICATE)
-def test_a_model_that_has_its_hook(duplicate: Callable[[Any], Any]) -> None:
+def test_ranges_are_not_those_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def range_push(self, name: str) -> None: ...
+        def range_pop(self) -> None: ...
+
+    monkeypatch.setattr(NvtxRanges.__init__, "__defaults__", (Silent(),))
+    hook = link_hooks.NvtxHook()
+    use(hook)
+    twin = pickled(hook)
+    use(twin)
+    assert copy.copy(hook)._ranges is not hook._ranges
+
+
+# Models with hooks
+
+
+def hooks_of(model: nn.Module) -> list[tuple[str, int, object]]:
+    """Whatever is in any table of hooks in a model."""
+    return [
+        (name, number, hook)
+        for module in model.modules()
+        for name, table in vars(module).items()
+        if "hook" in name and isinstance(table, dict)
+        for number, hook in table.items()
+    ]
+
+
+def of_the_program(module: nn.Module, *args: Any) -> None:
+    """A hook of the program's own."""
+
+
+@EACH_WAY
+def test_the_copy_of_a_model_has_the_hooks_of_the_program_alone(
+    duplicate: Duplicate,
+) -> None:
+    # GIVEN a model with hooks of ours, and of the program's
+    model, hook = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), Recorder()
+    model.register_forward_pre_hook(of_the_program)
+    for module in model.modules():
+        add_hook(module, Recorder("another"))
+    add_hook(model, hook)
+    model.register_forward_hook(of_the_program)
+    before = hooks_of(model)
+
+    # WHEN it is copied
+    twin = duplicate(model)
+
+    # THEN the copy has none of ours, and works; ours stay on the original
+    assert [hook for *_, hook in hooks_of(twin)] == [of_the_program] * 2
+    assert hooks_of(model) == before
+    hook.taken()
+    twin(inputs()).sum().backward()
+    assert hook.taken() == []
+    with pytest.raises(KeyError):
+        delete_hook(twin, hook.name)
+    assert torch.equal(twin(inputs()), model(inputs()))
+    assert hook.taken() == ["pre Sequential", "post Sequential"]
+
+
+def test_a_copy_whose_copier_is_kept_loses_the_hook_when_it_is_called() -> None:
+    memory: dict[int, Any] = {}
+    twin = copy.deepcopy(add_hook(nn.Linear(3, 3), Recorder()), memory)
+    assert hooks_of(twin)
+    assert twin(inputs()).shape == (2, 3)
+    assert not hooks_of(twin)
+
+
+@EACH_WAY
+def test_a_model_that_has_its_hook(duplicate: Duplicate) -> None:
     model: Any = nn.Sequential(nn.Linear(3, 3))
     model.hook, model.timer = Modules(), link_hooks.TimerHook()
     add_hook(add_hook(model, model.hook), model.timer)
@@ -154,14 +245,21 @@ def test_a_model_that_has_its_hook(duplicate: Callable[[Any], Any]) -> None:
     assert not twin.timer.call_history
 
 
-def test_ranges_are_not_those_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent:
-        def range_push(self, name: str) -> None: ...
-        def range_pop(self) -> None: ...
-
-    monkeypatch.setattr(NvtxRanges.__init__, "__defaults__", (Silent(),))
-    hook = link_hooks.NvtxHook()
-    use(hook)
-    twin = pickle.loads(pickle.dumps(hook))
-    use(twin)
-    assert copy.copy(hook)._ranges is not hook._ranges
+@pytest.mark.slow
+def test_a_saved_model_is_loaded_where_this_package_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save(add_hook(nn.Linear(3, 3), Recorder()), path)
+    program = f"""
+import sys
+sys.modules["torchprof_hooks"] = None  # whoever imports it fails
+import torch
+model = torch.load({str(path)!r}, weights_only=False)
+assert not model._forward_hooks and not model._forward_pre_hooks
+# The numbers of hooks begin anew in each process.
+seen = []
+model.register_forward_pre_hook(lambda module, args: seen.append(args))
+model(torch.ones(2, 3))
+assert len(seen) == 1
+"""
+    done = python("-c", program, loaded=TORCH)
+    assert done.returncode == 0, done.stderr

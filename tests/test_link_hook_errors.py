@@ -1,234 +1,351 @@
+"""Exceptions in hooks, in what they are put on, and around them."""
+
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from typing import Any
 
 import pytest
+import torch.nn.functional as F
 from torch import nn
 
+from tests.functions import (
+    CUBE,
+    Cube,
+    FunctionRecorder,
+    Runs,
+    backward,
+    forward,
+    raises,
+    x,
+)
 from tests.helpers import BACKWARD, FORWARD, MyModel, Recorder, inputs
-from torchprof_hooks import LinkHook, Profile, add_hook, delete_hook, profile
+from tests.hook_places import (
+    ERRORS,
+    PLACES,
+    TARGETS,
+    ActingFunctionRecorder,
+    ActingRecorder,
+    Place,
+)
+from torchprof_hooks import FunctionHook, LinkHook, add_hook, delete_hook, profile
+
+pytestmark = pytest.mark.usefixtures("no_mode_stays")
+
+FAIL = raises(LookupError)
+PLANNED = pytest.raises(LookupError, match="planned")
+
+#: The callbacks of `functions_step`, thread-wide.
+FUNCTIONS_STEP = [*CUBE, *forward("sum"), *backward("sum", "Cube")]
 
 
-class OopsError(Exception):
-    """What the hooks in this file raise."""
+def functions_step() -> None:
+    Cube.apply(x()).sum().backward()
 
 
-class Failing(Recorder):
-    """Raises, once, when it has written down the event `at`."""
-
-    def __init__(self, at: str) -> None:
-        super().__init__()
-        self.at: str | None = at
-
-    def log(self, event: str) -> None:
-        super().log(event)
-        if event == self.at:
-            self.at = None
-            raise OopsError(event)
+def until(event: str, events: list[str]) -> list[str]:
+    return events[: events.index(event) + 1]
 
 
-def assert_well_nested(measured: Profile) -> None:
-    """Two calls of a `MyModel`, the first of which an exception ended somewhere."""
-    places = [(depth, node.name) for depth, node in measured.tree().walk()]
-    modules = [place for place in places if place[1].startswith("MyModel")]
-    assert sorted(modules) == [(1, "MyModel"), (2, "MyModel.l1"), (2, "MyModel.l2")]
-    calls = {row.name: row.calls for row in measured.rows()}
-    assert calls["MyModel"] >= calls["MyModel.l2"] >= 1
+# Hooks that raise
 
 
 @pytest.mark.parametrize("failing_first", [True, False])
-@pytest.mark.parametrize("at", FORWARD)
-def test_a_hook_that_raises_in_forward(at: str, failing_first: bool) -> None:
+@pytest.mark.parametrize("at", dict.fromkeys(FUNCTIONS_STEP))
+def test_a_hook_on_functions_that_raises(at: str, failing_first: bool) -> None:
+    # GIVEN a hook that raises, next to one that does not
+    hook, other = ActingFunctionRecorder(at, FAIL), FunctionRecorder("other")
+    with ExitStack() as stack:
+        for active in (hook, other) if failing_first else (other, hook):
+            stack.enter_context(active)
+        # WHEN it has raised
+        with PLANNED:
+            functions_step()
+        events = hook.taken()
+        other.taken()
+        functions_step()
+
+    # THEN it got no post for what it left, and the next step is complete
+    assert events == ["added NoneType", *until(at, FUNCTIONS_STEP)]
+    assert hook.events[:-1] == FUNCTIONS_STEP
+    assert [e for e in other.events if "deleted" not in e] == FUNCTIONS_STEP
+
+
+@pytest.mark.parametrize("failing_first", [True, False])
+@pytest.mark.parametrize("at", [*FORWARD, *BACKWARD])
+def test_a_hook_on_modules_that_raises(at: str, failing_first: bool) -> None:
     # GIVEN a hook that raises, next to a profiler
-    model, hook, profiler = MyModel(), Failing(at), profile()
+    model, hook, profiler = MyModel(), ActingRecorder(at, FAIL), profile()
     with ExitStack() as stack:
         for active in (hook, profiler) if failing_first else (profiler, hook):
             stack.enter_context(active)
         # WHEN it has raised
-        with pytest.raises(OopsError, match=at):
-            model(inputs())
-        events = hook.taken()
-        model(inputs())
-
-    # THEN it got no post for what it left, and the next call is complete
-    assert events == ["added NoneType", *FORWARD[: FORWARD.index(at) + 1]]
-    assert hook.events == [*FORWARD, "deleted NoneType"]
-    assert_well_nested(profiler.profile)
-
-
-@pytest.mark.parametrize("at", BACKWARD)
-def test_a_hook_that_raises_in_backward(at: str) -> None:
-    model = MyModel()
-    with profile() as profiler, Failing(at) as hook:
-        loss = model(inputs()).sum()
-        hook.taken()
-        with pytest.raises(OopsError, match=at):
-            loss.backward()
+        with PLANNED:
+            model(inputs()).sum().backward()
         events = hook.taken()
         model(inputs()).sum().backward()
 
-    assert events == BACKWARD[: BACKWARD.index(at) + 1]
+    # THEN it got no post for what it left, and the next step is complete
+    assert events == ["added NoneType", *until(at, [*FORWARD, *BACKWARD])]
     assert hook.events == [*FORWARD, *BACKWARD, "deleted NoneType"]
-    assert_well_nested(profiler.profile)
+    places = [(depth, node.name) for depth, node in profiler.profile.tree().walk()]
+    modules = [place for place in places if place[1].startswith("MyModel")]
+    assert sorted(modules) == [(1, "MyModel"), (2, "MyModel.l1"), (2, "MyModel.l2")]
+    calls = {row.name: row.calls for row in profiler.profile.rows()}
+    assert calls["MyModel"] >= calls["MyModel.l2"] >= 1
+
+
+@ERRORS
+@pytest.mark.parametrize("at", dict.fromkeys(FUNCTIONS_STEP))
+def test_a_profile_next_to_a_hook_that_raises(
+    at: str, error: type[BaseException]
+) -> None:
+    hook = ActingFunctionRecorder(at, raises(error))
+    with profile(functions=True) as measured, hook:
+        with pytest.raises(error):
+            functions_step()
+        functions_step()
+
+    rows = measured.profile.rows(by="function")
+    calls = {row.name: {p: t.calls for p, t in row.phases.items()} for row in rows}
+    assert calls["Cube"]["forward"] in (1, 2)  # of the second step, maybe of the first
+    assert calls["Cube"]["backward"] in (1, 2)
+    assert sum(row.self_ns for row in rows) == measured.profile.wall_ns
 
 
 @pytest.mark.parametrize(
-    "at", ["pre Linear", "post Linear", "backward pre Linear", "backward post Linear"]
+    ("where", "at"), [(w, event) for w in TARGETS for event in TARGETS[w]().events]
 )
-def test_a_hook_on_one_module_that_raises(at: str) -> None:
-    model, hook = MyModel(), Failing(at)
-    add_hook(model.l1, hook)
-    all_four = ["pre Linear", "post Linear"]
-    all_four += ["backward pre Linear", "backward post Linear"]
+def test_a_hook_on_one_target_that_raises(where: str, at: str) -> None:
+    target = TARGETS[where]()
+    hook = target.acting(at, FAIL)
+    target.add(hook)
 
-    with pytest.raises(OopsError, match=at):
-        model(inputs()).sum().backward()
+    with PLANNED:
+        target.step()
     events = hook.taken()
-    model(inputs()).sum().backward()
+    target.step()
+    target.delete(hook)
 
-    assert events == ["added Linear", *all_four[: all_four.index(at) + 1]]
-    assert hook.events == all_four
-
-
-def test_a_hook_that_raises_when_it_is_entered_is_not_active() -> None:
-    model, hook = MyModel(), Failing("added NoneType")
-
-    with pytest.raises(OopsError), hook:
-        pytest.fail("the body was entered")
-    model(inputs())
-    with hook:
-        model(inputs())
-
-    assert hook.events == [*["added NoneType"] * 2, *FORWARD, "deleted NoneType"]
+    assert events == [target.added, *until(at, target.events)]
+    assert hook.events == [*target.events, target.deleted]
 
 
-def test_a_hook_that_raises_when_it_is_left_is_gone() -> None:
-    model, hook = MyModel(), Failing("deleted NoneType")
-
-    with pytest.raises(OopsError), hook:
-        model(inputs())
-    model(inputs())
-    with Recorder():  # its name is free
-        pass
-
-    assert hook.events == ["added NoneType", *FORWARD, "deleted NoneType"]
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return PLACES[request.param]()
 
 
-def test_a_hook_that_raises_when_added_to_a_module_is_not_there() -> None:
-    model, hook = MyModel(), Failing("added MyModel")
+def test_a_hook_that_raises_when_it_is_added_is_not_there(place: Place) -> None:
+    hook = place.acting(place.added, FAIL)
 
-    with pytest.raises(OopsError):
-        add_hook(model, hook)
-    model(inputs())
-    add_hook(model, hook)
-    model(inputs())
+    with PLANNED:
+        place.add(hook)
+    place.step()
+    place.add(hook)
+    place.step()
+    place.delete(hook)
 
-    expected = ["added MyModel", "added MyModel", "pre MyModel", "post MyModel"]
-    assert hook.events == expected
-
-
-def test_a_hook_that_raises_when_deleted_from_a_module_is_gone() -> None:
-    model, hook = MyModel(), Failing("deleted MyModel")
-    add_hook(model, hook)
-
-    with pytest.raises(OopsError):
-        delete_hook(model, "Recorder")
-    model(inputs())
-    add_hook(model, Recorder())  # its name is free
-
-    assert hook.events == ["added MyModel", "deleted MyModel"]
+    assert hook.events == [*[place.added] * 2, *place.events, place.deleted]
 
 
-@pytest.mark.parametrize("error", [OopsError, KeyboardInterrupt, SystemExit])
-def test_the_body_may_raise(error: type[BaseException]) -> None:
-    model, hook = MyModel(), Recorder()
+def test_a_hook_that_raises_when_it_is_deleted_is_gone(place: Place) -> None:
+    hook = place.acting(place.deleted, FAIL)
+
+    place.add(hook)
+    with PLANNED:
+        place.delete(hook)
+    place.step()
+    second = place.kind()  # its name is free
+    place.add(second)
+    place.delete(second)
+
+    assert hook.events == [place.added, place.deleted]
+
+
+# Functions and modules that raise
+
+
+@ERRORS
+@pytest.mark.parametrize("kind", [Recorder, FunctionRecorder])
+def test_the_body_may_raise(error: type[BaseException], kind: Any) -> None:
+    hook = kind()
 
     with pytest.raises(error, match="of the body"), hook:
         raise error("of the body")
-    model(inputs())
+    MyModel()(x())
 
     assert hook.events == ["added NoneType", "deleted NoneType"]
 
 
-INTERRUPTS = pytest.mark.parametrize(
-    "error", [OopsError, KeyboardInterrupt, SystemExit]
-)
+@ERRORS
+@pytest.mark.parametrize("local", [False, True])
+def test_a_function_that_raises_has_no_post(
+    error: type[BaseException], local: bool
+) -> None:
+    hook = FunctionRecorder()
+    if local:
+        add_hook(Runs, hook)
+    with nullcontext() if local else hook:
+        hook.taken()
+        with pytest.raises(error):
+            Runs.apply(x(), raises(error))
+        events = hook.taken()
+        Runs.apply(x()).sum().backward()
+    if local:
+        delete_hook(Runs, hook.name)
+
+    assert events == ["pre Runs"]
+    whole = [*forward("Runs"), *backward("Runs")]
+    assert [e for e in hook.events[:-1] if e.endswith("Runs")] == whole
 
 
-def interrupted(error: type[BaseException]) -> MyModel:
-    """A model that was left by an exception in the middle of its forward, once."""
-    model = MyModel()
-
-    def interrupt() -> None:
-        model.between = int
-        raise error
-
-    model.between = interrupt
-    return model
-
-
-@INTERRUPTS
-def test_a_forward_that_raises(error: type[BaseException]) -> None:
-    model = interrupted(error)
-    with Recorder() as hook:
+@ERRORS
+@pytest.mark.parametrize("local", [False, True])
+def test_a_module_that_raises_has_no_post(
+    error: type[BaseException], local: bool
+) -> None:
+    model, hook = MyModel(), Recorder()
+    if local:
+        add_hook(model, hook)
+    with nullcontext() if local else hook:
+        hook.taken()
+        model.between = raises(error)
         with pytest.raises(error):
             model(inputs())
         events = hook.taken()
+        model.between = int
         model(inputs()).sum().backward()
 
-    assert events == ["added NoneType", *FORWARD[:3]]
-    assert hook.events == [*FORWARD, *BACKWARD, "deleted NoneType"]
+    def of_it(events: list[str]) -> list[str]:
+        """All, or those of the module that has the hook."""
+        return [e for e in events if not local or e.endswith("MyModel")]
+
+    assert events == of_it(FORWARD[:3])
+    assert hook.events[:12] == of_it([*FORWARD, *BACKWARD])
 
 
-@INTERRUPTS
-def test_a_forward_that_raises_with_a_hook_on_the_module(
-    error: type[BaseException],
-) -> None:
-    model, hook = interrupted(error), Recorder()
-    add_hook(model, hook)
+def test_a_torch_function_that_raises() -> None:
+    with FunctionRecorder() as hook:
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            F.linear(x(), x(2, 2))
+        F.linear(x(), x(3, 3)).sum().backward()
 
-    with pytest.raises(error):
-        model(inputs())
-    events = hook.taken()
-    model(inputs()).sum().backward()
-
-    assert events == ["added MyModel", "pre MyModel"]
-    assert hook.events == [
-        "pre MyModel",
-        "post MyModel",
-        "backward pre MyModel",
-        "backward post MyModel",
+    assert hook.events[1:-1] == [
+        "pre linear",
+        *forward("linear", "sum"),
+        *backward("sum", "linear"),
     ]
 
 
-@INTERRUPTS
-def test_an_inner_forward_that_raises_and_is_caught(error: type[BaseException]) -> None:
+@ERRORS
+def test_an_inner_function_that_raises_and_is_caught(
+    error: type[BaseException],
+) -> None:
+    def attempt() -> None:
+        with pytest.raises(error):
+            Runs.apply(x(), raises(error))
+        x().exp()
+
+    with FunctionRecorder() as hook:
+        Runs.apply(x(), attempt).sum().backward()
+
+    assert hook.events[1:-1] == [
+        *["pre Runs", "pre Runs", *forward("exp", "clone"), "post Runs"],
+        *forward("sum"),
+        *backward("sum", "Runs"),
+    ]
+
+
+@ERRORS
+def test_an_inner_module_that_raises_and_is_caught(error: type[BaseException]) -> None:
     class Tries(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.risky, self.safe = interrupted(error), nn.Identity()
+            self.risky, self.safe = MyModel(), nn.Identity()
+            self.risky.between = raises(error)
 
         def forward(self) -> None:
-            try:
+            with pytest.raises(error):
                 self.risky(inputs())
-            except error:
-                self.safe(inputs())
+            self.safe(inputs())
 
     with Recorder() as hook:
         Tries()()
 
     assert hook.events[4:-1] == [
         "post Tries.risky.l1",
-        "pre Tries.safe",
-        "post Tries.safe",
+        *forward("Tries.safe"),
         "post Tries",
     ]
 
 
-def test_a_hook_does_not_hide_the_models_exception() -> None:
-    class Quiet(LinkHook):
-        def forward_postprocess(self, args: object) -> None:
-            pytest.fail("a call that raises has no post")
+@ERRORS
+@pytest.mark.parametrize("on", ["thread", "class", "node"])
+def test_a_backward_that_raises_has_no_post(
+    on: str, error: type[BaseException]
+) -> None:
+    hook, errors = FunctionRecorder(), [error]
 
-    with Quiet(), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        nn.Linear(2, 2)(inputs())
+    def fail_once() -> None:
+        if errors:
+            raise errors.pop()
+
+    with hook if on == "thread" else nullcontext():
+        if on == "class":
+            add_hook(Runs, hook)
+        hidden = Runs.apply(x(), int, fail_once)
+        target = {"thread": None, "class": Runs, "node": hidden.grad_fn}[on]
+        if on == "node":
+            add_hook(target, hook)
+        loss = hidden.sum()
+        hook.taken()
+        with pytest.raises(error):
+            loss.backward(retain_graph=True)
+        events = hook.taken()
+        loss.backward()
+    if on != "thread":
+        delete_hook(target, hook.name)
+
+    before = backward("sum") if on == "thread" else []
+    both = backward("RunsBackward" if on == "node" else "Runs")
+    assert events == [*before, both[0]]
+    assert hook.events[:-1] == [*before, *both]
+
+
+def test_a_backward_that_raises_between_two_modules() -> None:
+    class Fails(MyModel):
+        def forward(self, x: Any, scale: float = 1.0) -> Any:
+            return self.l2(Runs.apply(self.l1(x), int, self.between))
+
+    model = Fails()
+    with Recorder() as hook:
+        model.between = FAIL
+        loss = model(inputs()).sum()
+        hook.taken()
+        with PLANNED:
+            loss.backward()
+        events = hook.taken()
+        model.between = int
+        model(inputs()).sum().backward()
+
+    whole = [event.replace("MyModel", "Fails") for event in BACKWARD]
+    assert events == whole[:3]
+    assert hook.events[6:-1] == whole
+
+
+class QuietLinks(LinkHook):
+    def forward_postprocess(self, args: object) -> None:
+        pytest.fail("a call that raises has no post")
+
+
+class QuietFunctions(FunctionHook):
+    def forward_postprocess(self, *_: Any) -> None:
+        pytest.fail("a call that raises has no post")
+
+
+@pytest.mark.parametrize("hook", [QuietLinks, QuietFunctions])
+def test_a_hook_does_not_hide_the_programs_exception(hook: Any) -> None:
+    linear, given = nn.Linear(2, 2), inputs()
+    with hook(), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        linear(given)
