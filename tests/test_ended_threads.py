@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ import torch
 from torch import nn
 
 from tests.fake_clock import MS, burn
+from tests.helpers import in_thread
 from torchprof_hooks import profile
 from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.hooks import ended_threads
 from torchprof_hooks.profiles.data import ProfileData
 
-KEPT = 5
+KEPT = 3
 pytestmark = pytest.mark.usefixtures("clock")
 
 
@@ -41,9 +43,7 @@ def calls(found: ProfileData) -> int:
 
 def in_threads(count: int, work: Callable[[], object]) -> None:
     for _ in range(count):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
+        in_thread(work)
 
 
 @pytest.mark.parametrize("options", [{}, {"functions": True}], ids=str)
@@ -51,12 +51,7 @@ def test_threads_that_have_ended_are_kept_as_one_profile(
     options: dict[str, Any],
 ) -> None:
     prof = profile(**options)
-
-    @prof
-    def request() -> None:
-        step()
-
-    in_threads(4 * KEPT, request)
+    in_threads(4 * KEPT, prof(step))
 
     assert len(prof._rounds) == KEPT
     row = {row.name: row for row in prof.profile.rows()}["Burns"]
@@ -87,21 +82,13 @@ def test_what_is_taken_is_taken_once() -> None:
 
 def test_threads_that_go_on_stay_as_they_are() -> None:
     prof = profile()
-    until, ready = threading.Event(), threading.Semaphore(0)
-
-    def goes_on() -> None:
-        prof(step)()
-        ready.release()
-        until.wait(20)
-        prof(step)()
-
-    threads = [threading.Thread(target=goes_on) for _ in range(2 * KEPT)]
-    for thread in threads:
-        thread.start()
-        assert ready.acquire(timeout=20)
-    in_threads(2 * KEPT, prof(step))
-    assert len(prof._rounds) == 3 * KEPT
-    until.set()
-    for thread in threads:
-        thread.join()
-    assert calls(prof.profile) == 6 * KEPT
+    count = 2 * KEPT
+    with ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(count)]
+        for pool in pools:
+            pool.submit(prof(step)).result()
+        in_threads(count, prof(step))
+        assert len(prof._rounds) == count + KEPT
+        for pool in pools:
+            pool.submit(prof(step)).result()
+    assert calls(prof.profile) == 3 * count

@@ -159,6 +159,10 @@ def split() -> Any:
     return first.sum() + third.sum()
 
 
+def sort() -> Any:
+    return x().sort(1)[0].sum()
+
+
 def meshgrid() -> Any:
     """A chain of nodes for each of its outputs."""
     rows, columns = torch.meshgrid(x(2), x(3), indexing="ij")
@@ -178,7 +182,7 @@ def both_of_two() -> Any:
     ("make", "name", "out_grad"),
     [
         (split, "split", [(2,), None, (2,)]),
-        (lambda: x().sort(1)[0].sum(), "sort", [(2, 3)]),
+        (sort, "sort", [(2, 3)]),
         # Those of the node that runs first: the others are not known yet.
         (meshgrid, "meshgrid", [(2, 3)]),
         (one_of_two, "SumAndDifference", [(2, 3), None]),

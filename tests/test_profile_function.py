@@ -65,18 +65,8 @@ def test_a_name_of_its_own_and_where_it_was_made() -> None:
         named(torch.ones(1))
     info = prof.profile.modules["doubling"]
     assert info.class_name == "doubling"
-    assert info.place.startswith("made at test_profile_function.py:")
-    assert int(info.place.rpartition(":")[2]) > 10
-
-
-def test_one_inside_another() -> None:
-    def inner(x: torch.Tensor) -> torch.Tensor:
-        return named(x)
-
-    outer = profile_function(inner, "outer")
-    with profile() as prof:
-        outer(torch.ones(1))
-    assert ("outer", "doubling") in paths(prof.profile)
+    line = double.__code__.co_firstlineno + 5  # at `named = ...`
+    assert info.place == f"made at test_profile_function.py:{line}"
 
 
 def test_a_method() -> None:
@@ -121,26 +111,22 @@ async def coroutine() -> None:
     await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("wrong", [generator, coroutine, nn.Linear, 3, None])
+@pytest.mark.parametrize("wrong", [generator, coroutine])
 def test_what_is_no_plain_function(wrong: Any) -> None:
     with pytest.raises(TypeError, match="function must be a plain function"):
         profile_function(wrong)
 
 
-@pytest.mark.parametrize("name", ["", 3])
-def test_what_is_no_name(name: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="name must be a text"):
-        profile_function(double, name)
-
-
-def test_models_in_it_have_the_names_that_they_have_outside() -> None:
+def test_models_and_other_functions_in_it() -> None:
     model = nn.Sequential(nn.Linear(3, 1))
 
     def evaluate(call: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        return call(torch.ones(1, 3))
+        return named(call(torch.ones(1, 3)))
 
     with profile() as prof:
         profile_function(evaluate)(model)
         model(torch.ones(1, 3))
+    assert ("evaluate", "doubling") in paths(prof.profile)
+    # Models have the names that they have outside.
     assert ("evaluate", "Sequential", "Sequential.0") in paths(prof.profile)
     assert ("Sequential", "Sequential.0") in paths(prof.profile)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,8 +19,6 @@ X = torch.ones(2, 3)
 
 
 class Busy(nn.Linear):
-    """Takes 2 ms."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         burn(2)
         return super().forward(x)
@@ -34,17 +32,20 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     burn(4)
 
 
-def trained(in_region: bool, **options: Any) -> Profile:
+def in_region(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    with region("train_step"):
+        train_step(model, optimizer)
+
+
+in_function = profile_function(train_step)
+
+
+def trained(step: Callable[..., None], **options: Any) -> Profile:
     model = nn.Sequential(Busy(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    function = profile_function(train_step)
     with profile(**options) as prof:
         for _ in range(5):
-            if in_region:
-                with region("train_step"):
-                    train_step(model, optimizer)
-            else:
-                function(model, optimizer)
+            step(model, optimizer)
             burn(8)
     return prof.profile
 
@@ -55,19 +56,21 @@ def facts(found: Profile) -> dict[Any, tuple[int, int]]:
 
 @pytest.mark.parametrize("functions", [False, True])
 def test_a_region_is_booked_as_a_function(functions: bool) -> None:
-    found = trained(in_region=True, functions=functions)
-    assert facts(found) == facts(trained(in_region=False, functions=functions))
+    found = trained(in_region, functions=functions)
+    assert facts(found) == facts(trained(in_function, functions=functions))
     block = found.cells[("train_step",), "forward"]
     assert (block.calls, block.self_ns) == (5, 5 * 5 * MS)
     assert found.modules["train_step"].place.startswith("made at test_region.py:")
 
 
-def test_steps_that_are_looked_into_less_closely_know_regions() -> None:
-    for max_overhead in (0.5, 0.001):
-        found = trained(in_region=True, max_overhead=max_overhead)
-        alike = trained(in_region=False, max_overhead=max_overhead)
-        assert facts(found).keys() == facts(alike).keys()
-        assert found.steps == 5
+@pytest.mark.parametrize("max_overhead", [0.5, 0.001])
+def test_steps_that_are_looked_into_less_closely_know_regions(
+    max_overhead: float,
+) -> None:
+    found = trained(in_region, max_overhead=max_overhead)
+    alike = trained(in_function, max_overhead=max_overhead)
+    assert facts(found).keys() == facts(alike).keys()
+    assert found.steps == 5
 
 
 def test_blocks_of_one_name_are_one_row_and_nest() -> None:

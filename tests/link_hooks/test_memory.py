@@ -1,7 +1,11 @@
+"""What the memory hooks of modules and of functions have in common, and those of
+modules."""
+
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,40 +13,269 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.function_hooks.test_memory import FakeMemory, near
-from tests.functions import Runs, x
+from tests.functions import Runs, raises, x
 from tests.helpers import in_thread
-from torchprof_hooks import LinkHook, add_hook, delete_hook
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
-from torchprof_hooks.documents.render.units import BYTE_UNITS, format_bytes
+from tests.link_hooks.fake_memory import (
+    INPUT,
+    KINDS,
+    MIB,
+    FakeMemory,
+    Net,
+    Taken,
+    fake_memory,
+    near,
+    of_modules,
+)
+from torchprof_hooks import add_hook, delete_hook, function_hooks
 from torchprof_hooks.hooks import memory as memory_hook
 from torchprof_hooks.link_hooks import MemoryProfileHook
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
-from torchprof_hooks.profiles.names import ByteUnit
-
-MIB = 2**20
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
-    fake = FakeMemory()
-    meter: Any = lambda device=None: MemoryMeter(fake)  # type: ignore[arg-type]  # noqa: E731
-    monkeypatch.setattr(memory_hook, "memory_meter", meter)
-    return fake
+def memory() -> Iterator[FakeMemory]:
+    with fake_memory() as memory:
+        yield memory
 
 
-# On the CPU
+@pytest.fixture(params=KINDS)
+def taken(request: pytest.FixtureRequest, memory: FakeMemory) -> Taken:
+    return KINDS[request.param](memory)
 
 
-class Saves(nn.Module):
-    """Keeps one activation of a known size for its backward."""
+def test_planted_bytes_are_found(taken: Taken, memory: FakeMemory) -> None:
+    memory.take(7)  # nobody's
+    before = memory.used, memory.acquired
+    with taken.hook() as hook:
+        for _ in range(2):
+            taken.step()
 
-    def __init__(self, size: int) -> None:
+    assert hook.call_history == taken.history * 2
+    used, acquired = taken.total
+    # Outermost calls only: every byte counts once.
+    assert hook.total_used_bytes() == 2 * used == memory.used - before[0]
+    assert hook.total_acquired_bytes() == 2 * acquired == memory.acquired - before[1]
+    numbers = [hook.total_used_bytes(), *hook.call_history[0][1:]]
+    numbers += [number for sums in hook.summary().values() for number in sums.values()]
+    assert {type(number) for number in numbers} == {int}  # and not of numpy's
+
+
+def test_summaries(taken: Taken) -> None:
+    with taken.hook() as hook:
+        taken.step()
+    calls = Counter(name for name, *_ in taken.history)
+
+    assert list(hook.summary()) == list(taken.sums)
+    whole, own = hook.summary(), hook.summary(own=True)
+    for name, (used, acquired, peak) in taken.sums.items():
+        assert (whole[name]["used_bytes"], whole[name]["acquired_bytes"]) == (
+            used,
+            acquired,
+        )
+        assert whole[name]["peak_bytes"] == peak
+        assert whole[name]["occurrence"] == calls[name]
+        own_bytes = {
+            "used_bytes": taken.own[name][0],
+            "acquired_bytes": taken.own[name][1],
+        }
+        assert own[name] == {**whole[name], **own_bytes}  # the others as without it
+
+
+def test_sums_are_exact_whatever_the_history_keeps(taken: Taken) -> None:
+    # More calls than are kept between two times that the sums are made.
+    steps = 2048 // len(taken.history) + 100
+    with taken.hook(history_size=3) as hook:
+        for _ in range(steps):
+            taken.step()
+
+    assert hook.call_history == taken.history[-3:]
+    for name, (used, *_) in taken.sums.items():
+        assert hook.summary()[name]["used_bytes"] == steps * used
+    assert hook.total_used_bytes() == steps * taken.total[0]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_call_that_raises_does_not_spoil_the_next(
+    taken: Taken, error: type[BaseException]
+) -> None:
+    with taken.hook() as hook:
+        with pytest.raises(error):
+            taken.step(raises(error))
+        with pytest.raises(error):
+            Runs.apply(INPUT, int, raises(error)).sum().backward()
+        taken.step()
+
+    assert hook.call_history[-len(taken.history) :] == taken.history
+
+
+def test_a_hook_on_one_target_counts_only_its_calls(taken: Taken) -> None:
+    hook = taken.hook()
+    add_hook(taken.target, hook)
+    taken.step()
+    in_thread(taken.step)
+    delete_hook(taken.target, hook.name)
+    taken.step()
+
+    assert hook.call_history == taken.local * 2
+
+
+def test_a_hook_that_saw_nothing(taken: Taken) -> None:
+    hook, report = taken.hook(), io.StringIO()
+    with hook:
+        pass
+    hook.print_report(file=report)
+
+    assert (hook.call_history, hook.summary()) == ([], {})
+    assert (hook.total_used_bytes(), hook.total_acquired_bytes()) == (0, 0)
+    called = "module" if isinstance(hook, MemoryProfileHook) else "function"
+    assert f"no {called} was called" in report.getvalue()
+
+
+REPORTS = {
+    "modules": """\
+LinkName  UsedBytes  AcquiredBytes  PeakBytes  RetainedBytes  Occurrence
+   Net.a    107.00B       1000.00B    100.00B         40.00B           2
+   Net.b     30.00B          0.00B     30.00B         30.00B           2
+     Net    139.00B       1000.00B    102.00B         72.00B           2
+""",
+    "functions": """\
+FunctionName  UsedBytes  AcquiredBytes  PeakBytes  Occurrence
+       clone      0.00B         0.00KB      0.00B           2
+       Inner    100.00B         1.95KB    100.00B           1
+        Runs    119.00B         1.97KB    105.00B           2
+         sum      0.00B         0.00KB      0.00B           2
+""",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reports(
+    kind: str, memory: FakeMemory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken, file = KINDS[kind](memory), io.StringIO()
+    with taken.hook() as hook:
+        taken.step()
+
+    hook.print_report()
+    note = "Memory of hpu:0 (caching allocator), gross: freed bytes count too.\n"
+    assert capsys.readouterr().out == REPORTS[kind] + note
+    hook.print_report(unit="KB", file=file)
+    assert file.getvalue().count("0.10KB") >= 2
+    assert capsys.readouterr().out == ""
+
+
+HOOKS = pytest.mark.parametrize(
+    "make", [MemoryProfileHook, function_hooks.MemoryProfileHook]
+)
+
+
+@HOOKS
+def test_where_memory_cannot_be_measured_the_error_comes_at_once(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(device: object = None) -> None:
+        raise MemoryUnavailableError("another malloc is in use")
+
+    monkeypatch.setattr(memory_hook, "memory_meter", unavailable)
+    with pytest.raises(RuntimeError, match="another malloc is in use"):
+        make()
+
+
+@HOOKS
+@pytest.mark.parametrize("device", ["nonsense", "cpu:cuda"])
+def test_a_wrong_device_is_refused(make: Any, device: str) -> None:
+    with pytest.raises(ValueError, match="device must be 'cpu', 'cuda' or"):
+        make(device)
+
+
+# Modules, with counters that are known exactly
+
+
+def test_sums_by_class(memory: FakeMemory) -> None:
+    taken = of_modules(memory)
+    with MemoryProfileHook() as hook:
+        taken.step()
+
+    classes = {"Net": "Net", "Net.a": "Takes", "Net.b": "Takes"}
+    history = [(classes[name], *numbers) for name, *numbers in taken.history]
+    assert hook.call_history == history
+    summary = hook.summary()
+    assert {name: sums["used_bytes"] for name, sums in summary.items()} == {
+        "Takes": 107 + 30,
+        "Net": 139,
+    }
+    # a keeps 100 - 60 = 40, b 30, and Net those and its own 2: the mean of forwards.
+    assert {name: sums["retained_bytes"] for name, sums in summary.items()} == {
+        "Takes": 35,
+        "Net": 72,
+    }
+
+
+def test_the_peak_where_the_allocator_sets_no_new_one(memory: FakeMemory) -> None:
+    memory.take(1000)
+    memory.free(1000)
+    taken = of_modules(memory)
+    with taken.hook() as hook:
+        for _ in range(2):
+            taken.step()
+
+    # What the allocator has at the end of a call: a rises by 40, Net by 2 more and 30.
+    peaks = {name: sums["peak_bytes"] for name, sums in hook.summary().items()}
+    assert peaks == {"Net.a": 40, "Net.b": 30, "Net": 72}
+
+
+def test_inner_modules_are_left_out_in_the_middle_of_the_first_call(
+    memory: FakeMemory,
+) -> None:
+    middle: dict[str, Any] = {}
+    with MemoryProfileHook(by="module") as hook:
+        Net(memory)(x(), lambda: middle.update(hook.summary(own=True)))
+    assert middle.keys() == {"Net.a", "Net.b"}
+    assert hook.summary(own=True).keys() == {"Net.a", "Net.b", "Net"}
+
+
+class Announcing(MemoryProfileHook):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.announced: list[str] = []
+
+    def backward_postprocess(self, args: Any) -> None:
+        self.announced.append(args.path)
+
+
+def test_a_subclass_gets_callbacks_and_bytes(memory: FakeMemory) -> None:
+    taken = of_modules(memory)
+    with Announcing(by="module") as hook:
+        taken.step()
+
+    assert hook.announced == ["Net.b", "Net.a", "Net"]
+    assert hook.call_history == taken.history
+
+
+# Modules on the CPU
+
+
+class Aside(nn.Module):
+    """Calls a module that its input does not go through."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.size = size
+        self.inner = nn.Linear(3, 3)
+        self.weight = nn.Parameter(torch.ones(3))
 
     def forward(self, x: torch.Tensor) -> Any:
-        return _Saves.apply(x, self.size)
+        return x * 2 + self.inner(self.weight)
+
+
+@NATIVE_CORE
+@pytest.mark.parametrize("hears", [False, True])
+def test_a_pass_that_leaves_an_inner_module_out(hears: bool) -> None:
+    """It goes from the outer module over to the outer module, which is no move."""
+    model, given = Aside(), torch.ones(3, requires_grad=True)
+    with Announcing("cpu") if hears else MemoryProfileHook("cpu") as hook:
+        torch.autograd.grad(model(given).sum(), given)
+
+    assert getattr(hook, "announced", []) == ["Aside"] * hears
 
 
 class _Saves(torch.autograd.Function):
@@ -54,6 +287,17 @@ class _Saves(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0], None
+
+
+class Saves(nn.Module):
+    """Keeps one activation of a known size for its backward."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return _Saves.apply(x, self.size)
 
 
 class Spills(Saves):
@@ -78,6 +322,8 @@ def test_what_a_module_keeps_for_backward_is_retained() -> None:
         loss = model(x()).sum()
         summary = hook.summary()
         loss.backward()
+    with MemoryProfileHook("cpu") as without, torch.no_grad():
+        model[0](x())
 
     assert summary["Saves"]["retained_bytes"] == near(40 * MIB)
     assert summary["Saves"]["used_bytes"] == near(40 * MIB)
@@ -86,324 +332,8 @@ def test_what_a_module_keeps_for_backward_is_retained() -> None:
     # The Sequential holds the one while the other is taken.
     assert summary["Sequential"]["peak_bytes"] == near(104 * MIB)
     assert summary["Sequential"]["retained_bytes"] == near(40 * MIB)
-
-
-@NATIVE_CORE
-def test_without_gradients_nothing_is_retained() -> None:
-    with MemoryProfileHook("cpu") as hook, torch.no_grad():
-        Saves(40 * MIB)(x())
-
-    assert hook.summary()["Saves"]["retained_bytes"] == near(0)
-    assert hook.summary()["Saves"]["occurrence"] == 1
-
-
-# With counters that are known exactly
-
-
-class Takes(nn.Module):
-    """Does something in forward, and something in backward."""
-
-    def __init__(
-        self, now: Callable[[], object] = int, later: Callable[[], object] = int
-    ) -> None:
-        super().__init__()
-        self.now, self.later = now, later
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return Runs.apply(x, self.now, self.later)
-
-
-class Net(nn.Module):
-    """Takes 2 for itself. Its a takes 100 and frees 60 at once, and in backward 7; its
-    b takes 30, which its backward frees."""
-
-    def __init__(self, memory: FakeMemory) -> None:
-        super().__init__()
-        self.memory = memory
-        self.a = Takes(self.burst, lambda: memory.take(7))
-        self.b = Takes(lambda: memory.take(30), lambda: memory.free(30))
-
-    def burst(self) -> None:
-        self.memory.take(100, acquired=1000)
-        self.memory.free(60)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        self.memory.take(2)
-        return self.b(self.a(x))
-
-
-#: The history of a forward and a backward of `Net`: (name, used, acquired, depth).
-HISTORY = [
-    ("Net.a", 100, 1000, 1),
-    ("Net.b", 30, 0, 1),
-    ("Net", 132, 1000, 0),
-    ("Net.b", 0, 0, 1),
-    ("Net.a", 7, 0, 1),
-    ("Net", 7, 0, 0),
-]
-
-
-def measured(memory: FakeMemory, steps: int = 1, by: Any = "module") -> Any:
-    net = Net(memory)
-    with MemoryProfileHook(by=by) as hook:
-        for _ in range(steps):
-            net(x()).sum().backward()
-    return hook
-
-
-def test_names() -> None:
-    assert MemoryProfileHook.name == "MemoryProfileHook"
-    assert issubclass(MemoryProfileHook, LinkHook)
-
-
-def test_history_has_bytes_and_depth(memory: FakeMemory) -> None:
-    assert measured(memory, steps=2).call_history == HISTORY * 2
-
-
-def test_history_by_class(memory: FakeMemory) -> None:
-    classes = {"Net": "Net", "Net.a": "Takes", "Net.b": "Takes"}
-    expected = [(classes[name], *numbers) for name, *numbers in HISTORY]
-
-    assert measured(memory, by="class").call_history == expected
-
-
-def test_totals_count_outermost_calls_only(memory: FakeMemory) -> None:
-    hook = measured(memory, steps=2)
-
-    assert hook.total_used_bytes() == 2 * (132 + 7) == memory.used
-    assert hook.total_acquired_bytes() == 2 * 1000 == memory.acquired
-
-
-@pytest.mark.parametrize("by", ["module", "class"])
-def test_summary_sums_up_the_history(memory: FakeMemory, by: str) -> None:
-    hook = measured(memory, steps=3, by=by)
-    summary = hook.summary()
-
-    expected = ["Net.a", "Net.b", "Net"] if by == "module" else ["Takes", "Net"]
-    assert list(summary) == expected
-    for name, sums in summary.items():
-        calls = [call for call in hook.call_history if call[0] == name]
-        assert sums["used_bytes"] == sum(used for _, used, _, _ in calls)
-        assert sums["acquired_bytes"] == sum(acquired for _, _, acquired, _ in calls)
-        assert sums["occurrence"] == len(calls)
-
-
-def test_retained_bytes_are_the_mean_of_forward_calls(memory: FakeMemory) -> None:
-    by_module = measured(memory, steps=3).summary()
-    by_class = measured(memory, steps=3, by="class").summary()
-
-    # a keeps 100 - 60 = 40, b 30, and Net those and its own 2.
-    retained = {name: sums["retained_bytes"] for name, sums in by_module.items()}
-    assert retained == {"Net.a": 40, "Net.b": 30, "Net": 72}
-    retained = {name: sums["retained_bytes"] for name, sums in by_class.items()}
-    assert retained == {"Takes": 35, "Net": 72}
-
-
-def test_the_peak_is_the_highest_rise_within_one_call(memory: FakeMemory) -> None:
-    memory.take(1000)
-    memory.free(1000)
-    summary = measured(memory, steps=2).summary()
-
-    # a alone rises by 100; in Net, there are 2 more before it.
-    peaks = {name: sums["peak_bytes"] for name, sums in summary.items()}
-    assert peaks == {"Net.a": 40, "Net.b": 30, "Net": 72}
-
-
-def test_the_peak_where_the_allocator_sets_a_new_one(memory: FakeMemory) -> None:
-    summary = measured(memory).summary()
-
-    peaks = {name: sums["peak_bytes"] for name, sums in summary.items()}
-    assert peaks == {"Net.a": 100, "Net.b": 30, "Net": 102}
-
-
-def test_inner_modules_can_be_left_out(memory: FakeMemory) -> None:
-    hook = measured(memory)
-    own = hook.summary(own=True)
-
-    used = {name: sums["used_bytes"] for name, sums in own.items()}
-    assert used == {"Net.a": 107, "Net.b": 30, "Net": 2}
-    assert sum(used.values()) == hook.total_used_bytes()
-    assert own["Net"]["acquired_bytes"] == 0
-    for name, sums in hook.summary().items():  # whole calls, as without it
-        for field in ("peak_bytes", "retained_bytes", "occurrence"):
-            assert own[name][field] == sums[field]
-
-
-def test_inner_modules_are_left_out_in_the_middle_of_the_first_call(
-    memory: FakeMemory,
-) -> None:
-    class Asking(Net):
-        def forward(self, x: torch.Tensor) -> Any:
-            result = super().forward(x)
-            middle.update(hook.summary(own=True))
-            return result
-
-    middle: dict[str, Any] = {}
-    with MemoryProfileHook(by="module") as hook:
-        Asking(memory)(x())
-    assert middle.keys() == {"Asking.a", "Asking.b"}
-    assert hook.summary(own=True).keys() == {"Asking.a", "Asking.b", "Asking"}
-
-
-def test_a_bounded_history_keeps_the_newest_calls(memory: FakeMemory) -> None:
-    net = Net(memory)
-    with MemoryProfileHook(by="module", history_size=4) as hook:
-        for _ in range(1000):
-            net(x()).sum().backward()
-
-    assert hook.call_history == HISTORY[-4:]
-    assert hook.summary()["Net.a"]["used_bytes"] == 1000 * 107
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_call_that_raises_does_not_spoil_the_next(
-    memory: FakeMemory, error: type[BaseException]
-) -> None:
-    def fail() -> None:
-        raise error
-
-    net = Net(memory)
-    with MemoryProfileHook(by="module") as hook:
-        with pytest.raises(error):
-            nn.Sequential(Takes(fail))(x())
-        with pytest.raises(error):
-            Takes(int, fail)(x()).sum().backward()
-        before = len(hook.call_history)
-        net(x()).sum().backward()
-
-    assert hook.call_history[before:] == HISTORY
-
-
-def test_a_hook_on_one_module(memory: FakeMemory) -> None:
-    net, hook = Net(memory), MemoryProfileHook(by="module")
-    add_hook(net.a, hook)
-    net(x()).sum().backward()
-    in_thread(lambda: net(x()))
-    delete_hook(net.a, hook.name)
-    net(x())
-
-    numbers = [numbers for _, *numbers in hook.call_history]
-    assert numbers == [[100, 1000, 0], [7, 0, 0], [100, 1000, 0]]
-
-
-def test_a_subclass_gets_callbacks_and_bytes(memory: FakeMemory) -> None:
-    class Announcing(MemoryProfileHook):
-        def backward_postprocess(self, args: Any) -> None:
-            announced.append(args.path)
-
-    announced: list[str] = []
-    net = Net(memory)  # callbacks are given modules: they have to live until then
-    with Announcing(by="module") as hook:
-        net(x()).sum().backward()
-
-    assert announced == ["Net.b", "Net.a", "Net"]
-    assert hook.call_history == HISTORY
-
-
-class Aside(nn.Module):
-    """Calls a module that its input does not go through."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(3, 3)
-        self.weight = nn.Parameter(torch.ones(3))
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return x * 2 + self.inner(self.weight)
-
-
-@NATIVE_CORE
-@pytest.mark.parametrize("hears", [False, True])
-def test_a_pass_that_leaves_an_inner_module_out(hears: bool) -> None:
-    """It goes from the outer module over to the outer module, which is no move."""
-
-    class Announcing(MemoryProfileHook):
-        def backward_postprocess(self, args: Any) -> None:
-            announced.append(args.path)
-
-    announced: list[str] = []
-    model, given = Aside(), torch.ones(3, requires_grad=True)
-    with Announcing("cpu") if hears else MemoryProfileHook("cpu"):
-        torch.autograd.grad(model(given).sum(), given)
-
-    assert announced == ["Aside"] * hears
-
-
-def test_a_hook_that_saw_nothing(memory: FakeMemory) -> None:
-    hook, report = MemoryProfileHook(), io.StringIO()
-    with hook:
-        pass
-    hook.print_report(file=report)
-
-    assert (hook.call_history, hook.summary()) == ([], {})
-    assert "no module was called" in report.getvalue()
-
-
-# Reports
-
-
-@pytest.mark.parametrize("unit", BYTE_UNITS)
-def test_the_report_shows_the_summary(memory: FakeMemory, unit: ByteUnit) -> None:
-    hook, report = measured(memory), io.StringIO()
-    hook.print_report(unit=unit, file=report)
-
-    columns = ["UsedBytes", "AcquiredBytes", "PeakBytes", "RetainedBytes"]
-    fields = ("used_bytes", "acquired_bytes", "peak_bytes", "retained_bytes")
-    assert [line.split() for line in report.getvalue().splitlines()[:-1]] == [
-        ["LinkName", *columns, "Occurrence"],
-        *(
-            [name, *(format_bytes(sums[field], unit) for field in fields), "2"]
-            for name, sums in hook.summary().items()
-        ),
-    ]
-
-
-def test_the_report_chooses_units(
-    memory: FakeMemory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measured(memory).print_report()
-
-    assert capsys.readouterr().out == (
-        "LinkName  UsedBytes  AcquiredBytes  PeakBytes  RetainedBytes  Occurrence\n"
-        "   Net.a    107.00B       1000.00B    100.00B         40.00B           2\n"
-        "   Net.b     30.00B          0.00B     30.00B         30.00B           2\n"
-        "     Net    139.00B       1000.00B    102.00B         72.00B           2\n"
-        "Memory of hpu:0 (caching allocator), gross: freed bytes count too.\n"
-    )
-
-
-def test_an_unknown_unit_is_refused(memory: FakeMemory) -> None:
-    with pytest.raises(
-        ValueError, match="unit must be 'auto', 'auto_foreach', 'B', 'KB'"
-    ):
-        measured(memory).print_report(unit="MiB")
-
-
-# What is refused
-
-
-def test_an_unknown_grouping_is_refused(memory: FakeMemory) -> None:
-    with pytest.raises(
-        ValueError, match="by must be 'module' or 'class', not 'function'"
-    ):
-        MemoryProfileHook(by="function")  # type: ignore[arg-type]
-
-
-def test_where_memory_cannot_be_measured_the_error_comes_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def unavailable(device: object = None) -> None:
-        raise MemoryUnavailableError("another malloc is in use")
-
-    monkeypatch.setattr(memory_hook, "memory_meter", unavailable)
-    with pytest.raises(RuntimeError, match="another malloc is in use"):
-        MemoryProfileHook()
-
-
-@pytest.mark.parametrize("device", ["meta", "nonsense"])
-def test_a_wrong_device_is_refused(device: str) -> None:
-    with pytest.raises(ValueError, match="device must be 'cpu', 'cuda' or"):
-        MemoryProfileHook(device)
+    assert without.summary()["Saves"]["retained_bytes"] == near(0)
+    assert without.summary()["Saves"]["occurrence"] == 1
 
 
 @pytest.mark.gpu

@@ -1,14 +1,35 @@
+"""NVTX ranges of modules and of functions."""
+
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from tests.function_hooks.test_nvtx import TRIAL, FakeNvtx
+from tests.functions import Cube, Runs, raises, x
 from tests.helpers import MyModel, in_thread, inputs
-from torchprof_hooks import LinkHook, add_hook, delete_hook
+from torchprof_hooks import add_hook, delete_hook, function_hooks, link_hooks
 from torchprof_hooks.hooks import nvtx
-from torchprof_hooks.link_hooks import NvtxHook
+
+
+class FakeNvtx:
+    """Stands in for ``torch.cuda.nvtx``: writes down ranges, with their depth."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+        self.ranges: list[tuple[int, str]] = []
+
+    def range_push(self, name: str) -> None:
+        if name != "torchprof_hooks":  # by which the hook tries whether there is NVTX
+            self.ranges.append((len(self.open), name))
+        self.open.append(name)
+
+    def range_pop(self) -> None:
+        self.open.pop()  # fails if there is none
 
 
 @pytest.fixture
@@ -18,47 +39,58 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeNvtx:
     return fake
 
 
-FORWARD = [(0, "MyModel.forward"), (1, "MyModel.l1.forward"), (1, "MyModel.l2.forward")]
-BACKWARD = [
-    (0, "MyModel.backward"),
-    (1, "MyModel.l2.backward"),
-    (1, "MyModel.l1.backward"),
-]
-
-
-def test_names() -> None:
-    assert NvtxHook.name == "NvtxHook"
-    assert issubclass(NvtxHook, LinkHook)
+HOOKS = pytest.mark.parametrize("hook", [link_hooks.NvtxHook, function_hooks.NvtxHook])
+ERRORS = pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 
 
 @pytest.mark.skipif(bool(torch.version.cuda), reason="needs a torch built without CUDA")
-def test_without_cuda_there_is_nothing_to_mark() -> None:
+@HOOKS
+def test_without_cuda_there_is_nothing_to_mark(hook: Any) -> None:
     with pytest.raises(RuntimeError, match="built with CUDA and NVTX"):
-        NvtxHook()
+        hook()
 
 
 def test_ranges_nest_as_modules_do(fake: FakeNvtx) -> None:
     model = MyModel()
-    with NvtxHook():
+    with link_hooks.NvtxHook():
         for _ in range(2):
             model(inputs()).sum().backward()
 
-    assert fake.ranges == [TRIAL, *(FORWARD + BACKWARD) * 2]
+    assert fake.ranges == 2 * [
+        (0, "MyModel.forward"),
+        (1, "MyModel.l1.forward"),
+        (1, "MyModel.l2.forward"),
+        (0, "MyModel.backward"),
+        (1, "MyModel.l2.backward"),
+        (1, "MyModel.l1.backward"),
+    ]
     assert fake.open == []
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_ranges_are_balanced_when_a_forward_raises(
+def test_ranges_nest_as_functions_do(fake: FakeNvtx) -> None:
+    with function_hooks.NvtxHook():
+        Cube.apply(F.linear(x(), x(5, 3))).sum().backward()
+
+    assert fake.ranges == [
+        (0, "linear.forward"),
+        (0, "Cube.forward"),
+        (1, "mul.forward"),
+        (1, "mul.forward"),
+        (0, "sum.forward"),
+        *[(0, f"{name}.backward") for name in ("sum", "Cube", "linear")],
+    ]
+    assert fake.open == []
+
+
+@ERRORS
+def test_ranges_are_balanced_when_a_module_raises(
     fake: FakeNvtx, error: type[BaseException]
 ) -> None:
     class Tries(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.risky = MyModel()
-            self.risky.between = self.fail
-
-        def fail(self) -> None:
-            raise error
+            self.risky.between = raises(error)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with pytest.raises(error):
@@ -66,7 +98,7 @@ def test_ranges_are_balanced_when_a_forward_raises(
             return x
 
     tries = Tries()
-    with NvtxHook():
+    with link_hooks.NvtxHook():
         tries(inputs())
         assert fake.open == []  # what raised ended with what is around it
         with pytest.raises(error):
@@ -74,35 +106,119 @@ def test_ranges_are_balanced_when_a_forward_raises(
         assert fake.open == ["Tries.risky.forward"]  # as nobody could tell
 
     assert fake.open == []
-    assert fake.ranges[1:4] == [
+    assert fake.ranges[:3] == [
         (0, "Tries.forward"),
         (1, "Tries.risky.forward"),
         (2, "Tries.risky.l1.forward"),
     ]
 
 
-def test_ranges_are_balanced_when_the_body_raises(fake: FakeNvtx) -> None:
-    model = MyModel()
+class Inner(Runs):
+    """The same under another name."""
 
+
+@ERRORS
+@pytest.mark.parametrize("function", [Inner, Runs], ids=["other name", "same name"])
+def test_ranges_are_balanced_when_a_function_raises(
+    fake: FakeNvtx, error: type[BaseException], function: type[Runs]
+) -> None:
+    def inner() -> None:
+        with pytest.raises(error):
+            function.apply(x(), raises(error))
+        x().exp()
+
+    with function_hooks.NvtxHook():
+        Runs.apply(x(), inner)
+        assert fake.open == []  # what raised ended with what is around it
+
+    assert fake.ranges == [
+        (0, "Runs.forward"),
+        (1, f"{function.__name__}.forward"),
+        (2, "exp.forward"),
+        (2, "clone.forward"),
+    ]
+
+
+@ERRORS
+def test_ranges_are_balanced_when_a_backward_raises(
+    fake: FakeNvtx, error: type[BaseException]
+) -> None:
+    with function_hooks.NvtxHook():
+        with pytest.raises(error):
+            Runs.apply(x(), int, raises(error)).sum().backward()
+        assert fake.open == ["Runs.backward"]
+
+    assert fake.open == []
+
+
+def call_a_module(middle: Callable[[], object]) -> None:
+    model = MyModel()
+    model.between = middle
+    model(inputs())
+
+
+def call_a_function(middle: Callable[[], object]) -> None:
+    Runs.apply(x(), middle)
+
+
+@pytest.mark.parametrize(
+    ("hook", "call", "name"),
+    [
+        (link_hooks.NvtxHook, call_a_module, "MyModel"),
+        (function_hooks.NvtxHook, call_a_function, "Runs"),
+    ],
+)
+def test_ranges_are_balanced_when_the_body_raises(
+    fake: FakeNvtx, hook: Any, call: Any, name: str
+) -> None:
     def leave() -> None:
-        assert fake.open == ["MyModel.forward"]
+        assert fake.open == [f"{name}.forward"]
         raise ArithmeticError
 
-    model.between = leave
-    with pytest.raises(ArithmeticError), NvtxHook():
-        model(inputs())
+    with pytest.raises(ArithmeticError), hook():
+        call(leave)
 
     assert fake.open == []
 
 
-def test_each_thread_has_ranges_of_its_own(fake: FakeNvtx) -> None:
-    model, hook = MyModel(), NvtxHook()
-    add_hook(model.l1, hook)
-    in_thread(lambda: model(inputs()))
-    model(inputs())
-    delete_hook(model.l1, hook.name)
+@HOOKS
+def test_each_thread_has_ranges_of_its_own(fake: FakeNvtx, hook: Any) -> None:
+    linear, active = nn.Linear(3, 3), hook()
+    target: Any = linear if hook is link_hooks.NvtxHook else Cube
+    add_hook(target, active)
+    in_thread(lambda: Cube.apply(linear(inputs())).sum().backward())
+    delete_hook(target, active.name)
 
-    assert [pair for pair in fake.ranges if pair != TRIAL] == [
-        (0, "Linear.forward")
-    ] * 2
+    name = "Linear" if target is linear else "Cube"
+    assert fake.ranges == [(0, f"{name}.forward"), (0, f"{name}.backward")]
     assert fake.open == []
+
+
+@pytest.mark.parametrize("targets", [(F.relu, F.silu), (F.silu, F.relu)])
+def test_ranges_of_a_hook_on_two_functions(
+    fake: FakeNvtx, targets: tuple[object, object]
+) -> None:
+    hook = function_hooks.NvtxHook()
+    for target in targets:
+        add_hook(target, hook)
+    F.silu(F.relu(x())).sum().backward()
+    for target in targets:
+        delete_hook(target, hook.name)
+
+    names = ["relu.forward", "silu.forward", "silu.backward", "relu.backward"]
+    assert fake.ranges == [(0, name) for name in names]
+
+
+def open_ranges() -> int:
+    """How many there are; the same number always where no tool of NVIDIA's listens."""
+    depth: int = torch.cuda.nvtx.range_push("how deep?")
+    torch.cuda.nvtx.range_pop()
+    return depth
+
+
+@pytest.mark.gpu
+def test_real_ranges() -> None:
+    before = open_ranges()
+    with function_hooks.NvtxHook():
+        Cube.apply(torch.ones(2, device="cuda", requires_grad=True)).sum().backward()
+    assert open_ranges() == before

@@ -1,3 +1,5 @@
+"""What the timers of modules and of functions have in common, and those of modules."""
+
 from __future__ import annotations
 
 import io
@@ -7,236 +9,137 @@ from typing import Any
 import pytest
 from torch import nn
 
-from tests.fake_clock import FakeClock, burn
+from tests.fake_clock import burn
 from tests.helpers import MyModel, close, inputs, names, occurrences
-from tests.planted import Work
-from torchprof_hooks import LinkHook
-from torchprof_hooks.documents.render.units import TIME_UNITS, format_time
+from tests.link_hooks.planted import KINDS, Timed
+from torchprof_hooks import add_hook
 from torchprof_hooks.link_hooks import TimerHook
-from torchprof_hooks.profiles.names import TimeUnit
 
-pytestmark = pytest.mark.usefixtures("ticking")
-
-
-def timed(calls: int = 2, **options: Any) -> TimerHook:
-    """A hook that has seen some calls of a model of two Linears."""
-    model = MyModel()
-    with TimerHook(**options) as hook:
-        for _ in range(calls):
-            model(inputs())
-    return hook
+pytestmark = pytest.mark.usefixtures("clock")
 
 
-def test_names() -> None:
-    assert TimerHook.name == TimerHook().name == "TimerHook"
-    assert LinkHook.name == "LinkHook"
-    assert isinstance(TimerHook(), LinkHook)
+@pytest.fixture(params=KINDS)
+def timed(request: pytest.FixtureRequest) -> Timed:
+    return KINDS[request.param]()
 
 
-def test_history_is_in_the_order_in_which_calls_end() -> None:
-    assert names(timed(calls=2)) == ["Linear", "Linear", "MyModel"] * 2
+def test_planted_work_is_found(timed: Timed) -> None:
+    with timed.timer() as hook:
+        for _ in range(2):
+            timed.step(int)
+            burn(1)  # nobody's
 
-
-def test_inner_calls_take_less_than_the_outer_one() -> None:
-    history = timed(calls=2).call_history
-
-    for first in (0, 3):
-        (_, l1), (_, l2), (_, model) = history[first : first + 3]
-        assert 0 < l1 + l2 < model
-
-
-def test_summary_sums_up_the_history() -> None:
-    hook = timed(calls=3)
+    assert hook.call_history == timed.history * 2
+    assert hook.total_time() == close(2 * timed.total)  # outermost calls only
     summary = hook.summary()
-
-    assert list(summary) == ["Linear", "MyModel"]  # first calls ended in this order
-    assert occurrences(hook) == Counter(names(hook)) == {"Linear": 6, "MyModel": 3}
+    assert list(summary) == list(dict.fromkeys(timed.names))
+    assert occurrences(hook) == Counter(timed.names * 2)
     for name, sums in summary.items():
-        seconds = [s for called, s in hook.call_history if called == name]
-        assert sums["elapsed_time"] == close(sum(seconds))
-        assert set(sums) == {"elapsed_time", "occurrence"}
+        seconds = [s for called, s in timed.history if called == name]
+        assert sums["elapsed_time"] == close(2 * sum(seconds))
+        assert {key: type(value) for key, value in sums.items()} == {
+            "elapsed_time": float,  # and not of numpy's
+            "occurrence": int,
+        }
 
 
-def test_total_time_counts_outermost_calls_only() -> None:
-    hook = timed(calls=2)
-    outermost = [seconds for name, seconds in hook.call_history if name == "MyModel"]
-
-    assert hook.total_time() == close(sum(outermost))
-
-
-def test_numbers_are_those_of_python() -> None:
-    hook = timed()
-
-    seconds = [hook.total_time(), hook.call_history[0][1]]
-    seconds += [sums["elapsed_time"] for sums in hook.summary().values()]
-    assert {type(value) for value in seconds} == {float}
-    assert {type(count) for count in occurrences(hook).values()} == {int}
-
-
-def test_a_hook_that_saw_nothing() -> None:
-    hook, report = TimerHook(), io.StringIO()
+def test_a_hook_that_saw_nothing(timed: Timed) -> None:
+    hook, report = timed.timer(), io.StringIO()
     with hook:
         pass
     hook.print_report(file=report)
 
     assert (hook.call_history, hook.summary(), hook.total_time()) == ([], {}, 0)
-    assert "no module was called" in report.getvalue()
+    called = "module" if isinstance(hook, TimerHook) else "function"
+    expected = f"TimerHook: no {called} was called, there is nothing to report.\n"
+    assert report.getvalue() == expected
 
 
-def test_numbers_can_be_read_while_the_hook_is_active() -> None:
-    model = MyModel()
-    with TimerHook() as hook:
-        model.between = lambda: seen.append((names(hook), occurrences(hook)))
-        seen: list[Any] = []
-        model(inputs())
+def test_numbers_can_be_read_while_the_hook_is_active(timed: Timed) -> None:
+    seen: list[Any] = []
+    with timed.timer() as hook:
+        timed.step(lambda: seen.append((names(hook), occurrences(hook))))
 
-    assert seen == [(["Linear"], {"Linear": 1})]  # l1 has ended, the model has not
+    ended = timed.names[: timed.history.index(timed.local[0]) + 1]
+    assert seen == [(ended, Counter(ended))]  # the outer call has not ended
 
 
-def test_a_bounded_history_keeps_the_newest_calls() -> None:
-    model = MyModel()
-    with TimerHook(history_size=10) as hook:
-        model(inputs())
-        nn.Sequential(*(nn.Identity() for _ in range(3)))(inputs())
-        for _ in range(2):
-            model(inputs())
+@pytest.mark.parametrize("history_size", [0, 4])
+def test_a_bounded_history_keeps_the_newest_calls(
+    timed: Timed, history_size: int
+) -> None:
+    # More calls than are kept between two times that the sums are made.
+    steps = 4096 // len(timed.names) + 100 if history_size else 2
+    with timed.timer(history_size=history_size) as hook:
+        for _ in range(steps):
+            timed.step(int)
 
-    assert names(hook) == ["Identity"] * 3 + ["Sequential"] + ["Linear"] * 2 + [
-        "MyModel",
-        *["Linear"] * 2,
-        "MyModel",
+    newest = (timed.history * 2)[-history_size:] if history_size else []
+    assert hook.call_history == newest
+    # Sums are exact all the same.
+    assert occurrences(hook) == Counter(timed.names * steps)
+    assert hook.total_time() == close(steps * timed.total)
+
+
+def test_reports(timed: Timed, capsys: pytest.CaptureFixture[str]) -> None:
+    with timed.timer() as hook:
+        timed.step(int)
+
+    hook.print_report()
+    default = capsys.readouterr().out
+    file = io.StringIO()
+    hook.print_report(unit="us", file=file)
+    assert [line.split() for line in default.splitlines()[1:]] == [
+        [name, f"{1e3 * sums['elapsed_time']:.2f}ms", str(sums["occurrence"])]
+        for name, sums in hook.summary().items()
     ]
+    assert default.split()[1:3] == ["ElapsedTime", "Occurrence"]
+    assert file.getvalue().split()[4].endswith("us")
+    assert capsys.readouterr().out == ""
 
 
-def test_sums_are_exact_whatever_the_history_keeps() -> None:
-    # 6000 calls are more than are kept between two times that the sums are made.
-    model = MyModel()
-    short, whole = TimerHook(history_size=10), TimerHook()
-    whole.name = "whole"
-    with short, whole:
-        for _ in range(2000):
-            model(inputs())
-
-    assert names(short) == ["MyModel", *["Linear", "Linear", "MyModel"] * 3]
-    assert occurrences(short) == {"Linear": 4000, "MyModel": 2000}
-    assert occurrences(whole) == Counter(names(whole))
-    for name, sums in whole.summary().items():
-        seconds = [s for called, s in whole.call_history if called == name]
-        assert sums["elapsed_time"] == close(sum(seconds))
+# Timers of modules
 
 
-def test_a_history_of_size_0_is_empty() -> None:
-    hook = timed(calls=2, history_size=0)
-
-    assert hook.call_history == []
-    assert occurrences(hook) == {"Linear": 4, "MyModel": 2}
-
-
-def test_a_negative_history_size_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"history_size must be .* not -1"):
-        TimerHook(history_size=-1)
-
-
-def test_backward_takes_no_room_in_the_history() -> None:
-    model = MyModel()
-    with TimerHook(backward=True, history_size=6) as hook:
+@pytest.mark.parametrize("by", ["class", "module"])
+def test_backward_has_a_sum_of_its_own(
+    by: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed = KINDS["modules"]()
+    with TimerHook(backward=True, by=by, history_size=7) as hook:
         for _ in range(2):
-            model(inputs()).sum().backward()
-
-    assert names(hook) == ["Linear", "Linear", "MyModel"] * 2
-
-
-def test_qualified_names_can_be_asked_for() -> None:
-    hook = timed(calls=2, by="module")
-
-    assert names(hook) == ["MyModel.l1", "MyModel.l2", "MyModel"] * 2
-    assert occurrences(hook) == {"MyModel.l1": 2, "MyModel.l2": 2, "MyModel": 2}
-
-
-def test_an_unknown_grouping_is_refused() -> None:
-    with pytest.raises(ValueError, match="by must be 'module' or 'class', not 'op'"):
-        TimerHook(by="op")  # type: ignore[arg-type]
-
-
-def test_backward_has_a_sum_of_its_own() -> None:
-    model = MyModel()
-    with TimerHook(backward=True) as hook:
-        model(inputs()).sum().backward()
+            timed.step(int)
         nn.ReLU()(inputs())  # has no backward
 
-    summary = hook.summary()
-    assert occurrences(hook) == {"Linear": 2, "MyModel": 1, "ReLU": 1}
-    assert names(hook) == ["Linear", "Linear", "MyModel", "ReLU"]
-    assert 0 < summary["Linear"]["backward_time"] < summary["MyModel"]["backward_time"]
-    assert summary["ReLU"]["backward_time"] == 0.0
-
-
-def test_total_time_is_that_of_calls_also_with_backward() -> None:
-    model = MyModel()
-    with TimerHook(backward=True) as hook:
-        model(inputs()).sum().backward()
-
-    assert hook.total_time() == close(hook.summary()["MyModel"]["elapsed_time"])
-
-
-def test_planted_work_is_found(clock: FakeClock) -> None:
-    clock.cost_per_reading_ns = 0
-    model = nn.Sequential(Work(4, 6), Work(1, 2))
-    with TimerHook(backward=True, by="module") as hook:
-        for _ in range(2):
-            model(inputs()).sum().backward()
-            burn(1)  # nobody's
-
-    assert hook.summary() == {
-        "Sequential.0": {
-            "elapsed_time": 0.008,
-            "backward_time": 0.012,
-            "occurrence": 2,
-        },
-        "Sequential.1": {
-            "elapsed_time": 0.002,
-            "backward_time": 0.004,
-            "occurrence": 2,
-        },
-        "Sequential": {"elapsed_time": 0.01, "backward_time": 0.016, "occurrence": 2},
-    }
-    assert hook.total_time() == 0.01
-    assert [seconds for _, seconds in hook.call_history] == [0.004, 0.001, 0.005] * 2
-
-
-@pytest.mark.parametrize("unit", TIME_UNITS)
-def test_the_report_shows_the_summary(unit: TimeUnit) -> None:
-    hook, report = timed(calls=2), io.StringIO()
-
-    hook.print_report(unit=unit, file=report)
-
-    linear, model = (
-        format_time(sums["elapsed_time"] * 1e9, unit)
-        for sums in hook.summary().values()
+    assert names(hook)[:3] == (
+        ["Work", "Work", "Middle"]
+        if by == "class"
+        else ["Middle.first", "Middle.last", "Middle"]
     )
-    assert [line.split() for line in report.getvalue().splitlines()] == [
-        ["LinkName", "ElapsedTime", "Occurrence"],
-        ["Linear", linear, "4"],
-        ["MyModel", model, "2"],
+    assert len(hook.call_history) == 7  # of forwards: backward takes no room
+    sums = {
+        name: (close(s["elapsed_time"]), close(s["backward_time"]), s["occurrence"])
+        for name, s in hook.summary().items()
+    }
+    of_parts = {"Work": (0.01, 0.016, 4)}
+    if by == "module":
+        of_parts = {"Middle.first": (0.008, 0.012, 2), "Middle.last": (0.002, 0.004, 2)}
+    both = {"Middle": (0.01, 0.016, 2), "ReLU": (0, 0, 1)}
+    assert sums == {**of_parts, **both}
+    assert hook.total_time() == close(0.01)
+    hook.print_report()
+    assert capsys.readouterr().out.splitlines()[0].split() == [
+        *["LinkName", "ElapsedTime", "BackwardTime", "Occurrence"]
     ]
 
 
-@pytest.mark.parametrize("unit", ["auto", "auto_foreach"])
-def test_the_report_chooses_units(
-    unit: TimeUnit, capsys: pytest.CaptureFixture[str]
-) -> None:
-    timed(calls=2, backward=True).print_report(unit=unit)
+def test_several_hooked_modules_inside_of_each_other() -> None:
+    model, hook = MyModel(), TimerHook()
+    model.between = lambda: burn(3)
+    for module in model.modules():
+        add_hook(module, hook)
+    for _ in range(2):
+        model(inputs())
 
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == ["LinkName", "ElapsedTime", "BackwardTime", "Occurrence"]
-    assert [(line[0], line[-1]) for line in lines[1:]] == [
-        ("Linear", "4"),
-        ("MyModel", "2"),
-    ]
-
-
-def test_an_unknown_unit_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="unit must be 'auto', 'auto_foreach', 'sec', "
-    ):
-        timed().print_report(unit="hours")  # type: ignore[arg-type]
+    assert names(hook) == ["Linear", "Linear", "MyModel"] * 2
+    assert hook.total_time() == close(0.006)  # nested calls count once

@@ -1,3 +1,5 @@
+"""Where timers are registered, and what they survive."""
+
 from __future__ import annotations
 
 import gc
@@ -6,154 +8,161 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Barrier
 from types import FunctionType
-from typing import Any
 
 import pytest
-import torch
-from torch import nn
+import torch.nn.functional as F
 
-from tests.helpers import MyModel, close, in_thread, inputs, names, occurrences
-from torchprof_hooks import LinkCall, add_hook, delete_hook
+from tests.functions import ONE, Cube, FunctionRecorder, Runs, pres, raises, x
+from tests.helpers import (
+    MyModel,
+    Recorder,
+    close,
+    in_thread,
+    inputs,
+    names,
+    occurrences,
+)
+from tests.link_hooks.planted import KINDS, Timed
+from torchprof_hooks import add_hook, delete_hook, function_hooks
 from torchprof_hooks.link_hooks import TimerHook
 
-pytestmark = pytest.mark.usefixtures("ticking")
+pytestmark = pytest.mark.usefixtures("clock")
 
 
-def test_a_hook_entered_again_goes_on_counting() -> None:
-    model, hook = MyModel(), TimerHook()
+@pytest.fixture(params=KINDS)
+def timed(request: pytest.FixtureRequest) -> Timed:
+    return KINDS[request.param]()
+
+
+def test_a_hook_entered_again_goes_on_counting(timed: Timed) -> None:
+    hook = timed.timer()
     for _ in range(2):
         with hook:
-            model(inputs())
-        model(inputs())  # not seen
+            timed.step(int)
+        timed.step(int)  # not seen
 
-    assert names(hook) == ["Linear", "Linear", "MyModel"] * 2
-    assert occurrences(hook) == {"Linear": 4, "MyModel": 2}
-
-
-class Second(TimerHook):
-    name = "Second"
+    assert hook.call_history == timed.history * 2
+    assert occurrences(hook) == Counter(timed.names * 2)
 
 
-def test_two_timers_at_once_both_count() -> None:
-    model = MyModel()
-    with TimerHook() as outer:
-        model(inputs())
-        with Second(by="module") as inner:
-            model(inputs())
+def test_two_timers_at_once_both_count(timed: Timed) -> None:
+    second = timed.timer(by="module")
+    second.name = "Second"
+    with timed.timer() as outer:
+        timed.step(int)
+        with second as inner:
+            timed.step(int)
 
-    assert occurrences(outer) == {"Linear": 4, "MyModel": 2}
-    assert occurrences(inner) == {"MyModel.l1": 1, "MyModel.l2": 1, "MyModel": 1}
-    with (
-        pytest.raises(KeyError, match="'TimerHook' already exists"),
-        outer,
-        TimerHook(),
-    ):
-        pass
+    assert outer.call_history == timed.history * 2
+    seconds = [seconds for _, seconds in inner.call_history]
+    assert seconds == [seconds for _, seconds in timed.history]
+    assert inner.total_time() == close(timed.total)
 
 
-class Announcing(TimerHook):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.announced: list[str] = []
+def test_a_subclass_gets_callbacks_and_times(timed: Timed) -> None:
+    base = Recorder if timed.timer is TimerHook else FunctionRecorder
 
-    def forward_preprocess(self, args: LinkCall) -> None:
-        self.announced.append(args.path)
+    class Announcing(timed.timer, base):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            timed.timer.__init__(self)
+            self.events: list[str] = []
 
+    with Announcing() as hook:
+        timed.step(int)
 
-@pytest.mark.parametrize("backward", [False, True])
-def test_a_subclass_gets_callbacks_and_times(backward: bool) -> None:
-    model = MyModel()
-    with Announcing(backward=backward) as hook:
-        model(inputs()).sum().backward()
-
-    assert hook.announced == ["MyModel", "MyModel.l1", "MyModel.l2"]
-    assert names(hook) == ["Linear", "Linear", "MyModel"]
-    assert all(("backward_time" in s) == backward for s in hook.summary().values())
+    forwards = pres(hook.events)
+    assert len(forwards) == (3 if base is Recorder else 5)
+    assert hook.call_history == timed.history
 
 
-def test_threads_that_use_one_hook_are_added_up() -> None:
-    model, hook, together = MyModel(), TimerHook(), Barrier(3, timeout=60)
+def test_threads_that_use_one_hook_are_added_up(timed: Timed) -> None:
+    hook, together, steps = timed.timer(), Barrier(3, timeout=60), 20
 
     def work() -> None:
         with hook:
             together.wait()
-            for _ in range(50):
-                model(inputs())
+            for _ in range(steps):
+                timed.step(int)
             together.wait()
 
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(work) for _ in range(3)]:
             done.result()
 
-    assert occurrences(hook) == {"Linear": 300, "MyModel": 150}  # 3 * 50 * (2 and 1)
-    assert Counter(names(hook)) == {"Linear": 300, "MyModel": 150}
-    models = [seconds for name, seconds in hook.call_history if name == "MyModel"]
-    assert hook.total_time() == close(sum(models))
+    assert occurrences(hook) == Counter(names(hook)) == Counter(timed.names * 3 * steps)
 
 
-def test_a_thread_that_did_not_enter_the_hook_is_not_timed() -> None:
-    model = MyModel()
-    with TimerHook() as hook:
-        in_thread(lambda: model(inputs()))
+def test_a_hook_on_one_target_counts_only_its_calls(timed: Timed) -> None:
+    hook = timed.timer()
+    add_hook(timed.target, hook)
+    timed.step(int)
+    in_thread(lambda: timed.step(int))
+    delete_hook(timed.target, "TimerHook")
+    timed.step(int)
 
-    assert hook.call_history == []
-
-
-def test_a_hook_on_one_module_counts_only_its_calls() -> None:
-    model, hook = MyModel(), TimerHook()
-    add_hook(model.l1, hook)
-    for _ in range(2):
-        model(inputs())
-    in_thread(lambda: model(inputs()))
-    delete_hook(model.l1, "TimerHook")
-    model(inputs())
-
-    assert names(hook) == ["Linear"] * 3
-    assert occurrences(hook) == {"Linear": 3}
+    assert hook.call_history == timed.local * 2
+    assert hook.total_time() == close(2 * timed.local[0][1])
 
 
-def hooked_inside_out() -> TimerHook:
-    """A hook on a model and on the two Linears inside it, after two calls."""
-    model, hook = MyModel(), TimerHook()
-    for module in model.modules():
-        add_hook(module, hook)
-    for _ in range(2):
-        model(inputs())
-    return hook
+def test_a_timer_on_a_target_replaces_the_thread_wide_one_there(timed: Timed) -> None:
+    local = timed.timer()
+    add_hook(timed.target, local)
+    with timed.timer() as everywhere:
+        timed.step(int)
+    delete_hook(timed.target, "TimerHook")
+
+    assert local.call_history == timed.local
+    rest = [call for call in timed.history if call != timed.local[0]]
+    assert everywhere.call_history == rest
+    assert everywhere.total_time() == close(timed.total)
 
 
-def test_history_is_in_order_of_end_also_on_several_modules() -> None:
-    assert names(hooked_inside_out()) == ["Linear", "Linear", "MyModel"] * 2
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("local", [False, True])
+def test_a_call_that_raises_does_not_spoil_the_next(
+    timed: Timed, error: type[BaseException], local: bool
+) -> None:
+    hook = timed.timer()
+    with nullcontext() if local else hook:
+        if local:
+            add_hook(timed.target, hook)
+        with pytest.raises(error):
+            timed.step(raises(error))
+        timed.step(int)
+    if local:
+        delete_hook(timed.target, "TimerHook")
+
+    expected = timed.local if local else timed.history
+    assert hook.call_history[-len(expected) :] == expected
 
 
-def test_total_time_counts_nested_hooked_modules_once() -> None:
-    hook = hooked_inside_out()
+def test_a_backward_that_raises_does_not_spoil_the_next_step() -> None:
+    timed = KINDS["functions"]()
+    with timed.timer() as hook:
+        with pytest.raises(RuntimeError):
+            Runs.apply(x(), int, raises(RuntimeError)).sum().backward(ONE)
+        before = len(hook.call_history)
+        timed.step(int)
 
-    assert hook.total_time() == close(hook.summary()["MyModel"]["elapsed_time"])
-
-
-def test_a_timer_on_a_module_replaces_the_thread_wide_one_there() -> None:
-    model, local = MyModel(), TimerHook(by="module")
-    add_hook(model.l1, local)
-    with TimerHook(by="module") as everywhere:
-        model(inputs())
-
-    assert names(local) == ["Linear"]
-    assert names(everywhere) == ["MyModel.l2", "MyModel"]
+    assert hook.call_history[before:] == timed.history
 
 
-class Interrupted(nn.Module):
-    def __init__(self, error: type[BaseException]) -> None:
-        super().__init__()
-        self.inner = nn.Identity()
-        self.error: type[BaseException] | None = error
+def test_hooks_on_a_torch_function_and_on_a_node() -> None:
+    on_function = function_hooks.TimerHook(phases=True)
+    on_node = function_hooks.TimerHook()
+    add_hook(F.linear, on_function)
+    hidden = F.linear(x(), x(3, 3))
+    add_hook(hidden.grad_fn, on_node)
+    Cube.apply(hidden).sum().backward(ONE)
+    delete_hook(F.linear, "TimerHook")
+    F.linear(x(), x(3, 3))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.inner(x)
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-        return x
+    assert names(on_function) == ["linear", "linear"]
+    assert names(on_node) == [type(hidden.grad_fn).__name__]
+
+
+class Second(TimerHook):
+    name = "Second"
 
 
 def test_hooks_that_come_and_go_leave_nothing_with_a_thread_wide_one() -> None:
@@ -174,23 +183,3 @@ def test_hooks_that_come_and_go_leave_nothing_with_a_thread_wide_one() -> None:
                 model(inputs())
         assert kept() - before < 20
     assert occurrences(everywhere)["MyModel"] == 120
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("local", [False, True])
-def test_a_call_that_raises_does_not_spoil_the_next(
-    error: type[BaseException], local: bool
-) -> None:
-    module, hook = Interrupted(error), TimerHook()
-    with hook if not local else nullcontext():
-        if local:
-            add_hook(module, hook)
-        with pytest.raises(error):
-            module(inputs())
-        module(inputs())
-        module(inputs())
-
-    calls = ["Interrupted"] if local else ["Identity", "Interrupted"]
-    assert names(hook) == calls * 3
-    outermost = [s for name, s in hook.call_history if name == "Interrupted"]
-    assert hook.total_time() == close(sum(outermost))
