@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.functions import Cube, FunctionRecorder, backward, forward, name_of, x
-from tests.helpers import Recorder, inputs
+from tests.functions import Cube, FunctionRecorder, Runs, backward, forward, name_of, x
+from tests.helpers import FORWARD, MyModel, Recorder, inputs
 from torchprof_hooks import add_hook, delete_hook
 
 GRADIENT = torch.ones(2, 3)
@@ -132,3 +132,41 @@ THREAD_WIDE: dict[str, Callable[[], Place]] = {
     "all functions": lambda: TARGETS["function"]()._replace(target=None),
 }
 PLACES = {**THREAD_WIDE, **TARGETS}
+
+
+class Around(NamedTuple):
+    """Something that takes a hook, and a call of it with something in the middle."""
+
+    kind: type[Recorder] | type[FunctionRecorder]
+    target: Any
+    call: Callable[[Callable[[], object]], object]
+    #: What a hook on it is told, and what a thread-wide one is told: of all, until the
+    #: middle, and after it if the hook did not see the call begin.
+    local: list[str]
+    whole: list[str]
+    first_half: list[str]
+    second_half: list[str]
+
+
+def around_module() -> Around:
+    model = MyModel()
+
+    def call(middle: Callable[[], object]) -> Any:
+        model.between = middle
+        return model(inputs())
+
+    events = (forward("MyModel"), FORWARD, FORWARD[:3])
+    # l2 is called by something that the hook has not seen: to it, l2 is a root.
+    return Around(Recorder, model, call, *events, second_half=forward("Linear"))
+
+
+def around_function() -> Around:
+    def call(middle: Callable[[], object]) -> Any:
+        return Runs.apply(x(), middle)
+
+    inner = forward("clone")
+    events = (forward("Runs"), ["pre Runs", *inner, "post Runs"], ["pre Runs"])
+    return Around(FunctionRecorder, Runs, call, *events, second_half=inner)
+
+
+AROUND = {"a module": around_module, "a function": around_function}

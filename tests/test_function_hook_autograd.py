@@ -17,7 +17,6 @@ from tests.functions import (
     backward,
     backward_pres,
     forward,
-    pres,
     x,
 )
 
@@ -302,34 +301,57 @@ def loss_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.sin().sum()
 
 
-def test_vmap() -> None:
+def sine_of(tensor: torch.Tensor) -> Any:
+    return Sine.apply(tensor).sum()
+
+
+def bare(tensor: torch.Tensor) -> Any:
+    return torch.autograd.grad(sine_of(tensor.requires_grad_()), tensor)[0]
+
+
+SUM_OF_SINES = [*forward("sin", "sum"), *backward("sum", "sin")]
+#: A Function with setup_context is one call by the user, and one pair of callbacks.
+ONE_SINE = [*forward("Sine", "sum"), *backward("sum", "Sine")]
+ONES = torch.ones(2, 3)
+#: What is done, what comes of it, and what a hook is told.
+TRANSFORMS: dict[str, tuple[Any, torch.Tensor, list[str]]] = {
+    "vmap": (torch.func.vmap(loss_of), ONES.sin().sum(1), forward("sin", "sum")),
+    "grad": (torch.func.grad(loss_of), ONES.cos(), SUM_OF_SINES),
+    "jvp": (
+        lambda t: torch.func.jvp(loss_of, (t,), (t,))[1],
+        *(ONES.cos().sum(), forward("sin", "sum")),
+    ),
+    "a custom Function": (bare, ONES.cos(), ONE_SINE),
+    "vmap of it": (torch.func.vmap(Sine.apply), ONES.sin(), forward("Sine")),
+    "grad of it": (torch.func.grad(sine_of), ONES.cos(), ONE_SINE),
+    "jvp of it": (
+        lambda t: torch.func.jvp(Sine.apply, (t,), (t,))[1],
+        *(ONES.cos(), forward("Sine")),
+    ),
+}
+
+
+@forward_mode
+@pytest.mark.parametrize(
+    ("work", "result", "events"), TRANSFORMS.values(), ids=TRANSFORMS
+)
+def test_transforms_of_torch_func(
+    work: Any, result: torch.Tensor, events: list[str]
+) -> None:
+    with FunctionRecorder() as hook:
+        found = work(x().detach())
+
+    assert torch.allclose(found, result)
+    names = {event.split()[-1] for event in events} | {"custom_function_call"}
+    assert [e for e in hook.events if e.split()[-1] in names] == events
+
+
+def test_shapes_are_those_that_a_mapped_function_sees() -> None:
     batch = x().detach()
     with FunctionKeeper() as hook:
         torch.func.vmap(loss_of)(batch)
 
-    assert hook.events[1:-1] == forward("sin", "sum")
-    # Shapes are those that the mapped function sees.
     assert hook.only("pre sin").call.input_shapes == ((3,),)
-
-
-def test_grad_of_torch_func() -> None:
-    tensor = x().detach()
-    with FunctionRecorder() as hook:
-        torch.func.grad(loss_of)(tensor)
-
-    assert hook.events[1:-1] == [*forward("sin", "sum"), *backward("sum", "sin")]
-
-
-@forward_mode
-def test_jvp_has_no_backward() -> None:
-    tensor = x().detach()
-    with FunctionRecorder() as hook:
-        tangent = torch.func.jvp(loss_of, (tensor,), (tensor,))[1]
-
-    names = [name for name in pres(hook.events) if "dual" not in name]
-    assert names == ["sin", "sum"]
-    assert backward_pres(hook.events) == []
-    assert tangent.item() == pytest.approx(6 * 0.5403, abs=1e-3)  # six times cos(1)
 
 
 @forward_mode
@@ -340,33 +362,3 @@ def test_hessian_of_torch_func() -> None:
     assert hessian.tolist() == [[6.0, 0.0], [0.0, 6.0]]
     events = hook.events
     assert events.count("backward pre pow") == events.count("backward post pow") > 0
-
-
-SINES: dict[str, tuple[Callable[[torch.Tensor], Any], list[str]]] = {
-    "bare": (
-        lambda t: torch.autograd.grad(Sine.apply(t.requires_grad_()).sum(), t)[0],
-        [*forward("Sine", "sum"), *backward("sum", "Sine")],
-    ),
-    # One call by the user, one pair of callbacks, one pair in backward.
-    "grad": (
-        torch.func.grad(lambda t: Sine.apply(t).sum()),
-        [*forward("Sine", "sum"), *backward("sum", "Sine")],
-    ),
-    "vmap": (torch.func.vmap(Sine.apply), forward("Sine")),
-    "jvp": (lambda t: torch.func.jvp(Sine.apply, (t,), (t,))[1], forward("Sine")),
-}
-
-
-@forward_mode
-@pytest.mark.parametrize(("work", "events"), SINES.values(), ids=SINES)
-def test_a_custom_function_with_setup_context_is_one_call(
-    work: Callable[[torch.Tensor], Any], events: list[str]
-) -> None:
-    tensor = x().detach()
-    with FunctionRecorder() as hook:
-        result = work(tensor.clone())
-
-    truth = tensor.sin() if work is SINES["vmap"][0] else tensor.cos()
-    assert torch.equal(result, truth)
-    names = ("Sine", "sum", "custom_function_call")
-    assert [e for e in hook.events if e.endswith(names)] == events

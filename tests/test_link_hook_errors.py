@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from tests.functions import (
 )
 from tests.helpers import BACKWARD, FORWARD, MyModel, Recorder, inputs
 from tests.hook_places import (
+    AROUND,
     ERRORS,
     PLACES,
     TARGETS,
@@ -35,12 +37,31 @@ pytestmark = pytest.mark.usefixtures("no_mode_stays")
 FAIL = raises(LookupError)
 PLANNED = pytest.raises(LookupError, match="planned")
 
-#: The callbacks of `functions_step`, thread-wide.
-FUNCTIONS_STEP = [*CUBE, *forward("sum"), *backward("sum", "Cube")]
-
 
 def functions_step() -> None:
     Cube.apply(x()).sum().backward()
+
+
+class Step(NamedTuple):
+    """One of which thread-wide hooks are told these events."""
+
+    acting: Any
+    run: Callable[[], None]
+    events: list[str]
+
+
+def of_modules() -> Step:
+    model = MyModel()
+    run = lambda: model(inputs()).sum().backward()  # noqa: E731
+    return Step(ActingRecorder, run, [*FORWARD, *BACKWARD])
+
+
+def of_functions() -> Step:
+    events = [*CUBE, *forward("sum"), *backward("sum", "Cube")]
+    return Step(ActingFunctionRecorder, functions_step, events)
+
+
+STEPS = {"modules": of_modules, "functions": of_functions}
 
 
 def until(event: str, events: list[str]) -> list[str]:
@@ -50,67 +71,43 @@ def until(event: str, events: list[str]) -> list[str]:
 # Hooks that raise
 
 
+@pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
 @pytest.mark.parametrize("failing_first", [True, False])
-@pytest.mark.parametrize("at", dict.fromkeys(FUNCTIONS_STEP))
-def test_a_hook_on_functions_that_raises(at: str, failing_first: bool) -> None:
-    # GIVEN a hook that raises, next to one that does not
-    hook, other = ActingFunctionRecorder(at, FAIL), FunctionRecorder("other")
+@pytest.mark.parametrize(
+    ("kind", "at"), [(k, at) for k in STEPS for at in dict.fromkeys(STEPS[k]().events)]
+)
+def test_a_thread_wide_hook_that_raises(
+    kind: str, at: str, failing_first: bool, error: type[BaseException]
+) -> None:
+    # GIVEN a hook that raises, next to another one and a profiler, which do not
+    step = STEPS[kind]()
+    hook, other = step.acting(at, raises(error)), step.acting("", int)
+    other.name, prof = "other", profile(functions=True)
+    hooks = [hook, other, prof] if failing_first else [prof, other, hook]
     with ExitStack() as stack:
-        for active in (hook, other) if failing_first else (other, hook):
+        for active in hooks:
             stack.enter_context(active)
         # WHEN it has raised
-        with PLANNED:
-            functions_step()
+        with pytest.raises(error, match="planned"):
+            step.run()
         events = hook.taken()
         other.taken()
-        functions_step()
+        step.run()
 
-    # THEN it got no post for what it left, and the next step is complete
-    assert events == ["added NoneType", *until(at, FUNCTIONS_STEP)]
-    assert hook.events[:-1] == FUNCTIONS_STEP
-    assert [e for e in other.events if "deleted" not in e] == FUNCTIONS_STEP
-
-
-@pytest.mark.parametrize("failing_first", [True, False])
-@pytest.mark.parametrize("at", [*FORWARD, *BACKWARD])
-def test_a_hook_on_modules_that_raises(at: str, failing_first: bool) -> None:
-    # GIVEN a hook that raises, next to a profiler
-    model, hook, profiler = MyModel(), ActingRecorder(at, FAIL), profile()
-    with ExitStack() as stack:
-        for active in (hook, profiler) if failing_first else (profiler, hook):
-            stack.enter_context(active)
-        # WHEN it has raised
-        with PLANNED:
-            model(inputs()).sum().backward()
-        events = hook.taken()
-        model(inputs()).sum().backward()
-
-    # THEN it got no post for what it left, and the next step is complete
-    assert events == ["added NoneType", *until(at, [*FORWARD, *BACKWARD])]
-    assert hook.events == [*FORWARD, *BACKWARD, "deleted NoneType"]
-    places = [(depth, node.name) for depth, node in profiler.profile.tree().walk()]
-    modules = [place for place in places if place[1].startswith("MyModel")]
-    assert sorted(modules) == [(1, "MyModel"), (2, "MyModel.l1"), (2, "MyModel.l2")]
-    calls = {row.name: row.calls for row in profiler.profile.rows()}
-    assert calls["MyModel"] >= calls["MyModel.l2"] >= 1
-
-
-@ERRORS
-@pytest.mark.parametrize("at", dict.fromkeys(FUNCTIONS_STEP))
-def test_a_profile_next_to_a_hook_that_raises(
-    at: str, error: type[BaseException]
-) -> None:
-    hook = ActingFunctionRecorder(at, raises(error))
-    with profile(functions=True) as measured, hook:
-        with pytest.raises(error):
-            functions_step()
-        functions_step()
-
-    rows = measured.profile.rows(by="function")
-    calls = {row.name: {p: t.calls for p, t in row.phases.items()} for row in rows}
-    assert calls["Cube"]["forward"] in (1, 2)  # of the second step, maybe of the first
-    assert calls["Cube"]["backward"] in (1, 2)
-    assert sum(row.self_ns for row in rows) == measured.profile.wall_ns
+    # THEN it got no post for what it left, and the next step is complete, for all
+    assert events == ["added NoneType", *until(at, step.events)]
+    assert hook.events[: len(step.events)] == step.events
+    assert [e for e in other.events if "deleted" not in e] == step.events
+    assert sum(row.self_ns for row in prof.profile.rows()) == prof.profile.wall_ns
+    if kind == "modules":
+        places = [(depth, node.name) for depth, node in prof.profile.tree().walk()]
+        modules = [place for place in places if place[1].startswith("MyModel")]
+        assert sorted(modules) == [(1, "MyModel"), (2, "MyModel.l1"), (2, "MyModel.l2")]
+    name = "MyModel.l2" if kind == "modules" else "Cube"
+    rows = prof.profile.rows("module" if kind == "modules" else "function")
+    (row,) = (row for row in rows if row.name == name)
+    assert row.phases["forward"].calls in (1, 2)  # of the first step, maybe
+    assert row.phases["backward"].calls in (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -180,49 +177,26 @@ def test_the_body_may_raise(error: type[BaseException], kind: Any) -> None:
 
 @ERRORS
 @pytest.mark.parametrize("local", [False, True])
-def test_a_function_that_raises_has_no_post(
-    error: type[BaseException], local: bool
+@pytest.mark.parametrize("what", AROUND)
+def test_a_call_that_raises_has_no_post(
+    what: str, local: bool, error: type[BaseException]
 ) -> None:
-    hook = FunctionRecorder()
+    around = AROUND[what]()
+    hook = around.kind()
     if local:
-        add_hook(Runs, hook)
+        add_hook(around.target, hook)
     with nullcontext() if local else hook:
         hook.taken()
         with pytest.raises(error):
-            Runs.apply(x(), raises(error))
+            around.call(raises(error))
         events = hook.taken()
-        Runs.apply(x()).sum().backward()
+        around.call(int)
+        complete = hook.taken()
     if local:
-        delete_hook(Runs, hook.name)
+        delete_hook(around.target, hook.name)
 
-    assert events == ["pre Runs"]
-    whole = [*forward("Runs"), *backward("Runs")]
-    assert [e for e in hook.events[:-1] if e.endswith("Runs")] == whole
-
-
-@ERRORS
-@pytest.mark.parametrize("local", [False, True])
-def test_a_module_that_raises_has_no_post(
-    error: type[BaseException], local: bool
-) -> None:
-    model, hook = MyModel(), Recorder()
-    if local:
-        add_hook(model, hook)
-    with nullcontext() if local else hook:
-        hook.taken()
-        model.between = raises(error)
-        with pytest.raises(error):
-            model(inputs())
-        events = hook.taken()
-        model.between = int
-        model(inputs()).sum().backward()
-
-    def of_it(events: list[str]) -> list[str]:
-        """All, or those of the module that has the hook."""
-        return [e for e in events if not local or e.endswith("MyModel")]
-
-    assert events == of_it(FORWARD[:3])
-    assert hook.events[:12] == of_it([*FORWARD, *BACKWARD])
+    assert events == (around.local[:1] if local else around.first_half)
+    assert complete == (around.local if local else around.whole)
 
 
 def test_a_torch_function_that_raises() -> None:

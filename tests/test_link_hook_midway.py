@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -20,8 +19,8 @@ from tests.functions import (
     forward,
     x,
 )
-from tests.helpers import FORWARD, MyModel, Recorder, inputs
-from tests.hook_places import PLACES
+from tests.helpers import MyModel, Recorder, inputs
+from tests.hook_places import AROUND, PLACES, Around
 from torchprof_hooks import (
     FunctionCall,
     FunctionHook,
@@ -34,36 +33,9 @@ from torchprof_hooks import (
 pytestmark = pytest.mark.usefixtures("no_mode_stays")
 
 
-class Around(NamedTuple):
-    """Something that takes a hook, and a call of it with something in the middle."""
-
-    kind: type[Recorder] | type[FunctionRecorder]
-    target: Any
-    call: Callable[[Callable[[], object]], object]
-    events: list[str]
-
-
-def module() -> Around:
-    model = MyModel()
-
-    def call(middle: Callable[[], object]) -> None:
-        model.between = middle
-        model(inputs())
-
-    return Around(Recorder, model, call, forward("MyModel"))
-
-
-def function() -> Around:
-    def call(middle: Callable[[], object]) -> None:
-        Runs.apply(x(), middle)
-
-    return Around(FunctionRecorder, Runs, call, forward("Runs"))
-
-
-@pytest.fixture(params=[module, function])
+@pytest.fixture(params=AROUND)
 def around(request: pytest.FixtureRequest) -> Around:
-    made: Around = request.param()
-    return made
+    return AROUND[request.param]()
 
 
 def test_a_hook_added_in_the_middle_of_a_call(around: Around) -> None:
@@ -74,7 +46,7 @@ def test_a_hook_added_in_the_middle_of_a_call(around: Around) -> None:
     delete_hook(around.target, hook.name)
 
     assert [event.split()[0] for event in added] == ["added"]  # no post without a pre
-    assert hook.events[:-1] == around.events
+    assert hook.events[:-1] == around.local
 
 
 def test_a_hook_deleted_in_the_middle_of_a_call(around: Around) -> None:
@@ -83,7 +55,7 @@ def test_a_hook_deleted_in_the_middle_of_a_call(around: Around) -> None:
     around.call(lambda: delete_hook(around.target, hook.name))
     around.call(int)
 
-    assert hook.events[1:-1] == around.events[:1]
+    assert hook.events[1:-1] == around.local[:1]
 
 
 def test_a_hook_replaced_in_the_middle_of_a_call(around: Around) -> None:
@@ -97,7 +69,7 @@ def test_a_hook_replaced_in_the_middle_of_a_call(around: Around) -> None:
     around.call(replace)
     delete_hook(around.target, second.name)
 
-    assert first.events[1:-1] == around.events[:1]
+    assert first.events[1:-1] == around.local[:1]
     assert len(second.events) == 2  # added and deleted
 
 
@@ -111,21 +83,7 @@ def test_a_hook_added_to_an_inner_module_before_its_call() -> None:
     assert hook.events == ["added Linear", *forward("Linear")]
 
 
-#: What thread-wide hooks are told of a call until its middle, after it when they did
-#: not see it begin, and of a whole one.
-EVENTS: dict[Any, tuple[list[str], list[str], list[str]]] = {
-    # l2 is called by something that the hook has not seen: to it, l2 is a root.
-    Recorder: (FORWARD[:3], forward("Linear"), FORWARD),
-    FunctionRecorder: (
-        ["pre Runs"],
-        forward("clone"),
-        ["pre Runs", *forward("clone"), "post Runs"],
-    ),
-}
-
-
 def test_a_hook_entered_in_the_middle_of_a_call(around: Around) -> None:
-    _, after, whole = EVENTS[around.kind]
     hook = around.kind()
 
     around.call(hook.__enter__)
@@ -133,23 +91,22 @@ def test_a_hook_entered_in_the_middle_of_a_call(around: Around) -> None:
     around.call(int)
     hook.__exit__(None, None, None)
 
-    assert events[1:] == after  # no post without a pre
+    assert events[1:] == around.second_half  # no post without a pre
     whens = [event.split()[0] for event in hook.events[:-1]]
-    assert whens == [event.split()[0] for event in whole]
+    assert whens == [event.split()[0] for event in around.whole]
 
 
 def test_a_hook_left_in_the_middle_of_a_call(around: Around) -> None:
-    before, _, whole = EVENTS[around.kind]
     hook = around.kind()
 
     hook.__enter__()
     around.call(lambda: hook.__exit__(None, None, None))
+    left = hook.taken()
     with hook:
         around.call(int)
 
-    one, other = hook.events[: len(before) + 2], hook.events[len(before) + 2 :]
-    assert one == ["added NoneType", *before, "deleted NoneType"]
-    assert other == ["added NoneType", *whole, "deleted NoneType"]
+    assert left == ["added NoneType", *around.first_half, "deleted NoneType"]
+    assert hook.events[1:-1] == around.whole
 
 
 # Backward
