@@ -30,7 +30,7 @@ from tests.hook_places import (
     ActingRecorder,
     Place,
 )
-from torchprof_hooks import FunctionHook, LinkHook, add_hook, delete_hook, profile
+from torchprof_hooks import add_hook, delete_hook, profile
 
 pytestmark = pytest.mark.usefixtures("no_mode_stays")
 
@@ -187,7 +187,7 @@ def test_a_call_that_raises_has_no_post(
         add_hook(around.target, hook)
     with nullcontext() if local else hook:
         hook.taken()
-        with pytest.raises(error):
+        with pytest.raises(error, match="planned"):
             around.call(raises(error))
         events = hook.taken()
         around.call(int)
@@ -306,20 +306,3 @@ def test_a_backward_that_raises_between_two_modules() -> None:
     whole = [event.replace("MyModel", "Fails") for event in BACKWARD]
     assert events == whole[:3]
     assert hook.events[6:-1] == whole
-
-
-class QuietLinks(LinkHook):
-    def forward_postprocess(self, args: object) -> None:
-        pytest.fail("a call that raises has no post")
-
-
-class QuietFunctions(FunctionHook):
-    def forward_postprocess(self, *_: Any) -> None:
-        pytest.fail("a call that raises has no post")
-
-
-@pytest.mark.parametrize("hook", [QuietLinks, QuietFunctions])
-def test_a_hook_does_not_hide_the_programs_exception(hook: Any) -> None:
-    linear, given = nn.Linear(2, 2), inputs()
-    with hook(), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        linear(given)
