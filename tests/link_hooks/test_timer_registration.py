@@ -8,23 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Barrier
 from types import FunctionType
+from typing import Any
 
 import pytest
 import torch.nn.functional as F
 
-from tests.functions import ONE, Cube, FunctionRecorder, Runs, pres, raises, x
-from tests.helpers import (
-    MyModel,
-    Recorder,
-    close,
-    in_thread,
-    inputs,
-    names,
-    occurrences,
-)
+from tests.functions import ONE, Cube, Runs, Tensors, raises, x
+from tests.helpers import MyModel, close, in_thread, inputs, names, occurrences
 from tests.link_hooks.planted import KINDS, Timed
-from torchprof_hooks import add_hook, delete_hook, function_hooks
-from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks import (
+    FunctionCall,
+    LinkCall,
+    add_hook,
+    delete_hook,
+    function_hooks,
+    link_hooks,
+)
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -59,19 +58,31 @@ def test_two_timers_at_once_both_count(timed: Timed) -> None:
     assert inner.total_time() == close(timed.total)
 
 
-def test_a_subclass_gets_callbacks_and_times(timed: Timed) -> None:
-    base = Recorder if timed.timer is TimerHook else FunctionRecorder
+class AnnouncingLinks(link_hooks.TimerHook):
+    def forward_preprocess(self, args: LinkCall) -> None:
+        announced.append(args.path)
 
-    class Announcing(timed.timer, base):  # type: ignore[misc, valid-type]
-        def __init__(self) -> None:
-            timed.timer.__init__(self)
-            self.events: list[str] = []
 
-    with Announcing() as hook:
+class AnnouncingFunctions(function_hooks.TimerHook):
+    def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
+        announced.append(function.name)
+
+
+announced: list[str] = []
+PRES = {
+    AnnouncingLinks: ["Middle", "Middle.first", "Middle.last"],
+    AnnouncingFunctions: ["Runs", "Inner", "clone", "clone", "sum"],
+}
+
+
+@pytest.mark.parametrize("timer", PRES)
+def test_a_subclass_gets_callbacks_and_times(timer: Any) -> None:
+    timed = KINDS["modules" if timer is AnnouncingLinks else "functions"]()
+    announced.clear()
+    with timer() as hook:
         timed.step(int)
 
-    forwards = pres(hook.events)
-    assert len(forwards) == (3 if base is Recorder else 5)
+    assert announced == PRES[timer]
     assert hook.call_history == timed.history
 
 
@@ -148,8 +159,8 @@ def test_a_backward_that_raises_does_not_spoil_the_next_step() -> None:
 
 
 def test_hooks_on_a_torch_function_and_on_a_node() -> None:
-    on_function = function_hooks.TimerHook(phases=True)
-    on_node = function_hooks.TimerHook()
+    on_function: Any = function_hooks.TimerHook(phases=True)
+    on_node: Any = function_hooks.TimerHook()
     add_hook(F.linear, on_function)
     hidden = F.linear(x(), x(3, 3))
     add_hook(hidden.grad_fn, on_node)
@@ -161,7 +172,7 @@ def test_hooks_on_a_torch_function_and_on_a_node() -> None:
     assert names(on_node) == [type(hidden.grad_fn).__name__]
 
 
-class Second(TimerHook):
+class Second(link_hooks.TimerHook):
     name = "Second"
 
 
@@ -173,7 +184,7 @@ def test_hooks_that_come_and_go_leave_nothing_with_a_thread_wide_one() -> None:
         gc.collect()
         return sum(type(each) is FunctionType for each in gc.get_objects())
 
-    with TimerHook() as everywhere:
+    with link_hooks.TimerHook() as everywhere:
         for _ in range(3):  # what is kept of the first
             before = kept()
             for _ in range(20):
