@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.functions import CUBE, Cube, FunctionRecorder, pres, x
+from tests.functions import FunctionRecorder, pres, x
 from torchprof_hooks import add_hook, delete_hook
-
-alias = Cube.apply  # kept under a name of its own before any hook is active
 
 
 def plain(*size: int) -> torch.Tensor:
@@ -125,22 +123,6 @@ READS = [
 @pytest.mark.parametrize("code", READS)
 def test_reads_are_not_functions(code: str) -> None:
     assert called(running(code, a=x())) == []
-
-
-@pytest.mark.parametrize("apply", [Cube.apply, alias], ids=["apply", "alias"])
-def test_custom_functions_are_called_by_their_class(apply: Any) -> None:
-    with FunctionRecorder() as hook:
-        apply(x())
-
-    assert hook.events[1:-1] == CUBE
-
-
-def test_an_alias_made_while_a_hook_was_active_works_without_it() -> None:
-    with FunctionRecorder() as hook:
-        inside = Cube.apply
-    inside(x()).sum().backward()
-
-    assert hook.events == ["added NoneType", "deleted NoneType"]
 
 
 def test_functions_inside_functions_are_not_seen() -> None:

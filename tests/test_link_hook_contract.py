@@ -61,12 +61,6 @@ def test_order_of_callbacks_of_calls_inside_of_each_other() -> None:
     ]
 
 
-def test_a_hook_on_an_outer_module_is_not_told_of_inner_ones() -> None:
-    hook = Recorder()
-    add_hook(MyModel(), hook)(inputs())
-    assert hook.events == ["added MyModel", "pre MyModel", "post MyModel"]
-
-
 def test_a_name_is_taken_once(place: Place) -> None:
     first, second, renamed = place.kind(), place.kind(), place.kind("another name")
     place.add(first)
