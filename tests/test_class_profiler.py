@@ -106,7 +106,7 @@ from torchprof_hooks.hooks import ended_threads
 from torchprof_hooks.capture.attach.attachments import Attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 
-ended_threads.ENDED_KEPT = {kept}
+ended_threads.ENDED_KEPT = 10
 attach, attached = Attachments.attach, []
 
 def counting(self, *given):
@@ -126,19 +126,17 @@ for _ in range(20):
     thread.join()
 kept = len(Block.__profiler__._threads._threads)
 rows = [row for row in Block.__profiler__.profile.rows() if row.name == "Block"]
-phases = {{name: phase.calls for name, phase in rows[0].phases.items()}}
+phases = {name: phase.calls for name, phase in rows[0].phases.items()}
 print(len(attached), max(users), kept, phases)
 """
 
 
-@pytest.mark.parametrize("kept", [1000, 10])
-def test_threads_that_have_ended_cost_nothing_in_later_ones(kept: int) -> None:
-    result = run(MANY_THREADS.format(kept=kept))
+def test_threads_that_have_ended_cost_nothing_in_later_ones() -> None:
+    result = run(MANY_THREADS)
     calls = 2 * (3 + 20)  # of two blocks
     phases = {"forward": calls, "backward": calls, "recompute": 0}
-    # The tracker of the main thread, and that of the thread that runs.
-    trackers = 1 + min(20, kept)
-    assert result.stdout.startswith(f"20 2 {trackers} {phases}"), result.stderr
+    # At most two listen: the tracker of the main thread, and that of the running one.
+    assert result.stdout.startswith(f"20 2 11 {phases}"), result.stderr
     assert table(result.stderr)["Block"][1] == str(calls)
 
 
