@@ -69,6 +69,7 @@ class LinkCallbacks:
     def __init__(self, hook: Callbacks) -> None:
         self._hook = hook
         self._open_calls: dict[int, LinkCall] = {}  # by code of the site
+        self._open_backwards: dict[int, Site] = {}  # likewise
 
     def called(self, site: Site, args: Any) -> None:
         """A call has begun."""
@@ -92,10 +93,21 @@ class LinkCallbacks:
     def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None:
         """A pass has moved to other owners."""
         for site in closed:
-            if not failed:
+            is_open = self._open_backwards.pop(site.code, None) is not None
+            if is_open and not failed:
                 _tell(self._hook.backward_postprocess, site)
         for site in opened:
+            self._open_backwards[site.code] = site
             _tell(self._hook.backward_preprocess, site)
+
+    def forget(self, module: torch.nn.Module) -> None:
+        """The hook was taken off `module`: nobody is told of its open calls."""
+        for code, call in [*self._open_calls.items()]:
+            if call.link is module:
+                del self._open_calls[code]
+        for code, site in [*self._open_backwards.items()]:
+            if site.living_module() is module:
+                del self._open_backwards[code]
 
 
 def _tell(callback: Callable[[LinkCall], None], site: Site) -> None:

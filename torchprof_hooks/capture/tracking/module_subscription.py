@@ -40,6 +40,7 @@ class ModuleSubscription(TargetSubscription):
         # this object, also when the module dies with its hooks still on.
         super().__init__(name, hook, threads)
         self._handles: list[RemovableHandle] = []
+        self._module = weakref.ref(module)
         attachments.attach(script_patch, self)
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
         # Not by the module's own methods: modules of TorchScript do not have them.
@@ -53,6 +54,10 @@ class ModuleSubscription(TargetSubscription):
         """Take the hooks off the module."""
         for handle in self._handles:
             handle.remove()
+        module = self._module()
+        for tracker in [*self._threads.trackers]:
+            if tracker.callbacks is not None and module is not None:
+                tracker.callbacks.forget(module)
         attachments.detach(script_patch, self)
         super().close()
 
