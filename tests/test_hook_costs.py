@@ -71,7 +71,7 @@ CALLS_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(10, 31),
+    "link callbacks": Costs(10, 32),
     "function timer": Costs(0, 0),
     "function callbacks": Costs(80, 42),
     "profile() in another thread": Costs(0, 0),
@@ -109,7 +109,7 @@ LINES_PER_LINK = {
     "link timer": Costs(0, 0),
     "link timer with backward": Costs(0, 0),
     "link timer on each module": Costs(12, 0),
-    "link callbacks": Costs(26, 94),
+    "link callbacks": Costs(26, 96),
     "function timer": Costs(0, 0),
     "profile() in another thread": Costs(0, 0),
 }
