@@ -1,5 +1,5 @@
-"""Cells, the finest record of a run, and what remains of them without functions, or
-without modules."""
+"""Cells, the finest record of a run; and how to remove functions, or modules, from
+them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROFILER_CELL: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 Cells = Mapping[CellKey, Totals]
 Infos = Mapping[str, ModuleInfo]
 
-#: The one phase of each kind of rows that are not calls.
+#: The phase of each kind of rows that stand for no calls: such a kind has only one.
 _PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
     "backward": "backward",
     **{phase: phase for phase in get_args(OtherPhase)},
@@ -50,12 +50,12 @@ _NOT_MODULES: Final[Infos] = {
 
 
 def outermost(cells: Cells, name: str, phase: Phase = "forward") -> Totals:
-    """What is booked on calls from outside of all others; zeros if there are none."""
+    """The totals of the outermost calls of `name`; zeros if there are none."""
     return cells.get(((name,), phase), NOTHING)
 
 
 def sum_of_own_ns(cells: Cells) -> int:
-    """What is booked on all of them."""
+    """The sum of the own times of all cells."""
     return sum(totals.self_ns for totals in cells.values())
 
 
@@ -65,13 +65,13 @@ def has_functions(infos: Infos) -> bool:
 
 
 def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
-    """Cells of modules alone, as if functions had not been recorded.
+    """Cells of modules only, as if functions had not been recorded.
 
-    A function's own time becomes that of the module that called it, in the same phase.
-    If no module called it, it is time outside modules, or of backward outside of
-    modules. So a function that is called again by an activation checkpoint counts as
-    recompute of its module. (Where functions are not recorded, such a call is not seen,
-    and its time counts as backward, unless it is made in a module that is recomputed.)
+    A function's own time is added to that of the module that called it, in the same
+    phase. If no module called it, it becomes time outside modules, or backward outside
+    modules. So a function that an activation checkpoint calls again counts as recompute
+    of its module. (Where functions are not recorded, nothing shows such a call, and its
+    time counts as backward, unless it is made in a module that is recomputed.)
     """
     if not has_functions(infos):
         return cells, infos
@@ -85,7 +85,7 @@ def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
 
 
 def place_without_functions(path: Chain, phase: Phase, infos: Infos) -> CellKey:
-    """Where the own time of a cell is booked if functions are not recorded."""
+    """The cell on which a cell's own time is booked if functions are not recorded."""
     if all(infos[name].kind != "function" for name in path):
         return path, phase
     around = tuple(name for name in path if infos[name].kind != "function")
@@ -99,7 +99,7 @@ def place_without_functions(path: Chain, phase: Phase, infos: Infos) -> CellKey:
 
 
 def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
-    """Cells of functions alone; the own time of modules becomes a cell of its own."""
+    """Cells of functions only; the own time of modules goes to cells `MODULES_NAME`."""
     infos = {**_NOT_MODULES, **infos}
     kept: dict[CellKey, Totals] = {}
     for (path, phase), totals in cells.items():
@@ -113,8 +113,8 @@ def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
 
 def with_counted(cells: Cells) -> Cells:
     """The same cells, with `counted_ns`: how much of their own time was in calls whose
-    floating-point operations are known. To be called before functions become parts of
-    modules: after that, their times are not known apart."""
+    floating-point operations are known. Call it before functions become parts of
+    modules: after that, the times of functions cannot be told from those of modules."""
     if not any(totals.flops for totals in cells.values()):
         return cells
     return {
@@ -138,13 +138,13 @@ def call_site(path: Chain, infos: Infos) -> str:
 
 
 def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:
-    """Add to the cell with this key, or make it."""
+    """Add `totals` to the cell `key`, which is made if it is missing."""
     cells[key] = cells[key] + totals if key in cells else totals
 
 
 def add_outside(cells: dict[CellKey, Totals], own_ns: int, after_ns: int) -> None:
-    """Add the time outside of all calls, of which so much came after a backward pass,
-    if there is so much."""
+    """Add the time outside of all calls, `own_ns`. Up to `after_ns` of it came after a
+    backward pass, and has a cell of its own."""
     if after_ns := min(after_ns, max(own_ns, 0)):
         add_cell(cells, AFTER_BACKWARD_CELL, Totals(self_ns=after_ns))
     add_cell(cells, OUTSIDE_CELL, Totals(self_ns=own_ns - after_ns))

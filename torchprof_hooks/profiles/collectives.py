@@ -1,12 +1,13 @@
-"""What was sent to other processes, how much, and how long it took."""
+"""Communication with other processes: which calls, how many bytes, how long."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-#: The name of what ``DistributedDataParallel`` does with buckets of gradients: it sums
-#: them up while the backward pass runs, and waits for that at the end of the pass.
+#: The name of the sums of gradients that ``DistributedDataParallel`` makes over all
+#: processes, bucket by bucket: they begin while the backward pass runs, which waits for
+#: them at its end.
 BUCKETS_NAME: Final = "gradient buckets"
 
 
@@ -16,13 +17,13 @@ class Collective(NamedTuple):
     name: "all_reduce", "send", ...; or `BUCKETS_NAME`.
     group: what torch calls the group: "default_pg", "mesh_dp"; "" if it is not known.
     group_size: how many processes are in it, 0 if it is not known.
-    calls: how often it was called; of gradients, how many buckets there were.
-    bytes: of the tensors. Where inputs and outputs differ in size, of the larger ones:
-        of what gathering returns, and of what scattering is given.
+    calls: how often it was called; for gradients, the number of buckets.
+    bytes: size of the tensors. Where inputs and outputs differ in size, that of the
+        larger ones: of the outputs of gathering, and of the inputs of scattering.
     call_ns: time in the calls without waiting. 0 for buckets: C++ begins them.
-    waiting_ns: time in which the program waited until they were complete: in the call
+    waiting_ns: time in which the program waited for the calls to complete: in the call
         itself, or in ``Work.wait`` later.
-    elapsed_ns: from the begin of each call until it was seen to be complete. If the
+    elapsed_ns: from the begin of each call until the program found it complete. If the
         program waits later, what it does until then is included. For buckets, torch
         measures some of the passes, which stand for all.
     """

@@ -11,12 +11,12 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.totals import Totals
 
-#: The probability that chance alone makes any row of a comparison slower. (In a
-#: simulation of 20 rows it was between 0.2 % and 2.2 %: leaving out the slowest call
-#: makes the others look a little more alike than they are.)
+#: The probability that a comparison calls any of its rows slower by chance alone. (In a
+#: simulation of 20 rows it was between 0.2 % and 2.2 %: without the slowest call, calls
+#: look a little more alike than they are.)
 RISK: Final = 0.01
 
-#: With fewer calls than this, the mean is over all: not even the slowest is left out.
+#: With fewer calls than this, the mean includes the slowest call.
 _ENOUGH_CALLS: Final = 3
 
 #: The name of a row, and a phase.
@@ -27,8 +27,8 @@ class MeanDuration(NamedTuple):
     """The mean duration of calls, with the calls that they made.
 
     calls: how many there were.
-    averaged: how many of them the mean is over, those alone that were measured.
-    error_ns2: the square of the mean's standard error (inf: there was only one call).
+    averaged: how many of them the mean is over, as far as they were measured.
+    error_ns2: the square of the mean's standard error (inf: `averaged` is below 2).
     """
 
     calls: int
@@ -41,9 +41,9 @@ class MeanDuration(NamedTuple):
 class Change:
     """The calls of one row in one phase, in both profiles.
 
-    noise_ns: how much the means may differ by chance (inf: one of the two has a single
-        call, so that nothing is known of its spread).
-    threshold: how much they may differ, as a share of the old mean, without mattering.
+    noise_ns: how much the means may differ by chance (inf: one of them is over fewer
+        than two measured calls, so that its spread is not known).
+    threshold: a smaller difference, as a share of the old mean, does not matter.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Comparison:
     """The result of `compare`.
 
     changes: of rows and phases with calls in both profiles, the most expensive first.
-    gone, added: those with calls only in the old, or only in the new profile.
+    gone, added: rows and phases with calls only in the old, or only in the new profile.
     """
 
     old: ProfileData
@@ -110,14 +110,13 @@ def compare(
 ) -> Comparison:
     """Compare how long calls take, for each row of `Profile.rows(by)` and each phase.
 
-    Mean durations on the host are compared, with inner calls: only of these is the
-    spread known. Numbers of steps or calls need not be the same. A row is slower if its
+    It compares mean durations on the host, with inner calls: only of these is the
+    spread known. The numbers of steps and of calls may differ. A row is slower if its
     mean grew by more than the threshold, and by more than chance explains (Welch's
     t-test, one-sided; the risk for the whole table is divided equally among its rows).
     Time outside of calls, and that of the profiler itself, is not compared.
 
-    Where only some steps were measured, and what is inside of a part is scaled from
-    these to all, the spread is that of the calls in these steps.
+    Where only some steps were measured, the spread is that of the calls in these steps.
 
     What changes from one run to the next, such as the load of the machine, does not
     show in the spread within one run. It does in that of a few runs merged.
@@ -160,11 +159,11 @@ def _means(profile: ProfileData, by: Grouping) -> dict[RowPhase, MeanDuration]:
 def mean_duration(totals: Totals, share: float = 1.0) -> MeanDuration:
     """The mean over all calls but the slowest.
 
-    share: the part of the calls that were measured. The others are estimates: they tell
-        nothing of how well the mean is known.
+    share: the share of the calls that were measured. The others were scaled from these,
+        so they do not make the mean more certain.
 
-    The slowest is mostly the first one, which allocates, chooses algorithms or
-    compiles. In a short run it would outweigh what all others have in common.
+    The slowest call is mostly the first one, which allocates, chooses algorithms or
+    compiles. In a short run it would outweigh all others.
     """
     count, total, squares = totals.calls, totals.duration_ns, totals.squares_ns2
     if count >= _ENOUGH_CALLS and totals.max_ns > totals.mean_ns:
@@ -174,14 +173,14 @@ def mean_duration(totals: Totals, share: float = 1.0) -> MeanDuration:
     averaged = round(share * count)
     if averaged < 2:
         return MeanDuration(totals.calls, averaged, totals.mean_ns, inf)
-    # Whole numbers up to the division: they are large, and their difference is small.
+    # In whole numbers, which are exact: the difference of two large ones is small.
     deviations = max(count * squares - total**2, 0)
     error_ns2 = deviations / (count**2 * (averaged - 1))
     return MeanDuration(totals.calls, averaged, total / count, error_ns2)
 
 
 def noise_bound_ns(old: MeanDuration, new: MeanDuration, risk: float) -> float:
-    """The least difference of the two means that is more than chance: Welch's t-test.
+    """The least difference of the means that chance does not explain: Welch's t-test.
 
     Chance alone exceeds it in one direction with a probability of `risk`, if the calls
     of a run differ independently of each other.
@@ -189,14 +188,14 @@ def noise_bound_ns(old: MeanDuration, new: MeanDuration, risk: float) -> float:
     error_ns2 = old.error_ns2 + new.error_ns2
     if error_ns2 in (0, inf):
         return error_ns2
-    # Shares, since the squares of the errors may be beyond floating point.
+    # Shares, since squares of `error_ns2` may be too large for floating point.
     parts = [(mean.error_ns2 / error_ns2, mean.averaged - 1) for mean in (old, new)]
     freedom = 1 / sum(part**2 / others for part, others in parts)
     return _t_quantile(risk, freedom) * sqrt(error_ns2)
 
 
 def _t_quantile(risk: float, freedom: float) -> float:
-    """What Student's t exceeds with a probability of `risk`, by Wallace's
+    """The value that Student's t exceeds with a probability of `risk`, by Wallace's
     approximation: too high below 5 degrees of freedom, by 3 % at 4 and a fifth at 2.
     """
     z = -NormalDist().inv_cdf(risk) * (8 * freedom + 3) / (8 * freedom + 1)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-#: The part of a graph that was compiled; "run" is a choice made while it ran
-#: (autotuning, CUDA graphs).
+#: What was compiled of a graph: its forward, its backward, or ("run") something while
+#: it ran (autotuning, CUDA graphs).
 GraphKind = Literal["forward", "backward", "run"]
 
 
@@ -17,9 +17,10 @@ class CompiledGraph(NamedTuple):
 
     function, place: the code that was compiled: "forward", "train.py:31".
     compile_id: torch's number of the compilation: that of the code comes first.
-    start_ns, ns: when it began, since the epoch, and how long it took.
+    start_ns: when it began, in nanoseconds since the epoch.
+    ns: how long it took, in nanoseconds.
     recompile_reason: what had changed, if the code had been compiled before.
-    failure: why torch gave up. The code then runs as it was written.
+    failure: why torch gave up; "" if it did not. The code then runs as it was written.
     """
 
     function: str
@@ -35,8 +36,8 @@ class CompiledGraph(NamedTuple):
 class GraphBreak(NamedTuple):
     """Code that torch.compile left to Python, which splits a graph in two.
 
-    place: of the code; "" if torch has forgotten it.
-    times: how often compiling came to it, in all compilations.
+    place: the place of the code; "" if torch has forgotten it.
+    times: how often torch.compile met it, in all compilations.
     """
 
     function: str
@@ -46,7 +47,11 @@ class GraphBreak(NamedTuple):
 
 
 class Reasons(NamedTuple):
-    """Why something happened, so many times, to the code of a function."""
+    """Why the code of a function was compiled again, or failed to compile.
+
+    times: how often that happened.
+    reasons: the different ones, the most frequent first.
+    """
 
     function: str
     place: str
@@ -58,10 +63,10 @@ class Reasons(NamedTuple):
 class CompilationSummary:
     """What torch.compile did.
 
-    timed, timed_ns: compilations that torch has timed, and what they took.
+    timed, timed_ns: how many compilations torch has timed, and how long they took.
     graphs: the last compilations: torch keeps records of 64, unless told otherwise.
-    first_ns: duration of the first of `timed`. If it differs later, torch has begun to
-        count anew.
+    first_ns: duration of the first of `timed`. If another summary has a different one,
+        torch has restarted its counts in between.
 
     ``torch._dynamo.reset()`` clears `timed` and the places of graph breaks. The
     records and the reasons of graph breaks survive it.
@@ -80,14 +85,14 @@ class CompilationSummary:
 
     @property
     def total_ns(self) -> int:
-        """Time in torch.compile. Nothing counts twice. What was done before
-        ``torch._dynamo.reset()`` counts as far as there are records of it."""
+        """Nanoseconds in torch.compile, none of which counts twice. Compilations before
+        ``torch._dynamo.reset()`` count as far as there are records of them."""
         recorded_ns = sum(graph.ns for graph in self.graphs if graph.kind != "run")
         return max(self.timed_ns, recorded_ns) + self.run_ns
 
     @property
     def run_ns(self) -> int:
-        """Time of choices that compiled graphs made while they ran, in nanoseconds."""
+        """Nanoseconds of compiling while graphs ran: `graphs` of the kind "run"."""
         return sum(graph.ns for graph in self.graphs if graph.kind == "run")
 
     @property
@@ -97,7 +102,7 @@ class CompilationSummary:
 
     @property
     def unrecorded(self) -> int:
-        """How many compilations torch has dropped its record of."""
+        """How many compilations torch keeps no record of any more."""
         return self.compilations - self._recorded
 
     @property
@@ -124,7 +129,7 @@ class CompilationSummary:
             graph_breaks=_breaks_since(self.graph_breaks, earlier.graph_breaks),
         )
         if self.first_ns != earlier.first_ns or self.timed < earlier.timed:
-            return kept  # torch has begun to count anew
+            return kept  # torch has restarted its counts: all of `timed` is new
         return replace(
             kept,
             timed=self.timed - earlier.timed,

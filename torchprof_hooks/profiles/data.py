@@ -1,5 +1,5 @@
-"""The finished record of a run: immutable, and all else that is said of a run is
-computed from it."""
+"""The finished record of a run. It is immutable; reports and exports are computed from
+it."""
 
 from __future__ import annotations
 
@@ -60,32 +60,34 @@ class ProfileData:
     """Where the time of a run went. The public class is `torchprof_hooks.Profile`,
     which has reports and files, too.
 
-    parts: the start-up and the loop, as far as they are known apart. What is said of
-        the whole run (`cells`, `wall_ns`, `steps`, `step_times`) is their sum.
+    parts: the start-up and the loop, or only the loop if these cannot be told apart.
+        `cells`, `wall_ns`, `steps` and `step_times` of the whole run are their sums.
     modules: a description of each name in the chains of cells.
     aborted_calls: calls that an exception went through.
-    overhead_ns: what measuring took of the run, in all of its steps, as far as that is
-        known; of a whole program, its beginning and end included. What is known exactly
-        is a cell of its own, of the phase "profiler", and in no other.
+    overhead_ns: the profiler overhead in all steps of the run, as far as it is known;
+        of a whole program, at its beginning and end, too. What is known exactly of it
+        is in cells of the phase "profiler", and in no other cell.
     overhead_error_ns: standard error of `overhead_ns`, if that comes from comparing
         steps that were measured with others that were not; 0 if it was counted: calls
         times what each takes.
-    measured: in how many steps what was measured, `NO_STEPS` if in each.
+    measured: how many steps were measured; `NO_STEPS` if all were.
     devices: names of the devices whose clock was read, sorted.
     memory: which memory was measured, and its peak; None if none was.
-    undivided_passes: backward passes over nodes of several threads that have the same
-        numbers, which are booked as a whole, outside modules.
+    undivided_passes: backward passes over nodes that several threads made, and that
+        have the same numbers: such a pass is booked as a whole, outside modules.
     not_measured: what cannot be measured with this torch, one line each, sorted.
-    core: the core that has measured, "native" or "python"; both if both were merged.
+    core: the core that has measured, "native" or "python"; both in a merged profile of
+        both.
     core_reason: why the native core was not used.
     collectives: what was exchanged with other processes, by function and group.
     peak: the most operations per second that the device can do, None if unknown.
     items: tokens, samples or the like in the steps, 0 if nobody said.
-    device_asked, device_waits: at how many begins and ends of calls the device was
-        asked whether it had done all its work; and how often it had, and so idled.
-    program: what is known of a whole program; None of other runs.
-    provenance: the processes that have measured, one unless profiles were merged.
-        Profiles that differ in that alone are equal.
+    device_asked, device_waits: how often, at begins and ends of calls, the profiler
+        asked the device whether it had done all its work; and how often it had, and so
+        idled.
+    program: what is known of a whole program; None for other runs.
+    provenance: the processes that have measured: one, unless profiles were merged.
+        Equality does not depend on it.
     """
 
     parts: Parts = ()
@@ -122,8 +124,8 @@ class ProfileData:
 
     @property
     def cells(self) -> Cells:
-        """The finest record. For each (chain of module and function calls, phase) the
-        `Totals` of the calls at its end, whose cumulative fields are 0 here: they
+        """The finest record. For each (chain of module and function calls, phase), the
+        `Totals` of the calls at the chain's end. Their cumulative fields are 0: they
         follow from the chains. The cells' `self_ns` add up to `wall_ns`."""
         return self._whole.cells
 
@@ -216,19 +218,18 @@ class ProfileData:
     @property
     def start_up(self: P) -> P:
         """What was measured until the first training step of each run had ended. Empty
-        if that end is not known: without torch optimizers."""
+        without torch optimizers: then that end is not known."""
         return self._only("start-up")
 
     @property
     def loop(self: P) -> P:
-        """What was measured after `start_up`. The shortest and the longest call are
-        known for the whole run only: they are given here as far as they can be right.
-        """
+        """What was measured after `start_up`. Shortest and longest calls are known for
+        the whole run only: here, they are bounds that these imply."""
         return self._only("loop")
 
     def _only(self: P, name: PartName) -> P:
-        """One part of the run. What is known of the whole run alone, as the number of
-        items, is divided in proportion to steps, to calls, or to time."""
+        """One part of the run. Numbers that are known for the whole run only, such as
+        that of items, are divided in proportion to steps, to calls, or to time."""
         if [part.name for part in self.parts] == [name]:
             return self
         found = replace(self, parts=tuple(p for p in self.parts if p.name == name))
@@ -248,7 +249,8 @@ class ProfileData:
         return replace(self, parts=tuple(map(change, self.parts)))
 
     def with_time_before(self: P, before_ns: int) -> P:
-        """The same run with so much time before it was measured, in its start-up."""
+        """The same run, with `before_ns` nanoseconds before measuring added to its
+        start-up."""
         if not before_ns:
             return self
         before = Part("start-up").with_cells({BEFORE_CELL: Totals(self_ns=before_ns)})
@@ -263,14 +265,17 @@ class ProfileData:
         self: P, cells: Cells, modules: Mapping[str, ModuleInfo] | None = None
     ) -> P:
         """The same run as one part, with other cells and the wall time that they add up
-        to; and with other descriptions of their names, if there are any."""
+        to.
+
+        modules: descriptions of the names in the cells; None: the present ones.
+        """
         part = replace(self._whole, name="loop").with_cells(cells)
         infos = self.modules if modules is None else modules
         return replace(self, parts=(part,), modules=infos)
 
     def merge(self: P, other: ProfileData) -> P:
-        """Both runs as one profile: whole numbers add up, and so do errors, as if both
-        were off in the same direction. The order does not matter.
+        """Both runs as one profile. Whole numbers add up. So do errors, as if both were
+        wrong in the same direction. The order does not matter.
 
         Raises:
             TypeError: `other` is not a profile.

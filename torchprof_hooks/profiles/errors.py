@@ -1,7 +1,7 @@
 """The errors of this package.
 
-Where a built-in exception says it all, it is raised: `TypeError` and `ValueError` for
-parameters, `KeyError` for names of hooks, `RuntimeError` for calls out of order.
+The package raises built-in exceptions where they suffice: `TypeError` and `ValueError`
+for parameters, `KeyError` for names of hooks, `RuntimeError` for calls out of order.
 """
 
 from __future__ import annotations

@@ -12,15 +12,15 @@ from torchprof_hooks.profiles.names import Phase, united
 class MemoryTotals:
     """The memory of calls of one kind, in bytes.
 
-    used_bytes: handed out by the allocator during the calls. Freed bytes count all the
-        same (gross); where only the C allocator could be asked, they are subtracted
+    used_bytes: bytes that the allocator handed out during the calls. Freed bytes count,
+        too (gross); where only the C allocator could be asked, they are subtracted
         (net), so that the result can be negative.
-    acquired_bytes: taken by the allocator from the device, or from the system.
-    retained_bytes: bytes in use when the calls returned less those in use when they
+    acquired_bytes: bytes that the allocator took from the device, or from the system.
+    retained_bytes: bytes in use when the calls returned, less those in use when they
         began: what forward leaves behind, mostly for backward. Other phases free memory
         that they did not allocate, so there it means little.
-    peak_bytes: the highest rise of the memory in use above its level at the begin of a
-        call, with inner calls, over all calls.
+    peak_bytes: how far the memory in use rose above its level at the begin of a call,
+        with inner calls: the most of all calls.
     """
 
     used_bytes: int = 0
@@ -42,8 +42,8 @@ class MemoryTotals:
         )
 
     def without(self, other: MemoryTotals) -> MemoryTotals:
-        """These bytes less those of some of the calls, `other`. The peak stays: any of
-        the calls left may have set it."""
+        """These bytes without those of some of the calls, `other`. The peak stays: any
+        of the remaining calls may have set it."""
         if other == NO_MEMORY:
             return self
         return MemoryTotals(

@@ -27,15 +27,15 @@ class ModuleInfo:
     implementation: what runs a function: "C" (torch's own C++), "Py" (a function
         written in Python), "op" (one of ``torch.ops``), "custom" (a custom autograd
         Function), "compiled" (made by torch.compile); "" for other rows.
-    inputs: data type and device of a call's first input tensors, as they were when the
-        call was first made at each place: ``float32@cpu``. () where calls are not told
-        apart by their shapes, `MIXED_INPUTS` if places differ.
-    autocast: the type to which autocast was to convert the inputs of matrix products at
-        that call: ``bfloat16``; "" where autocast was off.
+    inputs: data type and device (``float32@cpu``) of the first input tensors, when the
+        call was first made at each place. () where calls of different shapes share a
+        name, `MIXED_INPUTS` if places differ.
+    autocast: the type to which autocast converted the inputs of matrix products at that
+        call: ``bfloat16``; "" where autocast was off.
     place: of an outermost module, and of a function called from outside modules,
         "called first at train.py:42"; of a profiled function, "made at train.py:42".
-    shapes: of a call's input tensors, -1 for sizes that are not known; None of calls
-        that are not told apart by them, or have many.
+    shapes: shapes of a call's input tensors, with -1 for sizes that are not known; None
+        where calls of different shapes share a name, or have many tensors.
     order: place among the names of a run, in the order of their first calls.
     """
 
@@ -72,7 +72,7 @@ class ModuleInfo:
             inputs=_same_inputs(self.inputs, other.inputs),
             autocast=united(self.autocast, other.autocast, "|"),
             place=united(self.place, other.place, "|"),
-            # A name tells them: where both are known, they are the same.
+            # The name contains them: where both are known, they are equal.
             shapes=max(known, default=None),
         )
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 
 from torchprof_hooks.profiles.options import check_choice
 
-#: Phases of what is neither a module nor a function, and the kinds of its rows.
+#: Phases of rows that are neither modules nor functions; each is also their kind.
 OtherPhase = Literal[
     "optimizer",
     "data",
@@ -35,11 +35,11 @@ OUTSIDE_NAME: Final = "(outside modules)"
 #: Time outside modules between a backward pass and the next forward, if no torch
 #: optimizer steps: most likely that of another optimizer.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
-#: Time of a program before measuring began: until torch was imported.
+#: Time of a program until it imported torch, when measuring began.
 BEFORE_NAME: Final = "(before torch was imported)"
 BACKWARD_NAME: Final = "(backward outside modules)"
-#: Time of a backward pass before its first node runs and after the last one has: the
-#: engine looks at the graph, and does what it was asked to do at the end.
+#: Time of a backward pass before its first node and after its last one: the engine
+#: examines the graph, and runs the callbacks that it was given for the end.
 ENGINE_NAME: Final = "(autograd engine)"
 #: Time in which the loop waits for a ``DataLoader``.
 DATA_NAME: Final = "(data loading)"
@@ -48,7 +48,7 @@ DATA_NAME: Final = "(data loading)"
 WAITING_NAME: Final = "(waiting for gradients)"
 #: Time in which ``torch.compile`` compiles, whichever module is being compiled.
 COMPILING_NAME: Final = "(torch.compile)"
-#: Time in which Python looks through all objects for garbage, in whichever call.
+#: Time in which Python searches all objects for garbage, in whichever call.
 GARBAGE_NAME: Final = "(garbage collection)"
 PROFILER_NAME: Final = "(profiler)"
 #: Time inside of calls, in steps in which inner calls were not measured.
@@ -58,7 +58,7 @@ MODULES_NAME: Final = "(modules, outside functions)"
 
 
 def optimizer_name(class_name: str) -> str:
-    """Name of the row for the steps of optimizers of one class."""
+    """The name of the row for the steps of optimizers of one class."""
     return f"(optimizer) {class_name}"
 
 
@@ -66,7 +66,7 @@ _COMMUNICATION: Final = "(communication) "
 
 
 def communication_name(collective: str) -> str:
-    """Name of the row for calls of a function of ``torch.distributed``."""
+    """The name of the row for calls of a function of ``torch.distributed``."""
     return _COMMUNICATION + collective
 
 
@@ -105,7 +105,7 @@ _SHORTEST_RUN: Final = 3
 
 
 def function_call_name(name: str, shapes: Sequence[Sequence[object]] | None) -> str:
-    """Name of the calls of a function with tensors of these shapes:
+    """The name for calls of a function with tensors of these shapes:
     ``linear(32x64, 256x64, 256)``, ``cat(50 * 32x64)``; ``relu()`` if the shapes are
     not known."""
     texts = list(islice(_shape_texts(shapes or ()), _SHAPES_SHOWN + 1))
@@ -149,8 +149,9 @@ ByteUnit = Literal[
     "auto", "auto_foreach", "B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB"
 ]
 
-#: What a profile can be drawn as, and the libraries that have data frames of it.
+#: The plots of a profile.
 PlotKind = Literal["modules", "phases", "memory"]
+#: The libraries whose data frames it can be exported to.
 Library = Literal["pandas", "polars"]
 
 #: The columns by which the rows of a report can be chosen and sorted.

@@ -1,8 +1,8 @@
 """The parameters that users give, checked where they give them.
 
-Each check raises TypeError or ValueError with the name of the parameter as the user
-wrote it, what it may be, and what it was: "max_rows must be a whole number, 1 or more,
-not 'a'".
+A docstring says what a check accepts. For anything else, it raises TypeError or
+ValueError with the parameter's name, what it may be, and what it was: "max_rows must be
+a whole number, 1 or more, not 'a'".
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def check_file(name: str, value: object) -> None:
 
 
 def print_to(file: TextIO | None, text: str) -> None:
-    """Print to a file; to standard error if that is None, and nothing if that is
-    closed: `print` would write it into the output of the program."""
+    """Print to a file; if it is None, to standard error. Print nothing if `sys.stderr`
+    is None: `print` would write to the standard output of the program."""
     if (found := sys.stderr if file is None else file) is not None:
         print(text, file=found)
 
@@ -130,15 +130,15 @@ def trouble_with_file(path: Path) -> str:
     is_there = target.exists()
     if is_there and not os.access(target, os.W_OK):
         return "that file cannot be written to: name another one"
-    # Files are replaced, for which the folder has to take a new one; devices and pipes
-    # are written to.
+    # A file is replaced by a new one, for which its folder must be writable; devices
+    # and pipes are written to.
     if (target.is_file() or not is_there) and not os.access(target.parent, os.W_OK):
         return f"the folder {target.parent} cannot be written to: name another file"
     return ""
 
 
 def check_new_file(name: str, value: Any) -> Path:
-    """The path of a file that can be written, as an absolute one."""
+    """The path of a file that can be written; returned as an absolute path."""
     path = check_path(name, value)
     trouble = trouble_with_file(path)
     if trouble:
@@ -154,8 +154,8 @@ def check_callable(name: str, value: object) -> None:
 
 
 def check_plain_function(name: str, value: object) -> None:
-    """A function or method that is done when its call returns, unlike a generator, a
-    coroutine or a class."""
+    """A function or method whose work is done when it returns; so no generator, no
+    coroutine and no class."""
     kinds = (
         inspect.iscoroutinefunction,
         inspect.isgeneratorfunction,
@@ -172,12 +172,12 @@ _WANTED_SHARE: Final = 'a share, "2%" or 0.02'
 
 
 def parse_share(written: str | float) -> float:
-    """0.02 for "2%", "0.02" and 0.02: a number without a sign is a share up to 1, and
+    """0.02 for "2%", "0.02" and 0.02. A number without "%" is a share of at most 1, and
     never per cent. "none" is 1: no limit.
 
     Raises:
-        ValueError: the text or number is no share. The message says what it may be, to
-            follow after "must be".
+        ValueError: the text or number is no share. The message is what goes after "must
+            be".
     """
     text = str(written).strip().lower()
     if text == "none":
@@ -214,8 +214,8 @@ def check_share(name: str, value: Any, *, is_limit: bool = False) -> float:
 
 
 def keyword_only(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator for a method: parameters with these names, which could be given by
-    position in the last release, still can be, with a DeprecationWarning."""
+    """Decorator for a method whose parameters with these names became keyword-only
+    after the last release: by position, they still work, with a DeprecationWarning."""
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(method)

@@ -1,5 +1,5 @@
-"""Parts of a run that are told apart: the start-up, until the first training step of a
-run has ended; and the loop after it."""
+"""The two parts of a run: the start-up, until its first training step has ended; and
+the loop after it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PartName = Literal["start-up", "loop"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a run; stretches do not overlap.
+    """A part of a run. The parts of one run do not overlap.
 
     name: "start-up": the first training step of each run, with what came before it
         (in a whole program, evaluation calls before it, too); "loop": all after it, or
         the whole run where the end of the first step is not known.
     wall_ns: how long it took; the cells' `self_ns` add up to it.
-    steps: training steps in it.
+    steps: how many training steps are in it.
     step_times: durations of its training steps and evaluation calls.
     cells: for each (chain of calls, phase) the `Totals` of the calls at its end.
     """
@@ -44,7 +44,7 @@ class Part:
         return Part, (*values[:-1], dict(self.cells))
 
     def merge(self, other: Part) -> Part:
-        """Both together, under the name of this one."""
+        """The sum of both parts, with the name of this one."""
         return Part(
             self.name,
             self.wall_ns + other.wall_ns,
@@ -62,7 +62,7 @@ Parts = tuple[Part, ...]
 
 
 def merged_parts(*every: Parts) -> Parts:
-    """The parts of several runs, those of one name together; the start-up first."""
+    """The sums of the parts of several runs, by name; the start-up first."""
     found: dict[str, Part] = {}
     for part in (part for parts in every for part in parts):
         known = found.get(part.name)
@@ -71,14 +71,16 @@ def merged_parts(*every: Parts) -> Parts:
 
 
 def whole_of(parts: Iterable[Part]) -> Part:
-    """All parts of a run together."""
+    """The sum of all parts of a run."""
     return reduce(Part.merge, parts, Part())
 
 
 def divided(whole: Part, first: Cells, of_first: StepTimes) -> Parts:
-    """The parts of a run of which `first` are the cells until the end of its start, and
-    `of_first` the steps in it; only the loop, if there are no such cells. Merged, they
-    are `whole`, to the byte."""
+    """Divide a run into start-up and loop. Merged, these are exactly `whole`.
+
+    first, of_first: the cells and the steps of the start-up. Without such cells, the
+        loop is the only part.
+    """
     if not first:
         return (whole,)
     times = whole.step_times
@@ -95,9 +97,9 @@ def divided(whole: Part, first: Cells, of_first: StepTimes) -> Parts:
 
 
 def _after(whole: Totals, first: Totals | None) -> Totals:
-    """`whole` without `first`. The longest call of all mostly was a first one, so the
-    longest that is left is bounded: by the sum of durations, less the shortest one for
-    each other call, and by the sum of squares."""
+    """`whole` without `first`. The longest remaining call is not known, as the longest
+    of all was mostly a first one. So it is bounded: by the sum of durations, less the
+    shortest one for each other call; and by the root of the sum of squares."""
     if first is None:
         return whole
     calls = whole.calls - first.calls

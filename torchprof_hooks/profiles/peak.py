@@ -18,7 +18,7 @@ class Peak:
 
 
 def higher(one: Peak | None, other: Peak | None) -> Peak | None:
-    """The peak of merged runs, whatever their order: the higher one, so that no share
-    is reported too high."""
+    """The peak of merged runs, in any order: the higher one, so that no share of the
+    peak is reported too high."""
     both = [(peak.flops, peak.source) for peak in (one, other) if peak]
     return Peak(*max(both)) if both else None

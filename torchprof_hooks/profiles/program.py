@@ -1,5 +1,5 @@
-"""What is known of a whole program besides its times. The module is small: programs
-import it while they run."""
+"""What is known of a whole program besides its times. The module is small, since it is
+imported while the measured program runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 
 
 class OptimizerFacts(NamedTuple):
-    """Optimizers that have stepped, and differ in nothing but their tensors.
+    """A group of optimizers that have stepped, and differ in their tensors only.
 
     name: their class.
-    parameters: how many tensors they step, together.
-    can_fuse, is_fused: whether there is a fused form of them, and it is used.
-    device: kind of the device that all parameters are on ("cpu", "cuda"), else "".
+    parameters: how many tensors they update, together.
+    can_fuse, is_fused: whether they have a fused form, and whether they use it.
+    device: kind of the device that all parameters are on ("cpu", "cuda"); "" if they
+        are on several.
     optimizers: how many there are.
     """
 
@@ -34,7 +35,8 @@ class ProgramFacts:
     """Facts that tips need.
 
     optimizers: those that have stepped.
-    detects_anomalies: whether autograd's anomaly mode was on in a step, or is now.
+    detects_anomalies: whether autograd's anomaly mode was on in a step, or when these
+        facts were gathered.
     """
 
     optimizers: tuple[OptimizerFacts, ...] = ()
@@ -42,14 +44,14 @@ class ProgramFacts:
 
 
 class MeasuredSteps(NamedTuple):
-    """In how many steps of a run what was measured; evaluation calls count as steps
-    here. What is inside of a part (a model, its backward) is scaled from these steps to
-    all of the part's time. All zeros: in each.
+    """How many steps of a run were measured. Evaluation calls count as steps here. What
+    is inside of a part of the run (a model, its backward) is scaled from measured steps
+    to the part's time in all steps. All zeros: every step was measured.
 
     steps: how many there were.
-    measured: in how many modules, and functions if they were wanted, were measured.
-    traced, traced_ns: how many steps were traced, and what they took: these are in no
-        row.
+    measured: in how many of them modules, and functions if wanted, were measured.
+    traced, traced_ns: how many steps were traced, and how long they took. No row
+        contains that time.
     """
 
     steps: int = 0
@@ -59,7 +61,7 @@ class MeasuredSteps(NamedTuple):
 
     @property
     def are_all(self) -> bool:
-        """Whether that was in each step."""
+        """Whether all steps were measured."""
         return self.measured == self.steps
 
     @property
@@ -68,8 +70,8 @@ class MeasuredSteps(NamedTuple):
         return self.measured / self.steps if self.steps else 1.0
 
     def merge(self, other: MeasuredSteps) -> MeasuredSteps:
-        """The steps of both. Those of a run in which all were measured are not known
-        here, and are left out."""
+        """The steps of both runs. A run in which all were measured has zeros here, so
+        its steps are left out."""
         return MeasuredSteps(*map(add, self, other))
 
 
@@ -96,5 +98,5 @@ class Program:
 
 
 def only_program(one: Program | None, other: Program | None) -> Program | None:
-    """Of two runs as one: the facts of a program are kept if there is one alone."""
+    """The program of two merged runs: None if both are of a program."""
     return None if one and other else one or other

@@ -9,7 +9,7 @@ class Coordinate(NamedTuple):
     """A place in one dimension of a device mesh.
 
     dimension: its name: "dp", "tp"; "dim_0" if it has none.
-    place: of this process, from 0.
+    place: where this process is, from 0.
     size: how many places there are.
     """
 
@@ -30,10 +30,11 @@ class Provenance(NamedTuple):
     run: the name that the launcher has given to the run, "" if it has none.
     started_ns: when measuring began.
     written_ns: up to when the profile was measured.
-    flush_ns: how often the file is written while the program runs; 0: at the end alone.
-    has_ended: whether it was written at the end.
-    coordinates: places in the dimensions of a ``DeviceMesh``, if there is one that has
-        several.
+    flush_ns: time between writes of the file while the program runs; 0: it is written
+        at the end only.
+    has_ended: whether this was written at the end.
+    coordinates: places in the dimensions of a ``DeviceMesh``; () if there is none with
+        several dimensions.
     """
 
     rank: int = 0
@@ -62,8 +63,8 @@ Processes = tuple[Provenance, ...]
 
 
 def all_of(*every: Processes) -> Processes:
-    """The processes of several profiles, each once, as it was written last; sorted by
-    rank."""
+    """The processes of several profiles, sorted by rank. A process that is in several
+    of them is taken as it was written last."""
     last: dict[tuple[str, int, int], Provenance] = {}
     for each in sorted(found for some in every for found in some):
         key = each.host, each.pid, each.started_ns

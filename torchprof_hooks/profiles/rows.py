@@ -45,12 +45,12 @@ class Row:
     aliases: other names of a shared module.
     compiled: whether torch.compile hides the inside.
     phases: `Totals` for "forward", "backward" and "recompute"; rows that are neither
-        modules nor functions have a phase of their kind as well.
+        modules nor functions also have the phase that is their kind.
     module: the module around a function call, or the module itself ("": none, or more
         than one).
     implementation: what runs a function (see `ModuleInfo`).
-    inputs, autocast: by call, the types of a function's inputs, and what autocast makes
-        of them (see `ModuleInfo`).
+    inputs, autocast: when grouped by call, the types of a function's inputs, and the
+        type to which autocast converts them (see `ModuleInfo`).
     """
 
     name: str
@@ -97,9 +97,9 @@ class Row:
 
     @property
     def calls(self) -> int:
-        """Forward calls of a module; calls of a function that are not a part of a
-        backward pass (so also those in an optimizer's step); batches that were waited
-        for; of any other row, all calls."""
+        """Of a module, its forward calls; of a function, its calls outside of backward
+        passes (so also those in an optimizer's step); of data loading, the batches that
+        the loop waited for; of any other row, all calls."""
         if self.kind == "module":
             return self.phases["forward"].calls
         if self.kind == "function":
@@ -120,7 +120,8 @@ class PhaseSums:
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """Add a cell of the row itself."""
-        # Also the first one is added: without calls, there is no shortest or longest.
+        # Also the first cell is added to `NOTHING`, which clears the shortest call of
+        # one without calls.
         self._own[phase] = self._own.get(phase, NOTHING) + totals
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
@@ -146,8 +147,8 @@ class PhaseSums:
         own = self._own.get(phase, NOTHING)
         host_ns, device_ns, memory, flops, counted_ns = self._inside[phase]
         if own.calls or own.memory.peak_bytes:
-            # The peak of a call includes its inner calls. An inner call may rise higher
-            # above its own beginning, if memory was freed before it.
+            # The peak of a call includes its inner calls. That of an inner call may be
+            # higher, as it counts from its own begin, if memory was freed before it.
             memory = memory.with_peak(own.memory.peak_bytes)
         return own.with_cumulative(host_ns, device_ns, memory, flops, counted_ns)
 
@@ -186,14 +187,14 @@ class _Group(NamedTuple):
         return _Group(self.name, self.info.merge(other.info), module)
 
 
-#: For each name that is called at a place: its group, and the same for calls inside.
+#: For each name called at a place: the name of its group, and the same for calls in it.
 _Below = dict[str, tuple[str, "_Below"]]
 
 
 class _Groups:
-    """The groups that calls count for, by their places in the tree.
+    """The groups that calls belong to, by their places in the tree.
 
-    merged: the groups by name.
+    merged: all groups by name.
     """
 
     def __init__(self, infos: Infos, by: str) -> None:
@@ -203,7 +204,7 @@ class _Groups:
         self.merged: dict[str, _Group] = {}
 
     def around(self, path: Chain) -> list[str]:
-        """Names of the groups of the calls in a chain, outermost first."""
+        """The names of the groups of all calls in a chain, outermost first."""
         names = []
         below = self._top
         for depth, name in enumerate(path, start=1):

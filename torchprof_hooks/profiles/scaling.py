@@ -1,10 +1,11 @@
-"""All steps of a run from those that were measured.
+"""Scales what was measured in some steps of a run to all of its steps.
 
-In each step it is known what outermost modules, backward passes as a whole, optimizers
-and so on took: these are the parts of a run. What is inside of a part is known of some
-steps alone, and is scaled: own times by the time of the part in all steps, calls by the
-calls of the part. A part that was never measured inside has one row for that,
-"(not measured)". Own times add up to those of all steps, to the nanosecond.
+In every step, the time of each part of the run is known: of outermost modules, of
+backward passes as a whole, of optimizers and so on. The inside of a part is known for
+the measured steps only, and is scaled: own times such that they add up to the time of
+the part in all steps, calls by the calls of the part. If the inside of a part was never
+measured, its time has one row, "(not measured)". Own times add up to those of all
+steps, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from torchprof_hooks.profiles.names import (
 )
 from torchprof_hooks.profiles.totals import Totals
 
-#: Phases of what is called in a part, or of its backward.
+#: Phases in which a part has an inside.
 _INSIDE: Final = ("forward", *BACKWARD_PHASES)
 
-#: A part of a run: an outermost module, or what is no module, and its phase; backward
-#: as a whole; or the code outside modules.
+#: A part of a run, by name and phase: an outermost module, an optimizer or the like,
+#: backward as a whole, or the code outside modules.
 PartOfRun = tuple[str, Phase]
 
 
@@ -56,10 +57,11 @@ def of_all_steps(
 ) -> ProfileData:
     """The profile of a run of which some steps were measured.
 
-    Start-ups stay as they were measured.
+    Only the loop is scaled, not the start-up.
 
-    off: steps in which nothing but the parts was measured. on: those in which all was.
-    aside_ns: what the profiler took between steps.
+    off: the steps in which only the parts of the run were measured.
+    on: the steps in which all was measured.
+    aside_ns: the time that the profiler took between steps.
     after_backward_ns: how much of the time outside modules came after a backward pass.
     """
     whole = on.merge(off)
@@ -76,7 +78,7 @@ def of_all_steps(
 
 
 def divided(off: Cells, on: Cells, infos: Infos) -> dict[CellKey, Totals]:
-    """The cells of all these steps (see `of_all_steps`)."""
+    """The cells of all steps, scaled from those in `on` (see `of_all_steps`)."""
     infos = {UNSAMPLED_NAME: ModuleInfo(kind="unsampled"), **infos}
     every = _by_part(on, infos), _by_part(off, infos)
     cells: dict[CellKey, Totals] = {}
@@ -88,7 +90,7 @@ def divided(off: Cells, on: Cells, infos: Infos) -> dict[CellKey, Totals]:
             inside = _not_measured_inside(others)
         calls = _calls(measured, part, infos) + _calls(others, part, infos)
         known = _calls(inside, part, infos)
-        # The code outside modules is not called: its parts come as often as it lasts.
+        # The code outside modules is not called: calls in it scale with its time.
         pair = (calls, known) if known else (own_ns, sum_of_own_ns(inside))
         cells.update(_scaled_to(inside, own_ns, _times(*pair)))
     return cells
@@ -107,7 +109,8 @@ def _by_part(cells: Cells, infos: Infos) -> dict[PartOfRun, dict[CellKey, Totals
 
 
 def _calls(cells: Cells, part: PartOfRun, infos: Infos) -> int:
-    """How often the part was called; in profiled functions, it has longer paths."""
+    """How often the part was called. Inside a profiled function, the chain of backward
+    begins with that function."""
     name, phase = part
     cells, _ = without_functions(cells, infos)
     if phase == "forward":
@@ -118,8 +121,8 @@ def _calls(cells: Cells, part: PartOfRun, infos: Infos) -> int:
 
 
 def _not_measured_inside(cells: Cells) -> dict[CellKey, Totals]:
-    """The same cells with the time inside of modules and of backward on a row of its
-    own. Calls stay where they are."""
+    """The same cells, with the time of modules and of backward moved to cells
+    `UNSAMPLED_NAME`. Calls stay where they are."""
     found: dict[CellKey, Totals] = {}
     for (path, phase), totals in cells.items():
         if phase not in _INSIDE:
@@ -132,13 +135,13 @@ def _not_measured_inside(cells: Cells) -> dict[CellKey, Totals]:
 
 
 def _times(whole: int, some: int) -> float:
-    """How many times `some` the whole is."""
+    """The factor from `some` to `whole`; 1.0 if `some` is 0."""
     return whole / some if some else 1.0
 
 
 def _scaled_to(cells: Cells, own_ns: int, calls: float) -> dict[CellKey, Totals]:
-    """The cells of a part with so much own time in all, and `calls` times as many
-    calls. What rounding loses goes to the largest cell."""
+    """The cells of a part, scaled such that their own times add up to `own_ns`, and to
+    `calls` times as many calls. What rounding loses goes to the largest cell."""
     found_ns = sum_of_own_ns(cells)
     if found_ns == own_ns and calls == 1:
         return dict(cells)
@@ -152,8 +155,8 @@ def _scaled_to(cells: Cells, own_ns: int, calls: float) -> dict[CellKey, Totals]
 
 
 def _scaled(totals: Totals, time: float, calls: float) -> Totals:
-    """Totals of `calls` times as many calls, which took `time` times as long together.
-    How far calls differ from their mean stays the same, in relation to the mean."""
+    """The totals of `calls` times as many calls, which took `time` times as long
+    together. The spread of the calls, in relation to their mean, stays the same."""
     squares = time**2 / calls if calls else 0.0
     return replace(
         totals,

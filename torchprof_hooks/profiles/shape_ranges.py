@@ -1,4 +1,4 @@
-"""Merges calls of a function whose inputs differ in lengths that vary."""
+"""Merges calls of a function whose input shapes differ in lengths that vary."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torchprof_hooks.profiles.modules import Shapes
 from torchprof_hooks.profiles.names import function_call_name
 from torchprof_hooks.profiles.totals import Totals
 
-#: Up to this many values of a length are kept apart: those of full batches and of the
-#: last one, or of a few tensors. A length with more values varies.
+#: A length (a size in one dimension) varies if it has more different values than this.
+#: Fewer are kept apart: those of full batches and of the last one, or of a few tensors.
 LENGTHS_KEPT: Final = 4
 
-#: Stands for the module around functions that an optimizer calls.
+#: Takes the place of the module around functions that an optimizer calls.
 _OPTIMIZER: Final = "(optimizer)"
 
 #: The module around a call ("": none), and the name of the call.
@@ -26,7 +26,7 @@ _Calls = Mapping[str, Shapes]
 
 
 def with_ranges(profile: P) -> P:
-    """The same numbers, with one name for calls at one place that differ only in
+    """The same numbers, with one name for calls in the same module that differ only in
     lengths that vary: ``linear(32x[5..97]x64, 64x64)``.
 
     Calls by optimizers keep their names: shapes of parameters do not vary.
@@ -47,7 +47,7 @@ def with_ranges(profile: P) -> P:
 def _names_with_ranges(
     cells: Mapping[CellKey, Totals], infos: Infos
 ) -> dict[_Site, str]:
-    """New names for calls, by their old ones."""
+    """The new name of each call that gets one, by its module and its old name."""
     alike: defaultdict[tuple[str, str, tuple[int, ...]], dict[str, Shapes]]
     alike = defaultdict(dict)
     for path, _ in cells:

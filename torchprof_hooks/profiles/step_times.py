@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from math import ceil, floor, log2
 from typing import Any, Final, NamedTuple
 
-#: Buckets for durations, from one power of two to the next: each is 1.1 % wide.
+#: Buckets for durations from one power of two to the next. Each is 1.1 % wide.
 BUCKETS_PER_OCTAVE: Final = 64
 
 
 def bucket_of(duration_ns: int) -> int:
-    """The number of the bucket for a duration, which rises with it."""
+    """The number of the bucket for a duration: longer ones have higher numbers."""
     return floor(BUCKETS_PER_OCTAVE * log2(max(duration_ns, 1)))
 
 
 class Bucket(NamedTuple):
-    """Steps of about one duration.
+    """Steps of about the same duration.
 
     number: see `bucket_of`.
-    total_ns: what they took together.
+    total_ns: the sum of their durations.
     """
 
     number: int
@@ -30,13 +30,13 @@ class Bucket(NamedTuple):
 class StepTimes(NamedTuple):
     """Durations of training steps and of evaluation calls, in nanoseconds.
 
-    A training step ends with the optimizer's step (of several optimizers, with the last
-    one of a round of all), however many calls it is made of; without torch optimizers,
-    it ends where the next forward after a backward pass begins; without modules either,
-    with each backward pass. An evaluation is a call from outside of all others in which
-    no graph is made, while no graph waits for its backward pass: validation,
-    generation, inference. Time between two steps or evaluations counts for the later
-    one, so that the durations add up.
+    A training step ends with the optimizer's step, however many calls come before it
+    (of several optimizers, when each has stepped). Without torch optimizers, it ends
+    where the next forward after a backward pass begins; without modules either, with
+    each backward pass. An evaluation call is an outermost call that makes no graph,
+    while no graph waits for its backward pass: validation, generation, inference. Time
+    between two steps or evaluations counts for the later one, so that the durations add
+    up.
 
     Counts and sums are exact, also after merging. Quantiles are exact to 1.1 %, since
     steps whose durations differ by less share a bucket. Memory depends on the number of
@@ -45,8 +45,8 @@ class StepTimes(NamedTuple):
     first_steps, first_ns: the first steps of runs, which do much for the first time.
     later: all other steps, by rising duration.
     evaluations, evaluation_ns: evaluation calls.
-    waits: the training steps that were looked into, the first ones too, by how long
-        they communicated with other processes, or waited for them; () if none has.
+    waits: the measured training steps, with the first ones, by how long they
+        communicated with other processes, or waited for them; () if none has.
     first_evaluations, first_evaluation_ns: the evaluation calls with which runs began,
         before any training step: their time includes the start-up.
     """
@@ -72,12 +72,12 @@ class StepTimes(NamedTuple):
 
     @property
     def later_ns(self) -> int:
-        """What the training steps that were not the first of a run took together."""
+        """Nanoseconds of all training steps that were not the first of a run."""
         return sum(bucket.total_ns for bucket in self.later)
 
     @property
     def steps_ns(self) -> int:
-        """What all training steps took, with the first."""
+        """Nanoseconds of all training steps, with the first ones."""
         return self.first_ns + self.later_ns
 
     @property
@@ -92,18 +92,18 @@ class StepTimes(NamedTuple):
 
     @property
     def later_evaluations(self) -> int:
-        """How many evaluation calls were not among those with which runs began."""
+        """How many evaluation calls there were, but for those with which runs began."""
         return self.evaluations - self.first_evaluations
 
     @property
     def later_evaluation_ns(self) -> int:
-        """What the later evaluation calls took together."""
+        """Nanoseconds of the later evaluation calls."""
         return self.evaluation_ns - self.first_evaluation_ns
 
     @property
     def evaluation_mean_ns(self) -> float:
-        """Mean duration of evaluation calls, but for those with which runs began if
-        there are others; 0.0 without evaluation calls."""
+        """Mean duration of the later evaluation calls; of the first ones, if there are
+        no later ones; 0.0 without evaluation calls."""
         if self.later_evaluations:
             return self.later_evaluation_ns / self.later_evaluations
         return self.first_evaluation_mean_ns
@@ -137,14 +137,14 @@ class StepTimes(NamedTuple):
 
 
 def _sum(one: Any, other: Any) -> Any:
-    """Of two numbers, or of two tuples of buckets."""
+    """The sum of two numbers, or of two tuples of buckets."""
     if isinstance(one, int):
         return one + other
     return sorted_buckets([*one, *other]) if one and other else one or other
 
 
 def _difference(buckets: Any, earlier: Any) -> Any:
-    """Of two numbers, or of the same buckets now and earlier."""
+    """The difference of two numbers, or of two tuples of buckets."""
     if isinstance(buckets, int):
         return buckets - earlier
     before = {bucket.number: bucket for bucket in earlier}

@@ -15,24 +15,24 @@ class Totals:
 
     calls: how many calls ended.
     self_ns: time in the calls themselves, without the calls that they made.
-    cumulative_ns: time with the calls that they made in the same phase. Where calls of
-        one group contain others of the group, that time counts once.
+    cumulative_ns: time with the calls that they made in the same phase. Where a call
+        contains others of the same group, their time counts once.
     min_ns, max_ns: shortest and longest call, with the calls that it made (0: none).
-    duration_ns, squares_ns2: sums, over all calls, of their durations and of the
-        squares of these; `mean_ns` and `std_ns` come from them.
+    duration_ns, squares_ns2: the sum of the calls' durations, and of the squares of
+        these; `mean_ns` and `std_ns` are computed from them.
     device_self_ns, device_cumulative_ns: the same times on the device's own clock
         (0 where no device was measured).
     flops: floating-point operations of the calls themselves, without the calls that
         they made, as far as torch has formulas for them (matrix products, convolutions,
         attention); 0 where it has none, or functions were not measured. A multiply-add
-        is two. Those of "backward" are what gradients took; those of "recompute" are
-        the ones of forward, done again.
+        is two. "backward" has those that compute gradients; "recompute" those of
+        forward, done again.
     flops_cumulative: the same with the calls that they made in the same phase.
     counted_ns, counted_cumulative_ns: how much of `self_ns`, and of `cumulative_ns`,
         was in calls whose operations are known. The rest is time without formulas.
     memory, memory_cumulative: bytes, without and with the calls that they made in the
-        same phase (0 where memory was not measured). A peak is that of whole calls in
-        both.
+        same phase (0 where memory was not measured). In both, a peak includes inner
+        calls.
     """
 
     calls: int = 0
@@ -121,11 +121,12 @@ class Totals:
         )
 
     def counted(self) -> Totals:
-        """These numbers for calls whose operations are known: all own time counts."""
+        """The same numbers, for calls whose operations are known: `counted_ns` is all
+        own time."""
         return replace(self, counted_ns=max(self.self_ns, 0))
 
     def without_calls(self) -> Totals:
-        """Own time, bytes and operations alone, to be added to an enclosing call's."""
+        """Only own time, bytes and operations, to be added to an outer call's."""
         return Totals(
             self_ns=self.self_ns,
             device_self_ns=self.device_self_ns,
@@ -135,7 +136,7 @@ class Totals:
         )
 
     def without_time(self) -> Totals:
-        """The same calls; own time and operations are counted elsewhere."""
+        """The same numbers without own time and operations, which another cell has."""
         return replace(self, self_ns=0, device_self_ns=0, flops=0)
 
     def _per_call(self, amount: int) -> float:
@@ -147,5 +148,5 @@ DERIVED: Final = frozenset(
     ("cumulative_ns", "device_cumulative_ns", "memory_cumulative", "flops_cumulative")
 ) | {"counted_ns", "counted_cumulative_ns"}
 
-#: What is booked where nothing is.
+#: The totals where nothing was booked.
 NOTHING: Final = Totals()

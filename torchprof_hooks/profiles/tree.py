@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.rows import PhaseSums, Row, row_fields
 
 @dataclass(frozen=True, slots=True)
 class Node(Row):
-    """A `Row` for the calls at one place of the tree, with those made from there.
+    """A `Row` for the calls at one place of the tree, with the calls that they make.
 
     The node at the top stands for the whole run; its name and class name are "".
     """

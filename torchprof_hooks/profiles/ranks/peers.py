@@ -7,9 +7,9 @@ from typing import Final
 
 from torchprof_hooks.profiles.ranks.rank import Rank
 
-#: Names of the dimension along which stages of a pipeline lie.
+#: Names for the dimension of a mesh along which the stages of a pipeline lie.
 _PIPELINES: Final = frozenset(["pp", "pipe", "pipeline", "pipeline_parallel", "stage"])
-#: Ranks that have a smaller share of their modules in common do other work.
+#: Ranks that have less than this share of their modules in common do different work.
 _MOST: Final = 0.5
 
 
@@ -17,9 +17,9 @@ def peers(ranks: Sequence[Rank]) -> tuple[tuple[int, ...], ...]:
     """Groups of ranks that do the same work, as indices into `ranks`. Without a device
     mesh, all ranks are one group.
 
-    Along some dimensions of a mesh, ranks do different work: the stages of a pipeline.
-    So peers are ranks that have the same place in these. If no rank has a peer, all are
-    one group.
+    Along some dimensions of a mesh, ranks do different work, such as the stages of a
+    pipeline. Ranks with the same places in these dimensions are peers. If no rank has a
+    peer, all ranks are one group.
     """
     apart = _dimensions_apart(ranks)
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -49,7 +49,7 @@ def _dimensions_apart(ranks: Sequence[Rank]) -> list[str]:
 
 
 def _differ(ranks: Sequence[Rank], dimension: str) -> bool:
-    """Whether ranks that are apart in this dimension alone call other modules."""
+    """Whether ranks that differ in this dimension only call different modules."""
     lines: dict[tuple[tuple[str, int], ...], list[Rank]] = {}
     for rank in ranks:
         others = {k: v for k, v in coordinates(rank).items() if k != dimension}

@@ -1,5 +1,5 @@
-"""One rank: what of its file is compared with other ranks; and how long it waits for
-these in a step, and how well that is known."""
+"""One rank: what is compared with other ranks; and how long it waits for these in a
+step, with the error of that."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
-#: This share of the steps is left out, those in which a rank waits longest: a busy
-#: machine holds up one rank or another for long, now and then.
+#: The share of steps that is left out: those in which a rank waits longest. A busy
+#: machine delays some rank for long, now and then.
 _LEFT_OUT: Final = 0.2
-#: With fewer steps than this, none is left out.
+#: With fewer steps than this, no step is left out.
 _FEW: Final = 8
 
 
 class Waits(NamedTuple):
-    """Waiting of a rank in a step, with communication; nanoseconds.
+    """How long a rank waits for others in a step, communication included.
 
-    mean_ns: of most steps (see `waits_of`).
-    error_ns: the standard error of the mean: how far off it may be by chance.
+    mean_ns: the mean over most steps (see `waits_of`).
+    error_ns: the standard error of the mean.
     """
 
     mean_ns: float
@@ -38,9 +38,9 @@ def waits_of(buckets: Sequence[Bucket]) -> Waits:
     """The trimmed mean of these steps, and its standard error.
 
     The error is computed as if the steps left out were as long as the longest one kept
-    (K. K. Yuen, "The two-sample trimmed t for unequal population variances", 1974).
-    From few steps, it is not known well how much they differ: the variance of Student's
-    t with n - 1 degrees of freedom is (n - 1) / (n - 3).
+    (K. K. Yuen, "The two-sample trimmed t for unequal population variances", 1974). It
+    is larger for few steps, whose spread is not known well: the variance of Student's t
+    with n - 1 degrees of freedom is (n - 1) / (n - 3).
     """
     steps = sum(bucket.steps for bucket in buckets)
     kept = steps - (int(_LEFT_OUT * steps) if steps >= _FEW else 0)
@@ -55,7 +55,7 @@ def waits_of(buckets: Sequence[Bucket]) -> Waits:
 
 
 def _shortest(buckets: Sequence[Bucket], count: int) -> list[tuple[float, int]]:
-    """The `count` shortest steps: durations, and how many steps have each."""
+    """The `count` shortest steps, as pairs (duration, how many steps have it)."""
     found = []
     for _, steps, total_ns in buckets:
         taken = min(steps, count)
@@ -65,7 +65,7 @@ def _shortest(buckets: Sequence[Bucket], count: int) -> list[tuple[float, int]]:
     return found
 
 
-#: Phases in which a rank waits for others, or tells them something.
+#: Phases in which a rank waits for others, or communicates with them.
 WAITING_PHASES: Final[tuple[Phase, ...]] = ("waiting", "communication")
 
 
@@ -73,12 +73,12 @@ WAITING_PHASES: Final[tuple[Phase, ...]] = ("waiting", "communication")
 class Rank:
     """What one rank did in a step, on average; times in nanoseconds.
 
-    name: of its file.
+    name: the name of its file.
     steps: how many training steps have ended.
-    step_ns: all that was measured, divided by the steps (by one, if there were none).
-    cells: own time by chain of calls and phase. They add up to `step_ns`.
+    step_ns: the wall time, divided by the number of steps (by 1 without steps).
+    cells: own times by chain of calls and phase. They add up to `step_ns`.
     infos: descriptions of the names in the chains.
-    collectives: what was exchanged in the steps that were measured.
+    collectives: what was exchanged in the measured steps.
     waits: how long the rank waited for others, communication included.
     """
 
@@ -93,7 +93,7 @@ class Rank:
 
     @property
     def number(self) -> int:
-        """The number of the rank."""
+        """The rank's number among all ranks."""
         return self.provenance.rank
 
     @property
@@ -104,9 +104,10 @@ class Rank:
 
 
 def rank_of(name: str, profile: ProfileData) -> Rank:
-    """The rank of a profile, with times per step: of its loop, if that has steps.
+    """The rank of a profile, with times per step. These are of its loop, if that has
+    steps; else of the whole run.
 
-    name: of its file.
+    name: the name of its file.
 
     Raises:
         ProfileFileError: the profile is of no rank, or of several.
@@ -131,8 +132,8 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
 
 
 def _waits(times: StepTimes, cells: Mapping[CellKey, float]) -> Waits:
-    """How long a rank waits in a step. Where it is not known step by step, only the
-    mean is."""
+    """How long a rank waits in a step. Without times of single steps, the error of the
+    mean is not known: inf."""
     if times.waits:
         return waits_of(times.waits)
     waited_ns = sum(ns for (_, phase), ns in cells.items() if phase in WAITING_PHASES)

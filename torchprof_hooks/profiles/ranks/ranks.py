@@ -20,15 +20,15 @@ from torchprof_hooks.profiles.ranks.skew import (
 )
 from torchprof_hooks.profiles.ranks.verdict import Verdict, find_verdict
 
-#: How often a file is taken to be written if it does not say.
+#: The time between writes that is assumed for a file that does not say it.
 _USUAL_FLUSH_NS = 60_000_000_000
 
 
 class StaleRank(NamedTuple):
-    """A rank that was left behind.
+    """A rank whose file is too old: it may hang, or have died.
 
     age_ns: by how much its file is older than the newest one.
-    steps: how many steps it has ended.
+    steps: how many steps have ended.
     has_ended: whether the process wrote it at its end.
     """
 
@@ -47,7 +47,7 @@ class RanksData:
     world_size: how many ranks the run has.
     missing: ranks that have no file.
     stale: ranks whose files are older than the newest by more than two flushes.
-    notes: files that were left out, and why; and what else is to be known.
+    notes: which files were left out, and why; and what makes ranks hard to compare.
     """
 
     ranks: tuple[Rank, ...]
@@ -76,7 +76,8 @@ class RanksData:
     @cached_property
     def peers(self) -> tuple[tuple[int, ...], ...]:
         """Groups of ranks that do the same work, as indices into `ranks`: one group,
-        unless a device mesh says that some are other stages of a pipeline."""
+        unless a device mesh tells that ranks do different work, such as the stages of a
+        pipeline."""
         return peers(self.ranks)
 
     @cached_property
@@ -87,8 +88,9 @@ class RanksData:
     @cached_property
     def verdict(self) -> Verdict:
         """Which rank the others wait for, and where it spends that time. Stale ranks
-        are left out, unless all are stale. Ranks are compared with their peers only; of
-        the verdicts on several groups of peers, this is the one about most time."""
+        are left out, unless all are stale. Ranks are compared with their peers only. Of
+        the verdicts on several groups of peers, this is one that names a rank, if any
+        does, and of these the one with the most lost time."""
         stale = {each.rank for each in self.stale}
         live = [rank for rank in self.ranks if rank.number not in stale] or self.ranks
         groups = [[live[place] for place in group] for group in peers(live)]
@@ -101,7 +103,7 @@ class RanksData:
 
 
 def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> RanksData:
-    """The newest run among ranks that were found."""
+    """The newest run, with its ranks among those that were found."""
     by_age = sorted(found, key=lambda rank: -rank.provenance.written_ns)
     newest = by_age[0].provenance
     said = list(notes)
@@ -123,8 +125,8 @@ def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> RanksData:
 
 
 def _is_same_run(one: Provenance, newest: Provenance) -> bool:
-    """Whether a rank is of the same run as the newest one. Of commands, only the script
-    counts: some launchers give each rank other arguments."""
+    """Whether a rank is of the same run as the newest one. Only the scripts of their
+    commands are compared: some launchers give each rank other arguments."""
     if _job(one) != _job(newest):
         return False
     return bool(one.run) or one.written_ns >= newest.started_ns
@@ -136,7 +138,7 @@ def _job(one: Provenance) -> tuple[int, str, str]:
 
 def _stale(ranks: tuple[Rank, ...]) -> Iterator[StaleRank]:
     """Ranks whose files are older than the newest by more than two flushes. A rank that
-    has ended is not stale if no other has made more steps."""
+    has ended is not stale if no other rank has more steps."""
     newest_ns = max(rank.provenance.written_ns for rank in ranks)
     most = max(rank.steps for rank in ranks)
     for rank in ranks:
@@ -149,7 +151,8 @@ def _stale(ranks: tuple[Rank, ...]) -> Iterator[StaleRank]:
 
 
 def _differences(ranks: tuple[Rank, ...]) -> Iterator[str]:
-    """Differences between ranks that should not be, or make rows hard to compare."""
+    """Differences between ranks that are most likely mistakes, or that make rows hard
+    to compare."""
     for what, values in (
         ("torch", {rank.provenance.torch for rank in ranks}),
         ("torchprof_hooks", {rank.provenance.package for rank in ranks}),

@@ -1,4 +1,4 @@
-"""Rows and phases of all ranks, and what these exchange, side by side."""
+"""The times of all ranks side by side, by row and phase; and what ranks exchange."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _RANK_PHASE: Final[Mapping[str, RankPhase]] = {
 
 @dataclass(frozen=True)
 class SkewRow:
-    """What ranks spent in one row and phase, in nanoseconds per step. A rank that does
-    not have the row has spent nothing in it.
+    """The time of each rank in one row and phase, in nanoseconds per step. A rank
+    without the row has 0.
 
     name, kind, phase: see `Row`.
-    own_ns: of each rank, without inner calls.
-    total_ns: of each rank, with inner calls.
-    places: positions, in these lists, of the ranks that are compared: of all, or of the
-        group of peers (see `peers`) that differ most.
-    worst: the position, among these, of the rank with the most own time.
+    own_ns: time without inner calls, of each rank.
+    total_ns: time with inner calls, of each rank.
+    places: positions in `own_ns` of the ranks that are compared: of all ranks, or of
+        the group of peers (see `peers`) that differ most.
+    worst: the position in `own_ns` of the compared rank with the most own time.
     """
 
     name: str
@@ -88,11 +88,11 @@ def skew_rows(
 ) -> tuple[SkewRow, ...]:
     """The rows of all ranks (see `Profile.rows`), the largest skew first.
 
-    groups: places of ranks that can be compared, if not all can.
+    groups: positions of ranks that can be compared with each other, if not all can.
     """
     groups = groups or [range(len(ranks))]
     sums: dict[tuple[str, Phase], _Sums] = {}
-    columns: dict[CellKey, list[list[float]]] = {}  # that a cell is added to
+    columns: dict[CellKey, list[list[float]]] = {}  # to which each cell is added
     for number, rank in enumerate(ranks):
         for key, cell_ns in rank.cells.items():
             if key not in columns:
@@ -120,9 +120,9 @@ def _widest(rows: Iterable[SkewRow]) -> SkewRow:
 
 
 class _Place(NamedTuple):
-    """A row and phase that a cell counts for.
+    """A row and phase to which a cell is added.
 
-    is_own: whether it is the row's own time, or inside of it."""
+    is_own: whether the cell is own time of the row, or of calls inside of it."""
 
     name: str
     kind: Kind
@@ -131,8 +131,8 @@ class _Place(NamedTuple):
 
 
 def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_Place]:
-    """The rows that a cell counts for, found by grouping a profile of this cell alone,
-    with one nanosecond in it."""
+    """The rows to which a cell is added: those that a profile has which consists of
+    this cell, with one nanosecond."""
     for row in group_rows({key: Totals(self_ns=1)}, infos, by):
         for phase, totals in row.phases.items():
             if totals.cumulative_ns:
@@ -140,8 +140,8 @@ def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_Place]:
 
 
 def phase_times(rank: Rank) -> dict[RankPhase, float]:
-    """The time of a rank by phases, in nanoseconds per step, whether functions were
-    measured or not. It adds up to `step_ns`."""
+    """The time of a rank by phase, in nanoseconds per step, the same with and without
+    measured functions. The times add up to `step_ns`."""
     times = dict.fromkeys(RANK_PHASES, 0.0)
     for key, cell_ns in rank.cells.items():
         _, phase = place_without_functions(*key, rank.infos)
@@ -151,13 +151,13 @@ def phase_times(rank: Rank) -> dict[RankPhase, float]:
 
 class RankCollective(NamedTuple):
     """Calls of one function, in groups of one name and size, by all ranks that make
-    them; times in nanoseconds, of a call on average.
+    them. Times are nanoseconds of an average call, one for each rank.
 
-    sum: of all ranks.
-    ranks: their numbers.
+    sum: the sum over all ranks.
+    ranks: the numbers of the ranks.
     call_ns: time in the call, without waiting.
-    waiting_ns: waiting until it is complete.
-    bytes_per_second: of each rank (see `Collective`).
+    waiting_ns: time until it is complete.
+    bytes_per_second: the rates that are known (see `Collective`).
     """
 
     sum: Collective
@@ -184,13 +184,13 @@ class RankCollective(NamedTuple):
 
     @property
     def last_rank(self) -> int:
-        """The rank that waits least: most likely, it comes last."""
+        """The rank that waits least: most likely, it is the last to make the call."""
         return self.ranks[self.waiting_ns.index(self.least_ns)]
 
     @property
     def fastest(self) -> float | None:
-        """The most bytes per second that a rank sees: others may wait for late ranks in
-        that time. None if no rate is known."""
+        """The highest rate of a rank, in bytes per second: the times of other ranks may
+        include waiting for late ranks. None if no rate is known."""
         return max(self.bytes_per_second, default=None)
 
 

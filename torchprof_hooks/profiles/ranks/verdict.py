@@ -1,4 +1,4 @@
-"""Who waits for whom: one answer, with its evidence."""
+"""Tells which rank the others wait for, and why."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.skew import SkewRow
 
-#: Before a rank is called slow, others must wait this many standard errors for it, and
-#: this share of a step.
+#: A rank is called slow only if others wait for it for more than this many standard
+#: errors, and for more than this share of a step.
 _ERRORS: Final = 4.0
 _LEAST_SHARE: Final = 0.05
-#: With fewer steps than this, they must wait this share of a step.
+#: With fewer steps than this, others must wait for more than this share of a step.
 _FEWEST_STEPS: Final = 5
 _SHARE_OF_FEW: Final = 0.5
-#: A row explains why a rank is slow if it has this share of what the others wait for.
+#: A row explains why a rank is slow if the rank spends more time in it than others, by
+#: at least this share of the time that these wait.
 _EXPLAINS: Final = 2 / 3
 #: Phases of rows that are no reason to wait for a rank.
 _NO_REASONS: Final = (*WAITING_PHASES, "profiler")
 
 
 class Reason(NamedTuple):
-    """Where the slow rank spends what others wait for; nanoseconds per step.
+    """Where the slow rank spends the time that others wait; nanoseconds per step.
 
-    row, phase: see `Row`; None for the sum of all phases.
-    is_own: whether the row itself is slow, or the sum of all that it calls.
-    spent_ns, others_ns: what the slow rank spends there, and the others (the median).
+    row, phase: see `Row`; the phase is None for the sum of all phases.
+    is_own: whether the times are without inner calls, or with them.
+    spent_ns: time of the slow rank there.
+    others_ns: median of the other ranks' times there.
     """
 
     row: str
@@ -45,21 +47,20 @@ class Reason(NamedTuple):
         return self.spent_ns - self.others_ns
 
 
-#: A row, a phase or all of them, and what each rank spends there.
+#: A row; a phase, or None for all; and the time of each rank there.
 _Times = tuple[SkewRow, Phase | None, Sequence[float]]
 
 
 class Verdict(NamedTuple):
-    """The answer; times in nanoseconds per step.
+    """Which rank is slow; times in nanoseconds per step.
 
     rank: the one that the others wait for, None if there is none.
-    also: ranks that are as slow.
-    lost_ns: how much longer the others wait than the rank that waits least (the median
-        of them).
+    also: other ranks that are as slow.
+    lost_ns: how much longer the others wait than the rank that waits least (median).
     noise_ns: how much longer they may wait by chance.
-    step_ns: what a step takes.
-    waiting_ns: what ranks spend in communication, the median.
-    reason: None if no row explains most of it.
+    step_ns: the duration of a step (median of the ranks).
+    waiting_ns: the time that ranks wait and communicate (median).
+    reason: where the slow rank spends the time; None if no row explains most of it.
     """
 
     rank: int | None
@@ -72,14 +73,14 @@ class Verdict(NamedTuple):
 
 
 def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
-    """Which rank is slow, and where.
+    """Find the slow rank, and where it is slow.
 
-    The rank that waits least, while others wait, is the one that they wait for. What
-    all ranks spend in communication is its own cost, no waiting. Chance explains as
-    much waiting as the means of two ranks may differ by, given how much the waiting
-    differs from step to step (see `waits_of`).
+    The others wait for the rank that waits least. The time that even this rank spends
+    in communication is the cost of communication, no waiting for it. By chance, the
+    means of two ranks may differ by their standard errors (see `waits_of`), times
+    `_ERRORS`.
 
-    rows: by module, of these ranks.
+    rows: the rows of these ranks, by module.
     """
     waited = [rank.waits.mean_ns for rank in ranks]
     step_ns = median(rank.step_ns for rank in ranks)
@@ -103,8 +104,8 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
 
 def _noise_ns(ranks: Sequence[Rank], slow: int, step_ns: float) -> float:
     """How long others may wait for the rank `slow` by chance. Errors add up: when one
-    rank waits longer by chance, the other waits less. A few steps do not show how much
-    steps differ."""
+    rank waits longer by chance, the other waits less. With few steps, the errors are
+    not known well, and a share of a step is taken instead."""
     errors = [rank.waits.error_ns for rank in ranks]
     error_ns = errors.pop(slow) + (median(errors) if errors else 0.0)
     if isinf(error_ns) or min(rank.steps for rank in ranks) < _FEWEST_STEPS:
@@ -115,15 +116,15 @@ def _noise_ns(ranks: Sequence[Rank], slow: int, step_ns: float) -> float:
 def _find_reason(
     rows: Sequence[SkewRow], slow: int, all_slow: set[int], lost_ns: float
 ) -> Reason | None:
-    """The row that explains most of what is lost: the slowest of those that are slow
-    themselves; or else the innermost that is slow with all that it calls, in one phase,
-    or in all phases together."""
+    """The row that explains most of the lost time: of the rows whose own time does, the
+    one with the largest excess; else, the innermost row whose time with inner calls
+    does, in one phase, or in all phases together."""
     least_ns = _EXPLAINS * lost_ns
 
     def reasons(rows: Iterable[_Times], *, is_own: bool) -> Iterator[Reason]:
         for row, phase, times_ns in rows:
             spent_ns = times_ns[slow]
-            if spent_ns >= least_ns:  # if not, neither can the excess be
+            if spent_ns >= least_ns:  # else, the excess is smaller, too
                 others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
                 found = Reason(
                     *(row.name, row.kind, phase, is_own, spent_ns, median(others))
@@ -143,15 +144,15 @@ def _find_reason(
 
 
 def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
-    """The reasons whose rows contain no other reason's: rows around these may have a
-    smaller excess, if by chance they had less to do elsewhere."""
+    """The reasons whose rows contain no other reason's row. (A row around them can have
+    a smaller excess, if by chance it had less to do elsewhere.)"""
     names = {reason.row for reason in reasons}
     around = {name for name in names if any(n.startswith(f"{name}.") for n in names)}
     return [reason for reason in reasons if reason.row not in around]
 
 
 def _all_phases(rows: Sequence[SkewRow]) -> Iterator[_Times]:
-    """For each name, one of its rows, and what each rank spends in all its phases."""
+    """For each name, one of its rows, and the time of each rank in all its phases."""
     by_name: dict[str, list[SkewRow]] = {}
     for row in rows:
         by_name.setdefault(row.name, []).append(row)

@@ -1,1 +1,1 @@
-"""One traced step: what happened in it, and what its memory would be otherwise."""
+"""One traced step: what happened in it, and how much of it devices idled."""

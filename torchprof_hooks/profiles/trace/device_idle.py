@@ -18,7 +18,7 @@ from torchprof_hooks.profiles.trace.step_trace import (
 
 
 class _HostPlace(NamedTuple):
-    """A module, or what else reports have rows for, in one phase."""
+    """A module (or optimizer, data loading, ...) in one phase."""
 
     module: str
     phase: Phase
@@ -26,11 +26,11 @@ class _HostPlace(NamedTuple):
 
 _OUTSIDE: Final = _HostPlace(OUTSIDE_NAME, "outside")
 
-#: The host had launched the work already, and the device had not begun it: the latency
-#: of a launch, the gaps between the kernels of a graph, and what waits for another
-#: stream or device.
+#: Idle time in which the host had launched the next work already, but the device had
+#: not begun it: the latency of a launch, the gaps between the kernels of a graph, and
+#: work that waits for another stream or device.
 LAUNCHED_NAME: Final = "(launched, not yet begun)"
-#: It is not known when the work was launched that ended the idle time.
+#: Idle time before work of which the launch was not recorded.
 UNSEEN_NAME: Final = "(launch not recorded)"
 
 _LAUNCHED: Final = _HostPlace(LAUNCHED_NAME, "outside")
@@ -40,7 +40,7 @@ _UNSEEN: Final = _HostPlace(UNSEEN_NAME, "outside")
 class IdleRow(NamedTuple):
     """Time in which a device idled while the host was in one place.
 
-    module, phase: the place: a module, or what else reports have rows for.
+    module, phase: the place: a module (or optimizer, data loading, ...) and its phase.
     """
 
     module: str
@@ -49,7 +49,7 @@ class IdleRow(NamedTuple):
 
 
 class DeviceUse(NamedTuple):
-    """What one device did in the step: it was busy, or idled for one of the rows.
+    """How long one device was busy in the step, and where its idle time is booked.
 
     device: its name, "cuda:0".
     rows: the longest first.
@@ -70,7 +70,7 @@ class DeviceIdle:
     """How busy devices were in one step.
 
     step: the number of the step.
-    step_ns: how long it took on the host, which for each device is the sum of its busy
+    step_ns: how long it took on the host. For each device, that is the sum of its busy
         time and of its rows.
     devices: those that did anything, by name.
     reason: why there is no step, "" if there is one.
@@ -94,13 +94,15 @@ def find_device_idle(trace: StepTrace) -> DeviceIdle:
       in at that moment. This is the host's code on its way to the launch. A host that
       has waited for the device, and returns late from that, is still in the code that
       waited.
-    - From the launch to the end of the gap, the host was not to blame: this has a row
-      of its own. A launch before the gap makes all of it such time.
-    - A gap before an activity whose launch was not recorded is not divided, and has a
-      row of its own.
-    - After the last activity, what the host did until the end of the step.
+    - From the launch to the end of the gap, the device did not wait for the host: this
+      time is in the row `LAUNCHED_NAME`. If the launch was before the gap, all of the
+      gap is.
+    - A gap before an activity whose launch was not recorded is not divided. It is in
+      the row `UNSEEN_NAME`.
+    - The gap after the last activity is booked on what the host did until the end of
+      the step.
 
-    Modules are found by time alone: backward of a device runs in threads of the
+    Modules are found by time only: backward of a device runs in threads of the
     engine, and `StepTrace.modules` has the spans of that, too. So work that another
     thread of the program launches is booked where the thread of the step is meanwhile.
 
@@ -140,7 +142,7 @@ def _use(
 
 
 def _order(activity: DeviceActivity) -> tuple[int, int]:
-    """By start. Of those that start together, what was launched first."""
+    """Sorting key: by start; of those that start together, by launch."""
     launch_ns = activity.launch_ns
     return activity.start_ns, activity.start_ns if launch_ns is None else launch_ns
 
@@ -156,7 +158,7 @@ def _book(
     launch_ns: int | None,
     places: _HostPlaces,
 ) -> None:
-    """Book one gap, whose end was launched at `launch_ns`."""
+    """Book one gap. The activity that ends it was launched at `launch_ns`."""
     if launch_ns is None:
         idle[_UNSEEN] += end_ns - begin_ns
         return
@@ -170,8 +172,8 @@ class _HostPlaces:
     """Where the host was: in the innermost module that was running, at any time."""
 
     def __init__(self, modules: Iterable[ModuleSpan]) -> None:
-        self._times: list[int] = []  # at which that changed
-        self._places: list[_HostPlace] = []  # and to what
+        self._times: list[int] = []  # when the innermost module changed
+        self._places: list[_HostPlace] = []  # what it changed to
         running: list[ModuleSpan] = []
         for span in sorted(modules, key=lambda span: (span.start_ns, -span.end_ns)):
             self._leave(running, span.start_ns)
@@ -192,8 +194,8 @@ class _HostPlaces:
             yield place, to_ns - from_ns
 
     def _leave(self, running: list[ModuleSpan], now_ns: int) -> None:
-        """Leave the calls that are over. One that ends later than that around it takes
-        that with it."""
+        """Leave the calls that are over. A call that ends after the call around it
+        keeps that open for as long."""
         ended_ns = 0
         while running and running[-1].end_ns <= now_ns:
             ended_ns = max(ended_ns, running.pop().end_ns)

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.names import Phase
 
-#: `Operation.node` of the autograd nodes that accumulate into leaves: torch numbers all
-#: others.
+#: `Operation.node` for autograd nodes that accumulate into leaves: the only ones that
+#: torch does not number.
 LEAF_NODE: Final = -1
 
 
@@ -47,7 +47,8 @@ class Operation:
     several tensors may be views of it.
 
     thread: the system's number of the thread that ran it.
-    takes: blocks that were there before, each as the first tensor of it that was taken.
+    takes: blocks that it read and that existed before, each with the type of its first
+        tensor that was read.
     writes: blocks that it allocated or changed.
     node: the number of the autograd node that it ran, None if it did not run one.
     gradients: blocks of the gradients that the node was given.
@@ -64,8 +65,11 @@ class Operation:
 
 
 class GraphPass(NamedTuple):
-    """A backward pass, and the edges of its graph: numbers of autograd nodes, from and
-    to (`LEAF_NODE` for those that accumulate into leaves)."""
+    """A backward pass.
+
+    edges: those of its graph, as pairs of numbers of autograd nodes, from and to
+        (`LEAF_NODE` for those that accumulate into leaves).
+    """
 
     start_ns: int
     end_ns: int
@@ -75,7 +79,7 @@ class GraphPass(NamedTuple):
 class Allocation(NamedTuple):
     """Memory that was allocated, or freed: then `size_bytes` is negative.
 
-    total_bytes: what was allocated on the device after it, as the allocator counts.
+    total_bytes: what was allocated on the device afterwards, by the allocator's count.
     """
 
     block: int
@@ -102,12 +106,12 @@ class DeviceActivity(NamedTuple):
 class StepTrace:
     """One traced step, as the thread that ran it saw it.
 
-    step: its number, after it.
-    process, thread: the system's numbers of who ran it.
-    modules: of calls inside each other, the outer one first.
+    step: its number: that of the counter after it.
+    process, thread: the system's numbers of the process and thread that ran it.
+    modules: outer calls come before the calls inside of them.
     operations: in the order in which they began.
     passes: backward passes; one may run inside of another.
-    tensors: the tensor type of each block that was seen as a tensor.
+    tensors: the tensor type of each block, as far as a tensor in it was recorded.
     activities: what devices have run, in no order, also before and after the step.
     """
 
