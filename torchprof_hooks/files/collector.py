@@ -1,4 +1,4 @@
-"""Python's collector of garbage."""
+"""Switches Python's garbage collector off for a while."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Switch the collector off, in all threads. It would go through all objects of the
-    program again and again, which takes as long as making a report, or reading a
-    thousand files; these make no cycles. And it would finalize objects of the program
-    in whatever thread is running."""
+    """Switch the garbage collector off, in all threads, for work that makes no cycles.
+
+    The collector would search all objects of the program again and again, which takes
+    as long as making a report, or as reading a thousand files. And it would finalize
+    objects of the program in whatever thread is running."""
     was_enabled = gc.isenabled()
     try:
         gc.disable()

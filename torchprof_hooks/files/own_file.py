@@ -1,4 +1,4 @@
-"""The file of the running process, which is written while it runs, and at its end.
+"""The profile file of this process, written while the program runs, and at its end.
 
 The code that reads and writes files is imported when the first file is written.
 """
@@ -19,16 +19,16 @@ from torchprof_hooks.profiles.provenance import Provenance
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.data import ProfileData
 
-#: The shortest time between writes: if it were shorter, nothing else would be done.
+#: The shortest time between writes, so that writing is not all that happens.
 _LEAST_SECS: Final = 0.01
-#: How long to wait for another process that looks at the folder.
+#: How long to wait for another process that has locked the folder.
 _PATIENCE_S: Final = 1.0
 
 
 class _Writing:
-    """What a thread that writes has to know: when to write, and when it is over.
+    """Tells a writing thread when to write, and when to end.
 
-    secs: time between two writes; None: only when it is told to.
+    secs: time between two writes; None: it writes only when `is_due` is set.
     """
 
     def __init__(self, secs: float | None) -> None:
@@ -64,19 +64,21 @@ class OwnFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is, or will most likely be."""
+        """The path of the file; before the first write, the path that it most likely
+        gets."""
         return self._own or rank_path(self._path, self._sign(False))
 
     def keep_writing(
         self, make: Callable[[], ProfileData | None], *, at_once: bool = False
     ) -> None:
-        """From now on, write what `make` returns, from another thread, until `finish`,
-        or until that is None. May be called again, with something newer.
+        """From now on, write what `make` returns, in another thread, until `finish` is
+        called, or `make` returns None. A later call replaces `make`.
 
         Where no thread can be started (a program that is ending gets none), only
         `finish` writes.
 
-        at_once: write now, and not again before the next call.
+        at_once: write now. A thread that this call starts writes again only at the next
+            such call.
         """
         self._renew_in_fork()
         self._make = make
@@ -114,13 +116,13 @@ class OwnFile:
             writing.is_due.clear()
             with self._lock:
                 if writing.is_over:
-                    return  # the last one is there
-                with suppress(Exception):  # the last write raises, in `finish`
+                    return  # `finish` writes the last profile
+                with suppress(Exception):  # if it lasts, `finish` raises it
                     made = self._make()
                     if made is None:
                         return
                     self._write(made, has_ended=False)
-                    del made  # nobody is to be kept alive while this waits
+                    del made  # so that waiting keeps no profile alive
 
     def _write(self, profile: ProfileData, *, has_ended: bool) -> None:
         from torchprof_hooks.files.profile_file import save
@@ -136,7 +138,7 @@ class OwnFile:
         self._own = own
 
     def _renew_in_fork(self) -> None:
-        """A fork has no thread that writes, and needs a file of its own."""
+        """Start afresh in a fork: it has no writing thread, and needs another file."""
         if os.getpid() != self._pid:
             self._begin()
 
@@ -152,7 +154,7 @@ def _free_path(path: Path, provenance: Provenance) -> Path:
 
     path = rank_path(path, provenance)
     others: tuple[Provenance, ...] = ()
-    with suppress(OSError, ValueError):  # whatever is there is no profile
+    with suppress(OSError, ValueError):  # a file that is no profile may be replaced
         others = provenance_of(path) if path.is_file() else ()
     is_taken = any(
         not other.is_process_of(provenance)
@@ -168,9 +170,9 @@ def _with(path: Path, suffix: str) -> Path:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that only one process at a time looks for a free name in it.
-    Where there are no locks, or one is held for too long, the block runs all the same.
-    """
+    """Lock a folder, so that only one process at a time searches it for a free name.
+    Where there are no locks, or another process keeps its lock for too long, the block
+    runs without one."""
     try:
         import fcntl
     except ImportError:  # Windows

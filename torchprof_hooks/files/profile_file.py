@@ -10,10 +10,10 @@ A file is::
      "modules": {name: {"class_name": ..., "kind": ..., "shapes": [[32, 64]], ...}},
      "devices": [...], "memory": {...}, "program": {...}, "provenance": [{...}], ...}
 
-The fields are those of `ProfileData` and of the records in it; one that has its
-default is left out. Cells are columns: a number in a path is the position of a name in
-"names", and each field of `Totals`, and of the memory in it, is a list with one number
-a cell. So whoever adds a field to a record has it in files, too.
+The fields are those of `ProfileData` and of the records in it; fields that have their
+default are left out. Cells are stored as columns: each field of `Totals`, and of the
+memory in it, is a list with one number per cell; the numbers in a path are positions in
+"names". A field that is added to a record is in files, too, without more code.
 
 Files of other versions are not read.
 """
@@ -43,18 +43,18 @@ from torchprof_hooks.profiles.totals import DERIVED, Totals
 FORMAT: Final = "torchprof_hooks profile"
 VERSION: Final = 6
 
-#: What a value that is not as it should be ends in.
+#: The exceptions that building a value from damaged content raises.
 _DAMAGES: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-#: Where in a file something is: names of fields and positions, the outermost first.
+#: A place in a file: names of fields and positions in lists, the outermost first.
 Place = list[object]
-#: Makes a value of what JSON has for it; puts where it failed before the place.
+#: Builds a value from JSON's; if that fails, it inserts where in front of the place.
 _Builder = Callable[[Any, Place], Any]
 
 _PHASES: Final = frozenset(
     each for hint in get_args(Phase) for each in get_args(hint) or (hint,)
 )
 _KEYS: Final = ("names", "path", "phase")
-#: The columns of cells: fields of `Totals`, but for memory, which has columns itself.
+#: The columns of cells: the fields of `Totals`. Those of memory have columns, too.
 _NUMBERS: Final = tuple(
     each.name for each in fields(Totals) if each.name not in {*DERIVED, "memory"}
 )
@@ -75,8 +75,8 @@ def load(path: str | Path) -> ProfileData:
 
 
 def provenance_of(path: str | Path) -> Processes:
-    """The processes that a file is of, () if it does not say. The rest of the file is
-    not looked at.
+    """The processes that measured the profile in a file; () if it does not say. The
+    rest of the file is not checked.
 
     Raises: as `load`.
     """
@@ -90,7 +90,7 @@ def provenance_of(path: str | Path) -> Processes:
 
 
 def _read(path: str | Path, make: Callable[[dict[str, Any], Place], Any]) -> Any:
-    """What `make` returns for the content of a file.
+    """Read a file, and return what `make` makes of its content.
 
     Raises:
         ProfileFileError: it is not a profile of this version, or is damaged.
@@ -98,7 +98,7 @@ def _read(path: str | Path, make: Callable[[dict[str, Any], Place], Any]) -> Any
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also if it is no UTF-8
+    except (ValueError, RecursionError) as error:  # ValueError also if it is no UTF-8
         raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from error
     if type(content) is not dict or content.pop("format", None) != FORMAT:
         raise ProfileFileError(f"{path} is not a profile of torchprof_hooks")
@@ -137,7 +137,7 @@ def _checked_profile(content: dict[str, Any], place: Place) -> ProfileData:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value as JSON can store it."""
     if is_dataclass(value) or hasattr(value, "_fields"):
         kind: Any = type(value)
         held = ((n, getattr(value, n), d) for n, d in _defaults(kind).items())
@@ -187,7 +187,7 @@ def _build(hint: Any, content: Any, place: Place) -> Any:
 
 @cache
 def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of type
-    """What makes values of a type."""
+    """The builder for values of a type."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint == Mapping[CellKey, Totals]:
         return _cells

@@ -14,15 +14,15 @@ from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.ranks.rank import Rank, rank_of
 from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 
-#: Fewer files are read sooner here than other processes start.
+#: With fewer files than this, starting other processes takes longer than reading here.
 _MANY: Final = 64
-#: Files that a process reads at a time. What they have in common is sent once.
+#: Files that a process reads at a time. It sends what they have in common only once.
 _PART: Final = 32
 
 
 def read_run(folder: Path, processes: int = 1) -> RanksData:
-    """The newest run that has files in a folder: those named ``*.json``; if there are
-    none, all.
+    """The newest run that has files in a folder. Only files ``*.json`` are read; if
+    there are none, all files.
 
     processes: how many read at once (see `read_all`).
 
@@ -46,9 +46,9 @@ def read_run(folder: Path, processes: int = 1) -> RanksData:
 
 
 def read_all(paths: Sequence[Path], processes: int) -> list[Rank | str]:
-    """For each file its rank, or why it has none.
+    """For each file, its rank, or the reason why it has none.
 
-    processes: how many read at once, if there are many files. They are forked: give
+    processes: how many read at once, if there are many files. They are forks, so give
         more than 1 only in a program with one thread. Where forking is not possible,
         this process reads.
     """
@@ -60,8 +60,8 @@ def read_all(paths: Sequence[Path], processes: int) -> list[Rank | str]:
 
 
 def _sharing(found: Iterable[Rank | str]) -> Iterator[Rank | str]:
-    """The same ranks, which have what is equal in them once: of a thousand ranks, most
-    call the same modules in the same places."""
+    """The same ranks, which share what is equal in them, to save memory: of a thousand
+    ranks, most call the same modules in the same places."""
     keys: dict[CellKey, CellKey] = {}
     infos: Infos = {}
     for each in found:
@@ -74,7 +74,7 @@ def _sharing(found: Iterable[Rank | str]) -> Iterator[Rank | str]:
 
 
 def _read_in_forks(paths: Sequence[Path], processes: int) -> list[Rank | str] | None:
-    """What `read_all` returns, read by forks; None if these are impossible, or die."""
+    """As `read_all`, in forks; None if forking is not possible, or a fork dies."""
     # Not at the top: rank 0 reads while its interpreter ends, when this import fails.
     from concurrent.futures import process
     from multiprocessing import get_context
@@ -87,7 +87,7 @@ def _read_in_forks(paths: Sequence[Path], processes: int) -> list[Rank | str] | 
 
 
 def _read(path: Path) -> Rank | str:
-    if path.exists() and not path.is_file():  # nobody may ever write to a pipe
+    if path.exists() and not path.is_file():  # reading a pipe could wait forever
         return f"{path.name} is no file"
     try:
         return rank_of(path.name, load(path))

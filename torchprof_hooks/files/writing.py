@@ -1,4 +1,4 @@
-"""Files that are there as a whole, or not at all."""
+"""Writes files completely, or not at all."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TextIO
 
-#: Where the system keeps open files, which may be regular ones. Not all of ``/dev/``:
-#: ``/dev/shm`` has files like any other folder.
+#: Paths of files that are open already, which may be regular ones. Not all of
+#: ``/dev/``: ``/dev/shm`` has files like any other folder.
 _OPEN_FILES: Final = ("/dev/fd/", "/dev/std", "/proc/")
 
 
 @contextmanager
 def replaced_file(path: str | Path) -> Iterator[TextIO]:
-    """A text file in UTF-8 to write to, which gets its name when the block is left: a
-    file that was there is replaced only when all of the new one is written, and stays
-    if that fails.
+    """A text file in UTF-8 to write to, which gets its name at the end of the block. A
+    file of this name is replaced only when all of the new one is written, and stays if
+    that fails.
 
-    The new file has the mode of the one that was there; if there was none, what the
-    umask leaves. Links are followed: the file that they point to is replaced. Devices
-    and pipes are written to.
+    The new file takes over the mode of the old one; if there was none, it has what the
+    umask leaves. Of a link, the file that it points to is replaced. Devices and pipes
+    are written to.
 
     Raises:
-        OSError: it cannot be written, or nobody may write to the file that is there.
+        OSError: the file cannot be written, or the old one must not be.
     """
     there = _status(path)
     if _is_written_through(path, there):
@@ -38,7 +38,7 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     import secrets  # not at the top: it imports much, which would delay programs
 
-    # A short name: the longest ones leave no room for more characters.
+    # Not the old name with a suffix, which could be longer than names may be.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with _opened(temporary, os.O_CREAT | os.O_EXCL) as file:
@@ -87,7 +87,7 @@ def _take_over(descriptor: int, there: os.stat_result) -> None:
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write a text as a whole, or not at all (see `replaced_file`).
+    """Write a text to a file completely, or not at all (see `replaced_file`).
 
     Raises:
         OSError: it cannot be written.
