@@ -27,7 +27,7 @@ class Saving:
     saves them.
 
     flush_secs: seconds between two writes while the profiler measures.
-    ranks_report: whether rank 0 compares the profiles of all ranks at its exit.
+    ranks_report: whether rank 0 prints the report of all ranks at its exit.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Saving:
             self._file = OwnFile(path, self._origin.provenance, flush_secs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies, maybe in other processes, save what they measure themselves."""
+        """Copies, also in other processes, save what they measure themselves."""
         return type(self), self._options
 
     def signed(self, profile: P, *, has_ended: bool) -> P:
@@ -54,8 +54,9 @@ class Saving:
         return replace(profile, provenance=(self._origin.provenance(has_ended),))
 
     def entered(self, profiler: Any) -> None:
-        """The profiler, which has a `profile`, measures now. If it is dropped before it
-        has stopped, it is not kept alive, and nothing more is written."""
+        """Call this when the profiler has begun to measure: from now on, its `profile`
+        is written. That does not keep it alive: if it is dropped before it has stopped,
+        nothing more is written."""
         if self._path:
             find = weakref.ref(profiler)
             self._file.keep_writing(
@@ -63,8 +64,8 @@ class Saving:
             )
 
     def left(self, make: Callable[[], ProfileData], by_exception: bool = False) -> None:
-        """The profiler has stopped measuring. If the file cannot be saved, that is a
-        warning.
+        """Call this when the profiler has stopped measuring: save what `make` returns.
+        Warn if the file cannot be saved.
 
         by_exception: whether an exception of the user's is propagating. A warning that
             the user's filters turn into an error must not replace it.
@@ -90,6 +91,6 @@ def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
         from torchprof_hooks.documents.ranks_at_exit import final_report
 
         found = final_report(
-            path, provenance, is_hurried=lambda: delay.holds(signal.SIGINT)
+            path, provenance, is_hurried=lambda: delay.has_delayed(signal.SIGINT)
         )
         print_to(None, found)

@@ -1,4 +1,4 @@
-"""Accelerators that are not CUDA, by torch's generic interface."""
+"""Accelerators other than CUDA, through torch's generic interface."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 
 class Accelerator:
-    """What torch knows of a kind of device, under the names that ``torch.cuda`` has for
-    it, so that clocks and counters work with either.
+    """A kind of device, with the same functions as ``torch.cuda``, so that clocks and
+    counters work with either.
 
-    It asks ``torch.accelerator`` and ``torch.Event``, which know every device that has
-    registered with torch: Intel's XPU, Apple's MPS, and those that are packages of
-    their own. What a device can do is found out by asking, never by its name.
+    It calls ``torch.accelerator`` and ``torch.Event``, which know every device that has
+    registered with torch: Intel's XPU, Apple's MPS, and those of separate packages. It
+    tries what a device can do, and never goes by its name.
 
     kind: the type of device, as in ``torch.device(kind)``.
     """
@@ -22,12 +22,12 @@ class Accelerator:
         self.kind = kind
 
     def is_initialized(self) -> bool:
-        """Whether the program has put the device into use. Does not do so itself."""
+        """Whether the program has initialised the device. Does not do so itself."""
         asked = getattr(self._module(), "is_initialized", None)
         return bool(asked()) if callable(asked) else self._has_memory_in_use()
 
     def current_stream(self) -> torch.Stream:
-        """The queue that the running thread puts its work into."""
+        """The stream to which the running thread adds its work."""
         return torch.accelerator.current_stream()
 
     def is_current_stream_capturing(self) -> bool:
@@ -37,12 +37,12 @@ class Accelerator:
         return bool(asked()) if callable(asked) else False
 
     def Event(self, *, enable_timing: bool) -> torch.Event:  # noqa: N802
-        """A new event, which takes the time at which the device comes to it."""
+        """A new event, which takes the time when the device reaches it."""
         return torch.Event(self.kind, enable_timing=enable_timing)
 
     def takes_times(self) -> bool:
-        """Whether events tell when the device came to them. The device must be in use;
-        does not wait for it."""
+        """Whether events tell when the device reached them. The device must be in use;
+        this does not wait for it."""
         begin, end = (self.Event(enable_timing=True) for _ in range(2))
         try:
             begin.record(self.current_stream())
@@ -63,8 +63,9 @@ class Accelerator:
         return torch.accelerator.device_count()
 
     def get_allocator_backend(self) -> str:
-        """``"native"`` if the allocator counts what it hands out, and torch can ask it
-        (since 2.9). Before the device is in use, only the latter is known."""
+        """``"native"`` if torch can ask the allocator (since 2.9), and it counts what
+        it hands out; else "". Whether it counts shows only when the device is in use:
+        before that, it is taken to count."""
         if not hasattr(torch.accelerator, "memory_stats"):
             return ""
         counts = not self.is_initialized() or self.memory_stats_as_nested_dict()

@@ -14,10 +14,10 @@ Reading = tuple[int, int, int, int]
 
 
 class AllocatorCounter:
-    """The own counters of a device's allocator: CUDA's, or that of an `Accelerator`.
+    """The counters of a device's allocator: CUDA's, or that of an `Accelerator`.
 
-    They are all zero until the program itself has initialised the device. Without an
-    index, the device that is current at the first reading after that is meant.
+    All readings are zero until the program itself has initialised the device. Without
+    an index, the device is the one that is current at the first reading after that.
 
     Raises:
         MemoryUnavailableError: the allocator does not count.
@@ -35,11 +35,11 @@ class AllocatorCounter:
         self.check_index()
 
     def check_index(self) -> None:
-        """Check that the device exists, if devices are initialised: counting them
-        earlier may start the driver.
+        """Check that the device exists, if devices are initialised: to count them
+        earlier could start the driver.
 
         Raises:
-            ValueError: the device has come into use, and there is none of this index.
+            ValueError: there is no device of this index.
         """
         index, device = self.index, self._device
         is_known = index is not None and device.is_initialized()
@@ -55,7 +55,7 @@ class AllocatorCounter:
         if self.index is None:
             self.index = self._device.current_device()
         stats = self._device.memory_stats_as_nested_dict(self.index)
-        if not stats:  # it does not count, which shows only when it is in use
+        if not stats:  # the allocator does not count: that shows only once it is in use
             return 0, 0, 0, 0
         used = stats["allocated_bytes"]["all"]
         acquired = stats["reserved_bytes"]["all"]["allocated"]
@@ -65,8 +65,8 @@ class AllocatorCounter:
 def _check_allocator(backend: str, kind: str) -> None:
     if backend == "native":
         return
-    # cudaMallocAsync reports 0 for all that it ever allocated, a pluggable allocator
-    # raises when it is asked.
+    # cudaMallocAsync reports 0 bytes as allocated so far; a pluggable allocator raises
+    # when it is asked.
     if kind == "cuda":
         reason = f"the allocator {backend!r} does not count the bytes that it hands out"
         remedy = "Use the native one (PYTORCH_CUDA_ALLOC_CONF=backend:native)"

@@ -10,7 +10,8 @@ import torch
 
 from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
 
-#: Counters of what was taken from a device. Allocators without a cache reserve nothing.
+#: Counters of which one is not 0 if the program has put anything on a device.
+#: Allocators without a cache reserve nothing.
 _KEPT: Final = ("reserved", "allocated")
 
 
@@ -18,11 +19,11 @@ class EventClock:
     """Stamps as timing events on the current stream of ``torch.cuda``, or of another
     device with the same interface (see `Accelerator`).
 
-    No stamp is taken before the program itself has initialised the device, nor on a
-    device that it keeps nothing on (an event would take some hundred megabytes of that
-    device), nor while the stream is being captured into a graph, where recording a
-    timing event is an error. Events are used again as soon as nothing refers to their
-    stamp any more. No stamp is taken, either, if the device's events tell no times.
+    The clock takes no stamp before the program itself has initialised the device; on a
+    device on which the program has nothing (an event would take some hundred megabytes
+    of that device); while the stream is being captured into a graph, where recording a
+    timing event is an error; and if the device's events tell no times. It uses events
+    again as soon as nothing refers to their stamp any more.
 
     name: torch's name for the kind of device.
     """
@@ -32,15 +33,15 @@ class EventClock:
         self._device = device
         #: Whether the program has put devices of this kind into use.
         self.is_initialized: Callable[[], bool] = device.is_initialized
-        #: Whether the current stream is being captured into a graph. The device's own
-        #: function, for it is called at each stamp.
+        #: Whether the current stream is being captured into a graph. It is the device's
+        #: own function, without one around it, as each stamp calls it.
         self.is_capturing: Callable[[], bool] = device.is_current_stream_capturing
-        # By the index of the device: an event stays on the one of its first record.
+        # By index of the device: an event can be recorded only on its first device.
         self._pools: dict[int, list[Any]] = {}
         self._takes_times: bool | None = None  # None: not known yet
 
     def stamp(self) -> _EventStamp | None:
-        """Put a time stamp behind the work queued so far; None if none can be taken."""
+        """Queue a time stamp behind the work so far; None if none can be taken."""
         device = self._device
         if not self.is_initialized():
             return None
@@ -54,17 +55,18 @@ class EventClock:
             return None
         try:
             event = pool.pop()
-        except IndexError:  # not asked before: another thread may take the last one
+        except IndexError:  # not tested before: another thread may take the last event
             event = device.Event(enable_timing=True)
         try:
             event.record(stream)
-        except RuntimeError:  # a device that has failed: the program learns that itself
+        except RuntimeError:  # the device has failed: the program's calls raise, too
             return None
         return _EventStamp(event, pool)
 
     def waits(self) -> bool | None:
-        """Whether the current stream, of a device that is in use, has done all its
-        work; None if it cannot tell, or if asking would end the capture of a graph."""
+        """Whether the current stream has done all its work, so that its device, which
+        must be in use, waits for the host. None if the device cannot tell, or if asking
+        would end the capture of a graph."""
         if self.is_capturing():
             return None
         try:
@@ -74,40 +76,40 @@ class EventClock:
 
     def is_in_use(self, index: int) -> bool:
         """Whether the program has put anything on a device, as far as is known, and the
-        device tells times. The program must have put devices of this kind into use."""
+        device tells times. Devices of this kind must be initialised."""
         if not self._has_times():
             return False
         if self._device.get_allocator_backend() != "native":
-            return True  # this allocator does not count
+            return True  # the allocator does not count, so this is not known
         stats = self._device.memory_stats_as_nested_dict(index)
         return any(stats[f"{of}_bytes"]["all"]["allocated"] for of in _KEPT)
 
     def _has_times(self) -> bool:
         """Whether the events of the device, which is in use, tell times."""
         if self._takes_times is None:
-            asked = getattr(self._device, "takes_times", None)  # not CUDA: it does
+            asked = getattr(self._device, "takes_times", None)  # CUDA's always tell
             self._takes_times = asked is None or asked()
         return self._takes_times
 
     def is_done(self, stamp: _EventStamp) -> bool:
-        """Whether the device has come to `stamp`. Does not wait."""
+        """Whether the device has reached `stamp`. Does not wait."""
         try:
             return bool(stamp.event.query())
-        except RuntimeError:  # the device has failed since, and will not come to it
+        except RuntimeError:  # the device has failed since, and will never reach it
             return True
 
     def wait(self, stamp: _EventStamp) -> None:
-        """Return when the device has come to `stamp`."""
+        """Wait until the device has reached `stamp`."""
         with suppress(RuntimeError):  # as above
             stamp.event.synchronize()
 
     def elapsed_ns(self, start: _EventStamp, end: _EventStamp) -> int:
-        """Nanoseconds between two stamps that are done; 0 if that cannot be told. The
+        """Nanoseconds between two stamps that are done; 0 if that is not known. The
         device counts in steps of about 0.5 us.
 
-        Stamps of two devices cannot be compared. Of two streams they can, though the
-        later one may have been passed first: streams that do not wait for each other
-        have no order.
+        Stamps of two devices cannot be compared: 0. Stamps of two streams can, but the
+        device may have reached `end` first (0, too): streams that do not wait for each
+        other have no order.
         """
         if start.pool is not end.pool:
             return 0
@@ -119,9 +121,9 @@ class EventClock:
 
 
 class _EventStamp:
-    """Holds an event for as long as somebody needs its time.
+    """Keeps an event while its time is needed, and then returns it to its pool.
 
-    pool: the unused events of its device, to which it returns.
+    pool: the unused events of its device.
     """
 
     __slots__ = ("event", "pool")

@@ -1,4 +1,4 @@
-"""Whose memory is measured."""
+"""Chooses the device whose memory is measured."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def memory_counter(
     """The counter of a device: ``"cuda"`` or ``"cuda:1"``, or another kind of
     accelerator; None for ``"cpu"``.
 
-    option: what the user calls the device, for errors.
+    Without a device, this takes the accelerator's current one if the program has
+    initialised it, else the CPU. It does not initialise the accelerator.
 
-    Without a device, the accelerator's current one is measured if the program has
-    initialised that, else the CPU. This does not initialise it.
+    option: the user's name for the parameter, for errors.
 
     Raises:
         TypeError, ValueError: not a device, or not one whose memory can be measured.
-        MemoryUnavailableError: it cannot be measured in this process.
+        MemoryUnavailableError: the memory cannot be measured in this process.
     """
     if device is None:
         in_use = _device_in_use()

@@ -1,4 +1,4 @@
-"""Which process this is: of how many, where, and since when."""
+"""Tells which process of a run this is, on which machine, and since when."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Place(NamedTuple):
     local_rank: int = 0
 
 
-#: Variables that launchers give to their processes: of rank, number of processes, rank
-#: on the machine. torchrun may be started by one of the others, so it comes first.
-#: Slurm's are those of a job step: a batch script is one process, whatever it asks for.
+#: Environment variables that launchers set: rank, number of processes, rank on the
+#: machine. Other launchers may start torchrun, so its variables come first. Slurm's are
+#: those of a job step: a batch script is one process, however many tasks it asks for.
 _LAUNCHERS: Final = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
@@ -39,14 +39,15 @@ _LAUNCHERS: Final = (
     ),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
-#: Variables with the name of the run. torchrun calls a run without a name "none".
+#: Environment variables with the name of the run. torchrun calls one without a name
+#: "none".
 _RUNS: Final = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid")
 _NO_RUN: Final = "none"
 
 
 def find_place(environment: Mapping[str, str]) -> Place:
-    """The place of this process, as its launcher says, or else ``torch.distributed``.
-    Without either, the process is alone."""
+    """The place of this process by its launcher's variables; without those, by
+    ``torch.distributed``; without that, the process is alone."""
     for names in _LAUNCHERS:
         rank, world_size, local_rank = (_number(environment.get(n)) for n in names)
         if rank is not None and world_size is not None and rank < world_size != 1:
@@ -58,10 +59,12 @@ def find_place(environment: Mapping[str, str]) -> Place:
 
 
 class Origin:
-    """This process, since it began to measure.
+    """Makes the provenance of the profiles of this process, which begins to measure
+    when this object is made.
 
-    flush_secs: how often its profile is written, 0 if only at the end.
-    find_coordinates: says where the process is in a device mesh.
+    flush_secs: time between two writes of the profile; 0 if it is written at the end
+        only.
+    find_coordinates: finds the place of the process in a device mesh.
     """
 
     def __init__(
@@ -76,8 +79,8 @@ class Origin:
         self._coordinates: tuple[Coordinate, ...] = ()
 
     def look(self) -> Place:
-        """The place of the process. To be called while it is in its group, too, which
-        it may have left by the end."""
+        """Find the place of the process, and remember it. Call it while the process is
+        in its group, which it may have left by the end."""
         if self._place.world_size == 1:
             self._place = find_place(os.environ)
         if self._place.world_size > 1:
@@ -85,7 +88,7 @@ class Origin:
         return self._place
 
     def provenance(self, has_ended: bool) -> Provenance:
-        """The provenance of a profile that tells of all until now."""
+        """The provenance of a profile of all that was measured until now."""
         runs = (os.environ.get(name, "") for name in _RUNS)
         return Provenance(
             *self.look(),

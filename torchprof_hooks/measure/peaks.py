@@ -1,5 +1,5 @@
-"""How many floating-point operations a device can do in a second: from the vendors'
-data sheets, and on the CPU by trying."""
+"""How many floating-point operations per second a device can do: by the vendors' data
+sheets; for the CPU, by measuring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchprof_hooks.profiles.peak import Peak
 
 
 def _by_type(half: float, **others: float) -> Mapping[str, float]:
-    """half: the TFLOP/s of bfloat16 and of float16."""
+    """TFLOP/s by type. half: those of bfloat16 and of float16."""
     return {"bfloat16": half, "float16": half, **others}
 
 
@@ -23,16 +23,15 @@ _H100: Final = _by_type(989.5, float64=67, float32=67, tf32=494.5)
 _A100: Final = _by_type(312, float64=19.5, float32=19.5, tf32=156)
 
 #: A pattern for torch's name of a device, and TFLOP/s by type of numbers, dense.
-#: NVIDIA's names are matched to their end: parts of a device (``... MIG 1g.5gb``,
-#: ``GRID A100-10C``) are not the device.
+#: Patterns match NVIDIA's names to their end: a part of a device (``... MIG 1g.5gb``,
+#: ``GRID A100-10C``) has fewer.
 #:
 #: Numbers are those of tensor (or matrix) cores, but for float32, which NVIDIA's tensor
 #: cores do not have: "tf32" is for float32 products whose inputs torch may round.
 #:
-#: Sources, most of which give numbers with sparsity, twice as high (half of that is
-#: here): NVIDIA H200, H100, A100 (40 GB and 80 GB), V100, A10, L4 and L40S Tensor
-#: Core GPU data sheets, T4 data sheet and product brief; AMD Instinct MI300X data
-#: sheet.
+#: Sources, most of which give numbers with sparsity, twice those here: NVIDIA H200,
+#: H100, A100 (40 GB and 80 GB), V100, A10, L4 and L40S Tensor Core GPU data sheets, T4
+#: data sheet and product brief; AMD Instinct MI300X data sheet.
 _DATA_SHEETS: Final[tuple[tuple[str, Mapping[str, float]], ...]] = (
     (r"\bH200$", _H100),
     (r"\bH100 80GB HBM3$", _H100),  # SXM
@@ -52,15 +51,16 @@ _DATA_SHEETS: Final[tuple[tuple[str, Mapping[str, float]], ...]] = (
     (r"MI300X\b", _by_type(1307.4, float64=163.4, float32=163.4)),
 )
 
-#: Rows of the matrices whose product is tried. The next size comes only if the last one
-#: was quick.
+#: Rows of the square matrices whose products are timed. A larger size is tried only if
+#: the last one took at most `_QUICK_NS`.
 _SIZES: Final = (512, 1024, 2048)
 _QUICK_NS: Final = 25_000_000
 _PRODUCTS: Final = 5
 
 
 def data_sheet_peak(device_name: str, dtype: str) -> Peak | None:
-    """What the vendor tells of a device, by the name that torch has for it.
+    """The peak by the vendor's data sheet of a device with this name in torch; None if
+    there is no sheet, or it does not have the type.
 
     dtype: "tf32" for products of float32 numbers that may be rounded.
     """
@@ -72,8 +72,8 @@ def data_sheet_peak(device_name: str, dtype: str) -> Peak | None:
 
 
 def device_peak(dtype: str, device_type: str) -> Peak | None:
-    """The peak of the current device of a type, None if it is not known without trying.
-    Devices that the program does not use are not asked."""
+    """The peak of the current device of this type by its data sheet; None if there is
+    none, or the program does not use the device, which would initialise it."""
     if dtype == "float32" and rounds_products():
         dtype = "tf32"
     name = _device_name(device_type)
@@ -95,9 +95,9 @@ def rounds_products() -> bool:
 
 @cache
 def measured_peak(dtype: str) -> Peak | None:
-    """What this machine's CPU does at its best: products of matrices, with as many
-    threads as torch has now. It takes some tenths of a second, the first time. None if
-    it failed."""
+    """The peak of this machine's CPU, measured by products of matrices with as many
+    threads as torch has now. The first call takes some tenths of a second. None if it
+    fails."""
     best: list[tuple[float, int]] = []
     for size in _SIZES:
         shortest_ns = _product_ns(size, getattr(torch, dtype))
@@ -118,7 +118,8 @@ def _threads() -> str:
 
 
 def _product_ns(size: int, dtype: torch.dtype) -> int:
-    """Time of a product of matrices; 0 if the type has none, or there is no memory."""
+    """The shortest time of a product of matrices; 0 if torch has none for the type, or
+    there is too little memory."""
 
     def make() -> Callable[[], object]:
         matrix = torch.full((size, size), 1 / size, dtype=dtype, device="cpu")
@@ -129,7 +130,7 @@ def _product_ns(size: int, dtype: torch.dtype) -> int:
 
 
 def _shortest_ns(make: Callable[[], Callable[[], object]], count: int) -> int:
-    """The shortest of `count` runs of what `make` returns; 0 if that fails."""
+    """The shortest time of `count` calls of what `make` returns; 0 if that fails."""
     tries = []
     try:
         with torch.no_grad():

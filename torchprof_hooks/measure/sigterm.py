@@ -1,4 +1,4 @@
-"""What SIGTERM does to a program that is measured."""
+"""Makes the report of a measured program that SIGTERM ends."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Final
 
 from torchprof_hooks.measure.uninterrupted import meant_handler
 
-#: How long the report waits for an import in which SIGTERM came. Not until it ends: a
-#: program may train in one.
+#: How long the report waits for an import that SIGTERM interrupted; not until it ends,
+#: as a program may train while it is imported.
 PATIENCE_S: Final = 1.0
 _PAUSE_S: Final = 0.01
-#: Where Python's own code for imports is from.
+#: The file name in the code of Python's imports.
 _OF_IMPORTS: Final = "<frozen importlib._bootstrap>"
 
 
 class Sigterm:
-    """Has the report of a program made when SIGTERM comes. Then the process dies of it,
-    as without us.
+    """Makes the report of a program when SIGTERM comes. Then the process dies of the
+    signal, as without us.
 
     is_due: whether there is a report to make.
     """
@@ -38,47 +38,47 @@ class Sigterm:
         set a handler."""
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and meant_handler(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._come)
+            signal.signal(signal.SIGTERM, self._handle)
 
-    def _come(self, number: int, frame: FrameType | None) -> None:
-        if meant_handler(number) != self._come:
-            return  # called by the handler that took our place, which does the rest
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if meant_handler(number) != self._handle:
+            return  # the program's own handler has called this one, and does the rest
         if self._is_due():
-            # The report may need just the module that is only half there.
-            if _is_importing(frame) and self._comes_again():
+            # The report may need the very module that is only half imported.
+            if _is_importing(frame) and self._send_later():
                 return
             self._report()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _comes_again(self) -> bool:
-        """Have the signal sent again in a moment. Returns False after `PATIENCE_S`, or
-        if there is no way to send it."""
+    def _send_later(self) -> bool:
+        """Have the signal sent again in a moment. Returns False once `PATIENCE_S` has
+        passed, or if there is no way to send it."""
         now_s = time.monotonic()
         self._until_s = self._until_s or now_s + PATIENCE_S
         if now_s >= self._until_s:
             return False
         try:
-            # Not by `threading`: the code that was interrupted may hold a lock of it.
+            # Not by `threading`: the interrupted code may have locked a lock of that.
             start_new_thread(_send_again, (os.getpid(),))
-        except RuntimeError:  # since Python 3.12, of a program that is ending
-            return self._comes_by_alarm()
+        except RuntimeError:  # since Python 3.12, in a program that is ending
+            return self._send_by_alarm()
         return True
 
-    def _comes_by_alarm(self) -> bool:
-        """Have it sent again by an alarm, if the program does not use alarms itself."""
+    def _send_by_alarm(self) -> bool:
+        """Have the signal sent again by an alarm, unless the program uses alarms."""
         if not hasattr(signal, "setitimer"):  # as on Windows
             return False
         is_free = meant_handler(signal.SIGALRM) == signal.SIG_DFL
         if not is_free or any(signal.getitimer(signal.ITIMER_REAL)):
             return False
-        signal.signal(signal.SIGALRM, self._come_by_alarm)
+        signal.signal(signal.SIGALRM, self._handle_alarm)
         signal.setitimer(signal.ITIMER_REAL, _PAUSE_S)
         return True
 
-    def _come_by_alarm(self, number: int, frame: FrameType | None) -> None:
+    def _handle_alarm(self, number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        self._come(signal.SIGTERM, frame)
+        self._handle(signal.SIGTERM, frame)
 
 
 def _send_again(pid: int) -> None:

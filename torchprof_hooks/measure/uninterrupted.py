@@ -1,4 +1,4 @@
-"""Delays signals for a moment: to begin or end something, or for work in a thread."""
+"""Delays signals for a moment, so that none interrupts a begin, an end, or a thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-#: Signals whose handlers may end a program: an exception from such a handler can come
-#: between any two lines, and leave a profiler running that nobody knows of.
+#: Signals whose handlers may end a program. Such a handler can raise between any two
+#: lines, and leave a profiler running to which nothing refers.
 _SIGNALS: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2")
@@ -23,8 +23,8 @@ _Handler = Callable[[int, FrameType | None], Any]
 
 @contextmanager
 def uninterrupted() -> Iterator[Delay]:
-    """Delay Python's signal handlers until after the block. In other threads, there is
-    nothing to do: Python runs handlers in the main thread only."""
+    """Delay Python's signal handlers until after the block. In threads but the main
+    one, this does nothing: Python never runs handlers there."""
     delay = Delay()
     if threading.current_thread() is not threading.main_thread():
         yield delay
@@ -37,14 +37,14 @@ def uninterrupted() -> Iterator[Delay]:
 
 
 def in_own_thread(work: Callable[[], object]) -> bool:
-    """Do `work` in a new thread, which neither trackers and modes of other threads nor
-    their settings, such as autocast, reach. Returns whether it was done: since Python
-    3.12, a program that is ending gets no new threads.
+    """Do `work` in a new thread, where trackers, modes and settings (such as autocast)
+    of this thread do not count. Returns whether it was done: since Python 3.12, a
+    program that is ending gets no new threads.
 
     Interrupts are delayed until the thread is done: a program that ends while torch
     works in another thread aborts.
     """
-    # With a name of its own: it takes none of the numbers that the program's have.
+    # With a name: else it would take one of the numbers of the program's threads.
     thread = threading.Thread(target=work, name="torchprof_hooks")
     with uninterrupted():
         try:
@@ -56,8 +56,8 @@ def in_own_thread(work: Callable[[], object]) -> bool:
 
 
 def meant_handler(number: int) -> Any:
-    """The program's handler of a signal, even if a stand-in, which passes signals on,
-    was not removed again."""
+    """The program's own handler of a signal, also behind a stand-in that was not
+    removed again."""
     handler: Any = signal.getsignal(number)
     while isinstance(handler, _StandIn) and not handler.delay.is_on:
         handler = handler.handler
@@ -65,10 +65,11 @@ def meant_handler(number: int) -> Any:
 
 
 class Delay:
-    """Stands in for the handlers of a program.
+    """Replaces the handlers of a program by stand-ins, which keep signals until the
+    end.
 
-    The delay begins and ends for all handlers at once, since an interrupt may come
-    after any line: a stand-in that was not removed again passes signals on.
+    `is_on` switches all stand-ins at once, since an interrupt may come after any line:
+    a stand-in that was not removed passes signals on while the delay is off.
     """
 
     def __init__(self) -> None:
@@ -90,23 +91,23 @@ class Delay:
             for number, handler in self._replaced:
                 signal.signal(number, handler)
         finally:
-            self._hand_on()
+            self._pass_on()
 
-    def holds(self, number: int) -> bool:
-        """Whether a signal of this number has come, and waits."""
+    def has_delayed(self, number: int) -> bool:
+        """Whether a signal of this number has come, and is delayed."""
         return any(waiting == number for _, waiting, _ in self.waiting)
 
-    def _hand_on(self) -> None:
+    def _pass_on(self) -> None:
         if self.waiting:
             handler, number, frame = self.waiting.popleft()
             try:
                 handler(number, frame)
             finally:
-                self._hand_on()
+                self._pass_on()
 
 
 class _StandIn:
-    """Stands in for one handler."""
+    """Replaces one handler: keeps its signals while the delay is on."""
 
     def __init__(self, handler: _Handler, delay: Delay) -> None:
         self.handler = handler

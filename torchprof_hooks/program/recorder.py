@@ -124,8 +124,8 @@ class Recorder:
             return
         self._ended_ns = time.perf_counter_ns()
         with interrupted_exit.uninterrupted() as delay:
-            self._make_report(lambda: delay.holds(signal.SIGINT))
-            if delay.holds(signal.SIGTERM):
+            self._make_report(lambda: delay.has_delayed(signal.SIGINT))
+            if delay.has_delayed(signal.SIGTERM):
                 ending.flush_output()
 
     def _is_due(self) -> bool:
