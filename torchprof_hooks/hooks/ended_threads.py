@@ -1,5 +1,5 @@
-"""Profiles of many short-lived threads, such as those of a server that starts one for
-each request."""
+"""Bounds the memory for many short-lived threads, such as those of a server that starts
+one for each request."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ if TYPE_CHECKING:
 
 Measuring = TypeVar("Measuring")
 
-#: For this many ended threads, what measured them is kept as it is: making a profile of
-#: it takes milliseconds, and most programs have few threads.
+#: For this many ended threads, the objects that measured them are kept: to make a
+#: profile of one takes milliseconds, and most programs have few threads.
 ENDED_KEPT: Final = 128
 
 
 class EndedThreads(Generic[Measuring]):
-    """Keeps memory bounded where many threads have ended: what measured them is merged
-    into one profile.
+    """Merges the profiles of ended threads into one, so that memory is bounded.
 
-    threads: the objects that measure threads, also running ones. The caller adds to the
-        list; objects that were merged into the profile are removed from it.
+    threads: the objects that measure threads, also running ones. Objects whose profile
+        was merged are removed from the list.
     has_ended: whether the thread of an object has ended, and is measured no more.
-    profile_of: what an object has measured.
+    profile_of: the profile of what an object has measured.
     """
 
     def __init__(
@@ -60,8 +59,8 @@ class EndedThreads(Generic[Measuring]):
         self._threads.append(measuring)
 
     def make_room(self) -> None:
-        """To be called for each new thread: if many threads have ended, merge the
-        oldest of these into the profile."""
+        """If many threads have ended, merge the oldest of them into the profile. To be
+        called for each new thread."""
         if len(self._threads) < ENDED_KEPT or not self._folding.acquire(blocking=False):
             return
         try:

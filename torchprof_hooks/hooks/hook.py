@@ -56,12 +56,12 @@ class Hook:
     name: str = "Hook"
     #: The active hooks of this kind: on modules, or on functions.
     _thread_wide: ThreadWide
-    #: Attributes of this class that are not copied: a copy makes its own when needed.
+    #: Attributes of this class that copies do not get: they make their own when needed.
     _not_copied: tuple[str, ...] = ("_threads", "_local")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Copies, also pickled ones, have the options that users gave to the hook, but
-        start afresh: they are not active anywhere, and have measured nothing."""
+        """Copies, also pickled ones, get the options that users gave to the hook, but
+        are not active anywhere, and have measured nothing."""
         reduced = super().__reduce_ex__(protocol)
         if isinstance(reduced, str):
             return reduced
@@ -117,8 +117,8 @@ class Hook:
     __exit__ = ExitMethod(_leave)
 
     def _active_blocks(self) -> dict[str, Block]:
-        """Active blocks by the name of their hook; those that have ended are
-        removed."""
+        """The active blocks of this thread by the names of their hooks. Removes blocks
+        that have ended."""
         blocks = self._thread_wide.blocks
         for name in [name for name, block in blocks.items() if block.has_ended]:
             del blocks[name]
@@ -162,7 +162,7 @@ class Hook:
 
 
 class CallSums(ABC):
-    """A hook that adds up numbers of calls: which calls count, and by which name.
+    """A hook that adds up numbers of calls, by name.
 
     history_size: how many calls `call_history` keeps.
     """

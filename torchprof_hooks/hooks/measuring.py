@@ -1,4 +1,4 @@
-"""Measures one thread for `profile`: the blocks that it measures, and its trackers."""
+"""Measures one thread for `profile`: its measured blocks, and its tracker."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 
 class Settings(NamedTuple):
-    """The options of `profile`, checked. max_overhead: None: there is no budget; from 1
-    on, one without a limit."""
+    """The checked options of `profile`.
+
+    max_overhead: the budget as a share; None: there is no budget, all steps are
+        measured; from 1 on: a budget without a limit.
+    """
 
     functions: bool = False
     memory: bool | str | torch.device = False
@@ -33,12 +36,12 @@ class Settings(NamedTuple):
 
 
 class _Life:
-    """Is held by a thread alone, so it dies when the thread ends."""
+    """An object to which only a thread refers, so that it dies when the thread ends."""
 
 
 class ThreadRounds:
-    """The measured blocks of one thread, one after the other. A block inside another
-    one of the same profiler is a part of the outer one."""
+    """Measures the blocks of one profiler in one thread, one after the other. A block
+    inside another one is a part of that."""
 
     def __init__(self, settings: Settings) -> None:
         self._blocks: list[Block] = []
@@ -61,7 +64,7 @@ class ThreadRounds:
         return is_over and not self.is_entered
 
     def renew(self) -> None:
-        """Begin another profile of this thread. Its steps go on where they were."""
+        """Begin another profile of this thread. A step that is open goes on in it."""
         self._steps.renew()
 
     def enter(self, held: Held | None) -> None:
@@ -69,7 +72,7 @@ class ThreadRounds:
         is_outermost = not self._blocks
         block = Block(held, held_weakly(self._close_block))
         self._blocks.append(block)
-        block.begin(self._steps.start if is_outermost else bool)  # which does nothing
+        block.begin(self._steps.start if is_outermost else bool)  # `bool` does nothing
 
     def leave(self, by_exception: bool) -> None:
         self._open_blocks()[-1].end(by_exception)
@@ -87,7 +90,7 @@ class ThreadRounds:
 
 
 def make_steps(settings: Settings) -> ThreadSteps:
-    """What measures this thread: all of its steps, or as a budget says."""
+    """The object that measures the steps of this thread: all, or as a budget allows."""
 
     def make(names: ModuleNames) -> tuple[Tracker, str]:
         return make_tracker(settings, names)
@@ -102,7 +105,7 @@ def make_tracker(
     settings: Settings, names: ModuleNames | None = None
 ) -> tuple[Tracker, str]:
     """A tracker for this thread, and why it cannot measure memory: "" if it can, or if
-    nobody asked for memory."""
+    the settings do not ask for memory."""
     meters: list[Meter] = [*device_meters()]
     unmeasured = ""
     if settings.memory:

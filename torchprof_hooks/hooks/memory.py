@@ -42,7 +42,7 @@ class MemoryHook(CallSums):
     """
 
     def __init__(self, device: str | torch.device | None, history_size: int) -> None:
-        memory_meter(device)  # for its errors; the device may be initialised later
+        memory_meter(device)  # raises now; the device may be initialised later
         self._device = device
         super().__init__(history_size)
 
@@ -67,8 +67,8 @@ class MemoryHook(CallSums):
         """Sums by name, in the order in which the first calls ended.
 
         Args:
-            own: leave out inner calls, which have sums of their own.
-                Peaks are always those of the whole call.
+            own: whether to leave out the bytes of inner calls, which have sums of their
+                own. Peaks are always those of the whole call.
         """
         summary: dict[str, MemoryHookSummary] = {}
         for place, meter in self._places():
@@ -113,7 +113,7 @@ class MemoryHook(CallSums):
                 yield place, meter
 
     def _outermost(self) -> Iterator[tuple[int, MemoryMeter]]:
-        """Codes of sites whose calls are inside of no other."""
+        """The codes of sites whose calls are in no other counted call, with meters."""
         for place, meter in self._places():
             if not any(self._around(place.site)):
                 yield place.site.code, meter
@@ -142,7 +142,7 @@ class MemoryHook(CallSums):
         for place, meter in self._places():
             outer = next(self._around(place.site), None)
             name = self._name(place.tracker, outer) if outer is not None else ""
-            if name in summary:  # else no outer call, or its first one is still open
+            if name in summary:  # else: no outer call, or none has ended yet
                 sums = summary[name]
                 sums["used_bytes"] -= int(meter.log.used[place.site.code])
                 sums["acquired_bytes"] -= int(meter.log.acquired[place.site.code])

@@ -16,7 +16,7 @@ class NvtxRanges(threading.local):
     """NVTX ranges, made by ``torch.cuda.nvtx``; each thread has its own.
 
     A call that raises does not end its range. So the end of a range also ends the
-    ranges that were left open inside of it.
+    open ranges inside of it.
 
     Raises:
         RuntimeError: this torch has no CUDA, or no NVTX.
@@ -46,14 +46,14 @@ class NvtxRanges(threading.local):
             self._nvtx.range_pop()
 
     def end_all(self) -> None:
-        """End whatever is open in this thread."""
+        """End all open ranges of this thread."""
         while self._open:
             self._open.pop()
             self._nvtx.range_pop()
 
 
 class NvtxCallbacks:
-    """Callbacks of a hook that mark every call as a range."""
+    """The callbacks of a hook that marks every call as a range."""
 
     name = "NvtxHook"
     _not_copied: tuple[str, ...] = ("_ranges",)
@@ -66,7 +66,7 @@ class NvtxCallbacks:
         return NvtxRanges()
 
     def deleted(self, target: Any) -> None:
-        """End the ranges that exceptions have left open."""
+        """End the ranges of calls that have raised."""
         self._ranges.end_all()
 
     def forward_preprocess(self, call: Any, *tensors: Any) -> None:
@@ -87,6 +87,6 @@ def _label(call: LinkCall | FunctionCall) -> str:
 
 
 def _backward_key(call: LinkCall | FunctionCall) -> object:
-    """An object that both callbacks of a backward share. For a module that is its path:
-    only one backward of a path is open at a time."""
+    """An object that is the same in both callbacks of a backward. For a module, that is
+    its path: only one backward of a path is open at a time."""
     return call.path if isinstance(call, LinkCall) else call

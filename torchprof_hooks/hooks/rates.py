@@ -1,5 +1,4 @@
-"""What turns the numbers of a profile into rates: the peak of the device, and how many
-items a step has."""
+"""Adds to a profile what rates need: the peak of the device, and the items per step."""
 
 from __future__ import annotations
 
@@ -24,14 +23,15 @@ class Rates(NamedTuple):
     items: int = 0
 
     def added(self, profile: P) -> P:
-        """The profile with its items, and the peak if known without measuring it."""
+        """The profile with its items, and with the peak, if a data sheet tells it."""
         if not (self.items or profile.has_functions):
             return profile
         peak = self._peak(profile)
         return replace(profile, peak=peak, items=self.items * profile.steps)
 
     def _peak(self, profile: P) -> Peak | None:
-        """The peak of the device that did most operations; None if it is not known."""
+        """The user's peak, or that of the device that did most operations by its data
+        sheet; None if it is not known."""
         from torchprof_hooks.documents.utilisation import counted_types
         from torchprof_hooks.measure.peaks import device_peak
         from torchprof_hooks.profiles.peak import Peak
@@ -41,8 +41,9 @@ class Rates(NamedTuple):
         return Peak(self.peak_flops, "given as peak_flops")
 
     def tried(self, profile: P) -> P:
-        """The same profile; if the CPU did most operations, with the peak of the CPU.
-        To measure that takes some tenths of a second, the first time."""
+        """The same profile; if it has no peak, and the CPU did most operations, with
+        the measured peak of the CPU. To measure it takes some tenths of a second, the
+        first time."""
         if not profile.has_functions or profile.peak is not None:
             return profile
         from torchprof_hooks.capture.functions.aside import do_aside
@@ -58,7 +59,7 @@ class Rates(NamedTuple):
 
 
 def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -> Rates:
-    """Check the options that a user has given, and make `Rates` of them."""
+    """Check the user's options, and make `Rates` of them."""
     items = check_whole("items_per_step", items_per_step, 0)
     if peak_flops is None:
         return Rates(None, items)

@@ -24,9 +24,9 @@ class _Required(TypedDict):
 class TimerSummary(_Required, total=False):
     """Sums for one name, in seconds, and the number of calls, `occurrence`.
 
-    `device_time` is there if a device was measured; `backward_time`, if a hook on
-    modules was made with ``backward=True``; `forward_time`, `backward_time` and
-    `recompute_time`, if a hook on functions was made with ``phases=True``.
+    It has `device_time` if a device was measured; `backward_time` if a hook on modules
+    was made with ``backward=True``; `forward_time`, `backward_time` and
+    `recompute_time` if a hook on functions was made with ``phases=True``.
     """
 
     device_time: float
@@ -46,7 +46,7 @@ _PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
 class CallTimes(CallSums):
     """Sums of the durations of calls, by name."""
 
-    #: The phases that have times of their own in the summary.
+    #: The phases that have fields of their own in the summary.
     _phases: tuple[Phase, ...] = ()
 
     @property
@@ -111,8 +111,8 @@ class CallTimes(CallSums):
         print(report, file=file or sys.stdout)
 
     def _is_nested(self, site: Site) -> bool:
-        """Whether an outer call includes the time of calls at `site`. That of another
-        phase does not: what a backward recomputes is no time of the backward."""
+        """Whether a counted outer call includes the time of calls at `site`. A call of
+        another phase does not: a recompute is no time of the backward around it."""
         while not site.is_entry:
             site = site.caller
             if self._is_call(site):
@@ -120,9 +120,9 @@ class CallTimes(CallSums):
         return False
 
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
-        """Whether the summary has a row that the time at `site` belongs to."""
+        """Whether the time at `site` belongs to a row of the summary."""
         return self._is_call(site)
 
     @abstractmethod
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
-        """Fields of the summary that the table shows, with their headers."""
+        """The fields of the summary that the table shows, with their headers."""
