@@ -1,7 +1,7 @@
-"""What a report says, as data: numbers are raw, and renderers give them units.
+"""A report as data, with raw numbers, to which renderers give units.
 
-A document is built once (`documents.build`) and rendered as text, as a page, as JSON or
-as CSV (`documents.render`): whatever is in it is in all four.
+`documents.build` makes a document once; `documents.render` renders it as text, as a
+page, as JSON or as CSV: whatever is in it is in all four.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
-#: What a number is of, and so how it is written: "ns" (nanoseconds), "bytes", "count"
+#: The unit of a number, and so how it is written: "ns" (nanoseconds), "bytes", "count"
 #: (a whole number), "share" (a part of 1, written in per cent), "flops" (operations, or
 #: operations per second), "number" (two decimals), "text".
 Unit = Literal["ns", "bytes", "count", "share", "flops", "number", "text"]
 
-#: What a cell of a table holds; None: nothing is known, or there is nothing to say.
+#: The value of a cell of a table; None: not known, or nothing to say.
 Value: TypeAlias = float | int | str | None
 
-#: How a row is to be seen: by the share of the time that layers of its kind spend
-#: themselves ("heat0" to "heat5"), by how it changed ("slower1", "slower2" if strongly,
-#: "faster1", "faster2", "new", "same"), or since it is what was looked for ("hot": the
-#: hottest module, "slow": a slow rank).
+#: How a row is highlighted: by the share of own time of layers of its kind ("heat0" to
+#: "heat5"), by how it changed ("slower1", "slower2" if strongly, "faster1", "faster2",
+#: "new", "same"), or as the answer ("hot": the hottest module, "slow": a slow rank).
 Tone = Literal[
     "",
     "hot",
@@ -46,14 +45,14 @@ Tone = Literal[
 class Column:
     """A column of a table.
 
-    title: as people read it.
-    unit: of its values.
+    title: its name for people.
+    unit: the unit of its values.
     values: one for each row.
-    name: as programs read it, with the unit: "self_ns"; by default the title.
-    leaves: where there is no room, columns with 1 are left out first, then those with
+    name: its name for programs, with the unit: "self_ns"; by default the title.
+    leaves: when it is left out for lack of room: columns with 1 first, then those with
         2, and so on; 0: never.
     shows_zeros: whether a 0 is written, or left blank as None is.
-    is_detail: whether only pages and programs get it, and no table of a text.
+    is_detail: whether only pages and programs get it, not texts.
     """
 
     title: str
@@ -65,9 +64,9 @@ class Column:
     is_detail: bool = False
 
 
-#: What a table is drawn as, where that is possible: "tree" (an icicle), "bars" (one bar
-#: a row, as long as the first column of times), "stack" (a bar for each row, divided
-#: as its columns of times), or as nothing but a table.
+#: How a table is drawn, where that is possible: "tree" (an icicle), "bars" (a bar for
+#: each row, as long as the first column of times), "stack" (a bar for each row, divided
+#: like its columns of times); "": not at all.
 Drawing = Literal["", "tree", "bars", "stack"]
 
 
@@ -75,27 +74,27 @@ Drawing = Literal["", "tree", "bars", "stack"]
 class Table:
     """Rows with labels on the left, and columns.
 
-    name: as programs read it: "modules", "functions".
-    title: what is above it, "" for nothing.
+    name: its name for programs: "modules", "functions".
+    title: the line above it; "" for none.
     corner: the header of the labels.
-    labels: of the rows, as people read them in the table: in a tree, without what the
-        row around says already.
-    columns: all of them.
-    names: full names of the rows, where labels are shorter; () where they are not.
-    depths: of rows in a tree, from 0; a row comes after the one around it; () of
-        others.
-    ranks: of each row, how important it is: where there is room for n rows, those with
-        the n smallest are shown, and in a tree those around them. Rows of one rank are
-        shown all or not at all, so that chance does not choose among equals. () if rows
-        are in that order.
-    most: how many rows a text shows, unless it is asked for more; 0: all.
-    tones: see `Tone`; () if all are plain.
-    left_out: what is said of rows for which there is no room, with ``{count}`` and, if
-        `shares` is given, ``{share}``: "{count} more rows, {share}"; "" for nothing.
-    shares: of each row, its part of the whole: what `left_out` adds up.
-    notes: what is said below it: a legend, or what is not in it.
+    labels: the names of the rows for people: in a tree, without what the row around
+        says already.
+    columns: all columns.
+    names: the full names of the rows, where labels are shorter; else ().
+    depths: of a tree, the depths of the rows, from 0; a row comes after the one around
+        it; () without a tree.
+    ranks: how important each row is: where there is room for n rows, those with the n
+        smallest ranks are shown, and in a tree those around them. Of the rows of one
+        rank, all are shown or none, so that chance does not choose among equals. () if
+        rows are in order of importance.
+    most: how many rows a text shows by default; 0: all.
+    tones: see `Tone`; () if no row is highlighted.
+    left_out: the line about rows for which there is no room, with ``{count}`` and, if
+        `shares` is given, ``{share}``: "{count} more rows, {share}"; "" for none.
+    shares: the share of each row in the whole, which ``{share}`` adds up.
+    notes: lines below it: a legend, or what is not in it.
     drawing: see `Drawing`.
-    is_detail: whether only pages and programs get it, and no text.
+    is_detail: whether only pages and programs get it, not texts.
     """
 
     name: str
@@ -118,13 +117,13 @@ class Table:
 class Answer(NamedTuple):
     """The answer to a question that everybody asks.
 
-    name: the question as programs read it: "hottest_module".
-    question, answer: in a few words.
-    share: of the time that the answer is about, None if it is about none.
-    uncertainty: how far the share may be off, None if that is not known.
+    name: the question's name for programs: "hottest_module".
+    question, answer: a few words each.
+    share: the share of the time that the answer is about; None if it is about no time.
+    uncertainty: how far the share may be off; None if that is not known.
     evidence: what the answer rests on, in words.
-    numbers: the same as raw numbers, by names with units.
-    next_step: what to call or to run next, "" if nothing.
+    numbers: the evidence as raw numbers, by names with units.
+    next_step: what to call or to run next; "" for nothing.
     """
 
     name: str
@@ -139,7 +138,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Answers:
-    """What comes first. warnings: what has to be known before all answers."""
+    """The first block. warnings: what readers must know before the answers."""
 
     answers: Sequence[Answer]
     warnings: Sequence[str] = ()
@@ -148,7 +147,7 @@ class Answers:
 
 
 class Tip(NamedTuple):
-    """What is the case, and what to do about it, if that is not plain."""
+    """What is the case; and what to do about it, unless that is obvious."""
 
     claim: str
     remedy: str = ""
@@ -169,7 +168,7 @@ class Tips:
 
 @dataclass(frozen=True)
 class Facts:
-    """Sentences, one a line: what was measured, and what is not as usual.
+    """Sentences, one a line: what was measured, and what is unusual.
 
     numbers: the same for programs, by names with units.
     is_faint: whether they matter less than all else.
@@ -193,9 +192,9 @@ class Document:
 
     kind: what it is about: "profile", "program", "comparison" or "ranks".
     title: what was run, in a line.
-    notes: how long it took, its steps and the like: lines below the title.
-    blocks: in the order in which they are read.
-    numbers: what is true of the whole run, for programs, by names with units.
+    notes: lines below the title: how long it took, its steps and the like.
+    blocks: its parts, in the order in which they are read.
+    numbers: numbers of the whole run, for programs, by names with units.
     """
 
     kind: str

@@ -20,8 +20,8 @@ _TICK_S: Final = 0.2
 
 
 def with_progress(items: Sequence[T], what: str) -> Iterable[T]:
-    """The items, with a bar on standard error that says how many of them are done, if
-    they take long, standard error is a terminal, and tqdm is installed (the extra
+    """The items; while they are taken, a bar on standard error shows how many are done:
+    if that takes long, standard error is a terminal, and tqdm is installed (the extra
     ``progress``)."""
     bar = _new_bar()
     if bar is None:
@@ -44,11 +44,11 @@ def wait_with_progress(tasks: Collection[Future[Any]], what: str) -> None:
             done, left = wait(left, _TICK_S, FIRST_COMPLETED)
             bar.update(len(done))
             if left and monotonic() - began >= DELAY_S:
-                bar.refresh()  # the seconds go on
+                bar.refresh()  # shows the seconds that have passed
 
 
 def _new_bar() -> Any:
-    """A class of tqdm bars; None where nobody would see one, or tqdm is missing."""
+    """A class of tqdm bars; None without a terminal, or without tqdm."""
     if not is_terminal(sys.stderr):
         return None
     try:

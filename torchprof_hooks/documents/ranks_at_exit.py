@@ -1,4 +1,4 @@
-"""What rank 0 tells when all ranks have ended."""
+"""The report of ranks that rank 0 prints when all have ended."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def final_report(
     patience_s: float = PATIENCE_S,
     is_hurried: Callable[[], bool] = lambda: False,
 ) -> str:
-    """The report of ranks, for rank 0 to print at its end; "" for others, and if there
-    is one process only. The others are given some time to write their last files.
+    """The report of ranks, for rank 0 to print at its end; "" for other ranks, and if
+    there is only one process. It waits for the last files of the others.
 
-    path: of the profiles, without ranks.
-    provenance: of this process.
-    is_hurried: whether to wait for the others no longer.
-
-    If no file of another rank comes, they may be on machines with folders of their own:
+    If no other rank writes a file, they may be on machines with folders of their own:
     then the text names the command that makes the report when all files are together.
+
+    path: the path of the profiles, without ranks.
+    provenance: that of this process.
+    patience_s: how long to wait, in seconds.
+    is_hurried: whether to stop waiting now.
     """
     if provenance.rank or provenance.world_size == 1:
         return ""
@@ -53,8 +54,8 @@ def final_report(
 def _wait(
     files: Iterable[Path], own: Provenance, is_too_late: Callable[[], bool]
 ) -> None:
-    """Wait until all files were written at the end of their processes, or it is too
-    late. There may be a thousand files: each is read only when it has changed."""
+    """Wait until all processes have written their last files, or it is too late. There
+    may be a thousand files, so each is read only when it has changed."""
     waiting = dict.fromkeys(files, 0)
     while waiting and not is_too_late():
         for file, known_ns in list(waiting.items()):
@@ -69,14 +70,14 @@ def _wait(
 
 
 def _written_ns(file: Path) -> int:
-    """When the file was written, 0 if there is none."""
+    """When the file was written; 0 if there is none."""
     with suppress(OSError):
         return file.stat().st_mtime_ns
     return 0
 
 
 def _is_there(file: Path, own: Provenance, *, at_end: bool = False) -> bool:
-    """Whether a file was written in this run; with `at_end`, as its process ended."""
+    """Whether a file was written in this run; with `at_end`, at its process's end."""
     try:
         found = provenance_of(file)
     except (OSError, ValueError):

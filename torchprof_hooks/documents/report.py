@@ -20,12 +20,12 @@ from torchprof_hooks.profiles.options import check_choice, check_flag, check_who
 
 #: Lines of a screen.
 LINES: Final = 40
-#: What shows more than the screen.
+#: What the screen names as showing more.
 _MORE: Final = "report(full=True), to_html(path)"
 
 
 class Layout(NamedTuple):
-    """How a report is to look; for the fields see `Reportable.report`."""
+    """How a report looks; for the fields see `Reportable.report`."""
 
     unit: str = "auto"
     width: int = 120
@@ -35,11 +35,11 @@ class Layout(NamedTuple):
     def checked(self, *, full: bool) -> Layout:
         """The same layout, with sizes as int.
 
-        full: whether there are tables.
+        full: whether the report has tables.
 
         Raises:
-            TypeError, ValueError: a field is not valid, or is for tables that are not
-                there.
+            TypeError, ValueError: a field is not valid, or is for tables, which the
+                report does not have.
         """
         check_unit(self.unit)
         width = check_whole("width", self.width, least=1)
@@ -72,9 +72,9 @@ def report(
     """See `Reportable.report`.
 
     stream: where it will be printed.
-    lines: of the screen, at most.
-    more: what shows more than the screen.
-    tips: whether there are any: not where they are in what follows the screen.
+    lines: the most lines of the screen.
+    more: what the screen names as showing more.
+    tips: whether to show tips; False where a report that has them follows.
     """
     check_flag("full", full)
     layout = layout.checked(full=full)
@@ -106,7 +106,7 @@ def rows_report(
     max_rows: int | None = None,
     sort_by: SortBy | None = None,
 ) -> str:
-    """The rows of `Profile.rows(by)` in a table, by default the most own time first.
+    """The rows of `Profile.rows(by)` as a table, by default the most own time first.
 
     max_rows: 40 by default.
 
@@ -129,7 +129,8 @@ def page(profile: ProfileData) -> str:
 def to_json(profile: ProfileData, by: Grouping | None = None) -> str:
     """See `Reportable.to_json`.
 
-    by: what its rows are, as for `Profile.rows`; by default there are a few tables.
+    by: what its rows are, as for `Profile.rows`; by default, it has a table for each of
+        the usual groupings.
 
     Raises:
         TypeError, ValueError: unknown `by`.

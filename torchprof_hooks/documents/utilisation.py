@@ -1,8 +1,8 @@
-"""How much of what a device can do is used: MFU and HFU.
+"""The share of its peak that a device reaches: MFU and HFU.
 
 The terms are those of Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways"
 (2022), appendix B: model FLOPs utilisation leaves out what is computed again, hardware
-FLOPs utilisation has it.
+FLOPs utilisation includes it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.rows import Row
 
-#: Bytes of a number. Where the inputs of a product differ in type, it is computed in
-#: the narrowest.
+#: Bytes of a number by type. Where the inputs of a product differ in type, it is
+#: computed in the narrowest.
 _WIDTHS: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -46,9 +46,9 @@ def of_profile(profile: ProfileData) -> Utilisation | None:
 
 
 def of_row(profile: ProfileData, row: Row) -> Utilisation | None:
-    """The utilisation in the calls of a row, inner calls included: their operations in
-    their time, on the device's clock if it was read. None as in `Profile.utilisation`.
-    """
+    """The utilisation in the calls of a row, with inner calls: from their operations
+    and their time, by the device's clock if it was read. None where operations or the
+    peak are not known."""
     if profile.peak is None or not row.flops_cumulative:
         return None
     again = row.phases["recompute"].flops_cumulative
@@ -57,7 +57,7 @@ def of_row(profile: ProfileData, row: Row) -> Utilisation | None:
 
 
 def computing_ns(profile: ProfileData, row: Row) -> int:
-    """How long the calls of a row took, on the device's clock if there is one."""
+    """The time of the calls of a row, by the device's clock if it was read."""
     if not profile.devices:
         return row.cumulative_ns
     return row.device_cumulative_ns
@@ -73,8 +73,8 @@ def items_per_second(profile: ProfileData) -> float:
 
 
 def counted_types(profile: ProfileData) -> tuple[str, str]:
-    """The type of numbers and the type of device of most operations: ``("bfloat16",
-    "cuda")``; texts without characters if none were counted."""
+    """The type of numbers and the type of device with the most operations:
+    ``("bfloat16", "cuda")``; two empty texts if none were counted."""
     flops: Counter[tuple[str, str]] = Counter()
     for (path, _), totals in profile.cells.items():
         if totals.flops:

@@ -9,8 +9,8 @@ from typing import Final
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import PROFILER_NAME, UNSAMPLED_NAME
 
-#: The titles of phases, in the order in which they are shown where that is not by time.
-#: "unmeasured" is no phase of a profile: see `phase_times_ns`.
+#: The titles of phases, in the order of lists that are not sorted by time. Profiles
+#: have no phase "unmeasured": see `phase_times_ns`.
 PHASE_TITLES: Final[Mapping[str, str]] = {
     "forward": "forward",
     "backward": "backward",
@@ -26,16 +26,16 @@ PHASE_TITLES: Final[Mapping[str, str]] = {
     "unmeasured": "not measured",
 }
 
-#: Shares of all time from which on layers of a kind are hotter by one level.
+#: From each of these shares of all time on, layers of a kind are hotter by one level.
 HEATS: Final = (0.01, 0.03, 0.07, 0.15, 0.3)
 
 #: A step is slow if it takes so many times the median.
 SLOW: Final = 1.5
 
-#: If a device was asked less often than this whether it waits, the share of its answers
-#: tells nothing.
+#: If the profiler asked a device less often than this whether it idled, the share of
+#: answers tells nothing.
 LEAST_ASKED: Final = 20
-#: If it waited at this share of begins and ends of calls, its times are mostly waiting.
+#: If it idled at this share of begins and ends of calls, its times are mostly waiting.
 MOSTLY: Final = 0.75
 
 #: Why calls may be missing from a profile.
@@ -45,8 +45,8 @@ OTHER_THREADS: Final = (
 
 
 def phase_times_ns(profile: ProfileData) -> Counter[str]:
-    """The time of each phase where there is any, in the order of `PHASE_TITLES`. What
-    was not measured is no time outside modules: nothing is known of it."""
+    """The time of each phase that has any, in the order of `PHASE_TITLES`. Time outside
+    modules that was not measured is apart, as nothing is known of it."""
     times: Counter[str] = Counter(profile.phase_times_ns())
     unmeasured = profile.cells.get(((UNSAMPLED_NAME,), "outside"))
     if unmeasured is not None:
@@ -61,7 +61,7 @@ def row_title(name: str) -> str:
 
 
 def share_text(share: float | None, uncertainty: float | None = None) -> str:
-    """``21.1 % +/- 0.1``, the uncertainty in the same unit; "" of None."""
+    """``21.1 % +/- 0.1``, the uncertainty in per cent, too; "" for None."""
     text = "" if share is None else percent(share)
     return text if uncertainty is None else f"{text} +/- {100 * uncertainty:.1f}"
 
@@ -77,5 +77,5 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 
 def percent(part: float, whole: float = 1.0) -> str:
-    """``12.3 %``; ``0.0 %`` of nothing."""
+    """``12.3 %``; ``0.0 %`` if the whole is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "0.0 %"

@@ -1,1 +1,1 @@
-"""Builders: a profile, a comparison or the ranks of a run as a document."""
+"""Builders, which make a document of a profile, a comparison or the ranks of a run."""

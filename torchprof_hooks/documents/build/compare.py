@@ -1,4 +1,4 @@
-"""The document of a comparison: what became slower, first."""
+"""The document of a comparison, which begins with what became slower."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from torchprof_hooks.profiles.compare import (
 )
 from torchprof_hooks.profiles.data import ProfileData
 
-#: Rows, and names of what was not compared, unless more are asked for.
+#: The most rows, and names of rows that were not compared, by default.
 ROWS: Final = 40
-#: A row that changed by this share of its old mean changed strongly.
+#: A row changed strongly if it changed by more than this share of its old mean.
 _STRONGLY: Final = 0.25
-#: What the tones of the tree mean.
+#: The legend of the tones of the tree.
 _TREE_LEGEND: Final = (
     "Frames are as wide as the time that they take now. Red became slower, blue "
     f"faster, the strong colours by more than {100 * _STRONGLY:g} %; grey may be "
@@ -48,12 +48,12 @@ _TREE_LEGEND: Final = (
 def comparison_document(
     comparison: Comparison, *, max_rows: int | None = None
 ) -> Document:
-    """All rows that are slower, the largest difference first; then those that are
-    faster, and the others. Pages and programs get the modules of the new profile as a
-    tree, too, and what was measured of both.
+    """The rows that became slower, the largest difference first; then those that became
+    faster; then the others. Pages and programs also get the modules of the new profile
+    as a tree, and what was measured in both.
 
-    max_rows: of the table as text, but for rows that are slower, which are all there;
-        40 by default.
+    max_rows: the most rows of the table as text; 40 by default. All rows that became
+        slower are shown in any case.
     """
     most = max_rows or ROWS
     old, new = comparison.old, comparison.new
@@ -96,7 +96,7 @@ def _answers(comparison: Comparison) -> list[Answer]:
 
 
 def _answer(comparison: Comparison, name: str, found: Sequence[Change]) -> Answer:
-    """How many rows changed so, and the largest change."""
+    """How many rows became slower (or faster), and the largest of these changes."""
     of = plural(len(comparison.changes), "row")
     if not found:
         return Answer(name, name.title(), f"none of {of}")
@@ -124,7 +124,7 @@ def _answer(comparison: Comparison, name: str, found: Sequence[Change]) -> Answe
 
 
 def _next_step(comparison: Comparison) -> str:
-    """What tells which function it is, "" if that is told."""
+    """What tells which functions changed; "" if the comparison does."""
     if comparison.by in ("function", "call"):
         return ""
     if comparison.old.has_functions and comparison.new.has_functions:
@@ -133,8 +133,8 @@ def _next_step(comparison: Comparison) -> str:
 
 
 def _ranked(changes: Sequence[Change]) -> list[Change]:
-    """Slower ones, faster ones, each with the largest difference first; and others in
-    their order."""
+    """Slower rows, then faster ones, each with the largest difference first; then the
+    others in their present order."""
     order = {"slower": 0, "faster": 1, "": 2}
     return sorted(
         changes,
@@ -181,12 +181,12 @@ def _times(title: str, values: Sequence[Value], name: str, leaves: int = 0) -> C
 
 
 def _known(noise_ns: float) -> Value:
-    """None where nothing is known of the spread: there was a single call."""
+    """The noise; None if the spread is not known: too few calls were measured."""
     return None if isinf(noise_ns) else noise_ns
 
 
 def _share(change: Change) -> float | None:
-    """By which share of the old mean it changed; None of 0."""
+    """The change as a share of the old mean; None if that is 0."""
     old_ns = change.old.mean_ns
     return change.difference_ns / old_ns if old_ns else None
 
@@ -201,7 +201,7 @@ def _tone(change: Change | None) -> Tone:
 
 
 def _counts(change: Change) -> str:
-    """How often it was called: ``10``, or ``10, 12`` if that changed."""
+    """The number of calls: ``10``, or ``10, 12`` if it changed."""
     old, new = change.old.calls, change.new.calls
     return str(old) if old == new else f"{old}, {new}"
 
@@ -246,7 +246,7 @@ def _tree(comparison: Comparison) -> Table:
 def _of(
     changes: Sequence[Change | None], value: Callable[[Change], Value]
 ) -> list[Value]:
-    """A number of each change, None where there is none."""
+    """A number of each change; None where there is no change."""
     return [value(change) if change else None for change in changes]
 
 
@@ -295,7 +295,7 @@ def _steps(profile: ProfileData) -> str:
 
 
 def _step_ns(profile: ProfileData) -> float | None:
-    """The mean duration of a step, None without steps."""
+    """The mean duration of a step; None without steps."""
     if not profile.steps:
         return None
     times = profile.step_times
@@ -303,7 +303,7 @@ def _step_ns(profile: ProfileData) -> float | None:
 
 
 def _only_in_one(comparison: Comparison, max_names: int) -> Iterator[str]:
-    """Lines for what was not compared."""
+    """Lines about the rows that only one of the profiles has."""
     for title, keys in (
         ("only before", comparison.gone),
         ("only now", comparison.added),

@@ -14,16 +14,16 @@ from torchprof_hooks.profiles.compilation import (
     Reasons,
 )
 
-#: Lines of every list, and rows of the table, unless all are asked for.
+#: The most lines of each list, and rows of the table, by default.
 _MOST: Final = 10
 _SLOWEST: Final = 5
 
 
 def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[Block]:
-    """Time, reasons of recompiles, graph breaks and failures, and the slowest
-    compilations, all of the whole run; nothing if nothing was compiled.
+    """The time, and the reasons for recompiles, graph breaks and failures; and the
+    slowest compilations; all of the whole run. Nothing if nothing was compiled.
 
-    full: whether lists have all that is known.
+    full: whether the lists are complete.
     """
     if summary.is_empty:
         return

@@ -1,5 +1,5 @@
-"""What a document says in sentences: how long was measured, what measuring took, what
-is used of the device and of its memory."""
+"""The sentences of a document: how long was measured, what measuring took, how much of
+the device and of its memory is used."""
 
 from __future__ import annotations
 
@@ -29,36 +29,35 @@ from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.step_times import StepTimes
 
-#: A note about peaks that are lower bounds.
-
 
 def document_of(
     view: View, blocks: Iterable[Block], numbers: Mapping[str, object] | None = None
 ) -> Document:
-    """What all documents of a run begin with, and these blocks."""
+    """A document of a run, with these blocks below its title and notes."""
     kind = "program" if view.profile.program else "profile"
     return Document(kind, title_of(view), notes_of(view), list(blocks), numbers or {})
 
 
 def title_of(view: View) -> str:
-    """What was run, and by which of several ranks: ``rank 0 of 4, Net``."""
+    """The title: what was run, and by which rank if there are several: ``rank 0 of 4,
+    Net``."""
     return ", ".join(filter(None, [*_rank(view.profile), view.title]))
 
 
 def notes_of(view: View) -> list[str]:
-    """How long was measured, and the steps, with their durations."""
+    """The notes: how long was measured, and the steps with their durations."""
     return list(filter(None, [times_text(view), ", ".join(step_texts(view.profile))]))
 
 
 def _rank(profile: ProfileData) -> Iterator[str]:
-    """Which process it was, if there were several, and it is not all of them."""
+    """The rank, if the profile is of one of several."""
     if len(profile.provenance) == 1 and profile.provenance[0].world_size > 1:
         (process,) = profile.provenance
         yield f"rank {process.rank} of {process.world_size}"
 
 
 def times_text(view: View) -> str:
-    """How long was measured, and what of that came before the loop."""
+    """How long was measured, and how much of that before the loop."""
     profile = view.profile
     text = f"{best_time(profile.wall_ns)} wall"
     if view.start_up:
@@ -70,7 +69,7 @@ def times_text(view: View) -> str:
 
 
 def step_texts(profile: ProfileData) -> Iterator[str]:
-    """How many steps and evaluation calls, and how long these were."""
+    """The numbers of steps and evaluation calls, with their durations."""
     times = profile.step_times
     if profile.steps:
         steps = plural(profile.steps, "step")
@@ -81,7 +80,7 @@ def step_texts(profile: ProfileData) -> Iterator[str]:
 
 
 def _step_durations(profile: ProfileData) -> str:
-    """The duration of training steps, as text to follow after their number."""
+    """The durations of training steps, to go behind their number."""
     times = profile.step_times
     if not times.steps:
         return f" of {best_time(profile.wall_ns / profile.steps)}"
@@ -94,8 +93,8 @@ def _step_durations(profile: ProfileData) -> str:
 
 
 def _evaluation_durations(times: StepTimes) -> str:
-    """The duration of evaluation calls, as text to follow after their number. The call
-    with which a run begins includes the start-up, and is given apart."""
+    """The durations of evaluation calls, to go behind their number. The call with which
+    a run begins includes the start-up, and is told separately."""
     mean = best_time(times.evaluation_mean_ns)
     if not times.first_evaluations:
         return f" of {mean}"
@@ -105,8 +104,8 @@ def _evaluation_durations(times: StepTimes) -> str:
 
 
 def nothing(profile: ProfileData) -> Facts:
-    """Why there are no tables. Whether other threads have called modules is not known:
-    to see that would cost each of their calls."""
+    """Says why there are no tables. Whether other threads have called modules is not
+    known: to learn that would slow down each of their calls."""
     lines = ["No module was called: there is nothing to report.", OTHER_THREADS]
     if profile.measured.steps and not profile.measured.measured:
         lines = ["No step was measured: there is nothing to report."]
@@ -114,7 +113,7 @@ def nothing(profile: ProfileData) -> Facts:
 
 
 def measuring(view: View) -> Iterator[str]:
-    """In how many steps was measured, what that took, and what is not as usual."""
+    """How many steps were measured, what measuring took, and what is unusual."""
     profile = view.profile
     yield from sample_texts(profile)
     yield f"measuring took {overhead_text(profile)}{core_of(profile)}"
@@ -127,7 +126,7 @@ def measuring(view: View) -> Iterator[str]:
 
 
 def sample_texts(profile: ProfileData) -> Iterator[str]:
-    """In how many steps all was measured, if that is not in each of them."""
+    """How many steps were measured, if not all were."""
     found = profile.measured
     if not found.steps or found.are_all:
         return
@@ -161,14 +160,14 @@ def core_of(profile: ProfileData) -> str:
 
 
 def measuring_block(view: View, more: str = "") -> Facts:
-    """The last lines of a text. more: the methods or options that show more."""
+    """The last lines of a text. more: methods or options that show more."""
     text = "; ".join(measuring(view))
     lines = [text[0].upper() + text[1:]]
     return Facts("measuring", "", [*lines, f"More: {more}"][: 1 + bool(more)], {}, True)
 
 
 def rates(view: View) -> Facts:
-    """What is used of the device: its operations, and its memory."""
+    """How much of the device is used: its operations, and its memory."""
     profile, memory = view.shown, view.profile.memory
     lines, numbers = [], dict[str, Value]()
     if text := device_text(profile):
@@ -195,8 +194,8 @@ def rates(view: View) -> Facts:
 
 
 def device_text(profile: ProfileData) -> str:
-    """A warning if the device mostly waited for the host, so that its times are those
-    of the host; "" if not."""
+    """A warning if the device mostly waited for the host, so that its times tell little
+    of its own work; else ""."""
     asked, waits = profile.device_asked, profile.device_waits
     if asked < LEAST_ASKED or waits < MOSTLY * asked:
         return ""
@@ -207,9 +206,9 @@ def device_text(profile: ProfileData) -> str:
 
 
 def utilisation_text(profile: ProfileData) -> str:
-    """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``, "" where no
-    peak is known. A peak that is exceeded was none: that of a CPU is measured by matrix
-    products, which may be slower than convolutions in some types."""
+    """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``; "" if no peak
+    is known. A program that exceeds the peak shows that it was not one: a CPU's is
+    measured by matrix products, which in some types may be slower than convolutions."""
     found = utilisation.of_profile(profile)
     if profile.peak is None:
         return ""
@@ -229,7 +228,7 @@ def peak_text(peak: Peak) -> str:
 
 
 def memory_text(profile: ProfileData, memory: MemorySummary) -> str:
-    """The peak, who had it, and whose memory that is: ``peak 1.25GB in Net.head
+    """The peak, the call in which it was, and the device: ``peak 1.25GB in Net.head
     (backward), of cuda:0``; or why it is not known."""
     if not memory.source:
         return f"not measured: {memory.unavailable}"
@@ -242,7 +241,7 @@ def memory_text(profile: ProfileData, memory: MemorySummary) -> str:
 
 
 def peak_owner(profile: ProfileData, memory: MemorySummary) -> str:
-    """Who was at work when the memory in use was highest: ``Net.head (backward)``."""
+    """The owner when the memory in use was highest: ``Net.head (backward)``."""
     path = memory.peak_path
     if not path:
         return OUTSIDE_NAME

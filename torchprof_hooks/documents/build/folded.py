@@ -1,4 +1,4 @@
-"""The tree of modules, folded to what matters: layers of a kind are one row."""
+"""The tree of modules, shortened: layers of a kind share one row."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.
 _ROWS: Final = 14
-#: Share of the time from which on layers are shown.
+#: The least share of the time for which layers are shown.
 _LEAST_SHARE: Final = 0.01
-#: Kinds of rows that the table of phases does not show: modules, and each collective.
+#: Kinds of rows that are shown. The table of phases shows the others.
 _SHOWN_KINDS: Final = ("module", "communication")
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers of a kind.
+    """Layers of a kind that the same layers call.
 
-    node: all of them together, with what they call.
+    node: the sum of all of them, with their inner calls.
     count: how many modules they are.
-    around: the layers that call them.
+    around: the layers that call them; None if they are outermost.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Layers:
 
     @property
     def name(self) -> str:
-        """The name of the module; of several, the name of their kind."""
+        """The name of the module; of several modules, the name of their kind."""
         return self.node.name if self.count == 1 else self.kind.name
 
     @cached_property
@@ -55,7 +55,7 @@ class Layers:
 
     @property
     def label(self) -> str:
-        """``blocks.*: 12 Block``: without what the line around shows already."""
+        """``blocks.*: 12 Block``, without what the line of `around` shows already."""
         marks = " [compiled]" * self.node.compiled
         name = self._short_name()
         kind = self.node.class_name if self.node.kind == "module" else ""
@@ -73,8 +73,8 @@ class Layers:
 
 
 def folded_modules(view: View) -> Table:
-    """The most expensive layers, each below those that call them, layers of a kind
-    together; the hottest ones are there in any case, and marked."""
+    """The most expensive layers as a tree, with one row for layers of a kind. The
+    hottest ones are always shown, and marked."""
     hot = view.hottest
     shown, ranks = _ranked(view, hot.kind if hot else None)
     nodes = [layers.node for layers in shown]
@@ -102,7 +102,7 @@ def folded_modules(view: View) -> Table:
 
 
 def _details(shown: Sequence[Layers]) -> list[Column]:
-    """What labels say in words, for programs."""
+    """The contents of labels, as columns for programs."""
     nodes = [layers.node for layers in shown]
     counts = [
         layers.count if layers.node.kind == "module" else None for layers in shown
@@ -116,9 +116,9 @@ def _details(shown: Sequence[Layers]) -> list[Column]:
 
 
 def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
-    """The layers that may be shown, in the order of lines, and their ranks: the hottest
-    ones where they take most of their time, with those around them, and the others by
-    their time, if that is more than a little."""
+    """The layers that may be shown, in the order of lines, and their ranks. The hottest
+    ones come first, at the place where they take most time, then those around them,
+    then the others by time. Those that take little time are left out."""
     layers = list(_folded(view.tree))
     hottest = [each for each in layers if each.kind == hot]
     most = max(hottest, key=lambda each: own_ns(each.node, view.device), default=None)
@@ -129,7 +129,7 @@ def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
         around = around.around
     least_ns = _LEAST_SHARE * view.shown.wall_ns
     shown = [e for e in layers if id(e) in way or e.node.cumulative_ns >= least_ns]
-    # Equal ones stay in their order: layers before what they call.
+    # The sort is stable: of equal layers, callers stay before the called.
     order = sorted(
         range(len(shown)),
         key=lambda n: (
@@ -143,7 +143,7 @@ def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
 
 
 def _folded(tree: Node) -> Iterator[Layers]:
-    """All layers, each before those that they call, the most expensive first."""
+    """All layers, each before the layers that it calls, the most expensive first."""
     coming = _inside(tree, None)
     while coming:
         layers = coming.pop()
@@ -152,7 +152,7 @@ def _folded(tree: Node) -> Iterator[Layers]:
 
 
 def _inside(node: Node, around: Layers | None) -> list[Layers]:
-    """The layers that a node calls, the most expensive last."""
+    """The layers that a node calls, the most expensive last (for `_folded`)."""
     called = (child for child in node.children if child.kind in _SHOWN_KINDS)
     found = [
         Layers(kind, _together(alike), len({node.name for node in alike}), around)

@@ -1,5 +1,5 @@
-"""The tables of a full report, with those of operations, memory, and what was exchanged
-with other processes."""
+"""The tables of a full report, among them those of operations, memory and
+communication."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from torchprof_hooks.profiles.rows import Row
 def full_tables(
     profile: ProfileData, sort_by: SortBy | None, of: str = ""
 ) -> Iterator[Block]:
-    """All that a full report has below the screen.
+    """The tables of a full report, which go below the screen.
 
     sort_by: see `Reportable.report`.
-    of: what the tables are about: `` of the whole run``, if others are about less.
+    of: what the tables are about: `` of the whole run``, if the screen is about less.
     """
     nodes = placed_nodes(profile.tree(), sort_by)
     yield module_tree(profile, nodes, sort_by, of)
@@ -49,8 +49,7 @@ def flop_tree(
     sort_by: SortBy | None,
     of: str = "",
 ) -> Iterator[Table]:
-    """The floating-point operations of calls, in a step; nothing if none were
-    counted."""
+    """The floating-point operations of calls per step; nothing if none were counted."""
     counted = [(depth, node) for depth, node in nodes if node.flops_cumulative]
     if not (counted and profile.has_functions):
         return
@@ -106,7 +105,7 @@ def _utilisation(profile: ProfileData, rows: Sequence[Row]) -> Iterator[Column]:
 
 
 def _rate(profile: ProfileData, row: Row) -> float:
-    """Operations per second, on the device's clock if there is one."""
+    """Operations per second, by the device's clock if it was read."""
     time_ns = utilisation.computing_ns(profile, row)
     return 1e9 * row.flops_cumulative / time_ns if time_ns > 0 else 0.0
 
@@ -120,9 +119,10 @@ def _unknown(row: Row) -> float:
 
 
 def communication(collectives: Sequence[Collective]) -> Table:
-    """A row for each function and group, the longest first. Times are sums over all
-    calls: in the calls, and waiting until they are complete, there or later. GB/s: a
-    call's bytes by the time from its begin until it is seen to be complete."""
+    """A row for each function and group, the longest time first. Times are sums over
+    all calls: in the calls, and waiting for them to complete, in the call or later.
+    GB/s: bytes divided by the time from a call's begin until the program found it
+    complete."""
     shown = sorted(collectives, key=lambda each: -(each.call_ns + each.waiting_ns))
     rates = [r if (r := each.bytes_per_second) is None else r / 1e9 for each in shown]
     columns = [
@@ -138,29 +138,29 @@ def communication(collectives: Sequence[Collective]) -> Table:
 
 
 def collective_label(each: Collective) -> str:
-    """What was called, in which group: ``all_reduce (default_pg of 4)``."""
+    """The function, and the group: ``all_reduce (default_pg of 4)``."""
     if not each.group_size:
         return each.name
     return f"{each.name} ({each.group} of {each.group_size})".replace("( of", "(of")
 
 
 def bytes_a_call(each: Collective) -> float | None:
-    """The bytes of a call's tensors, None if it has none."""
+    """The mean bytes of a call's tensors; None if it has none."""
     return each.bytes / each.calls if each.bytes and each.calls else None
 
 
 def _per_call(row: Row, phase: Phase) -> float:
-    """Bytes handed out in a call, with inner calls."""
+    """The bytes that the allocator hands out in a call, with inner calls."""
     totals = row.phases.get(phase)
     if totals is None:
         return 0
-    # A module may be recomputed in parts, without a call of its own.
+    # Parts of a module may be recomputed without a call of the module.
     calls = totals.calls or row.calls
     return totals.memory_cumulative.used_bytes / calls if calls else 0
 
 
 def _memory_columns(rows: Sequence[Row]) -> list[Column]:
-    """What calls of rows are given, leave in use and take from the device."""
+    """The columns of bytes: handed out, retained, peak and acquired."""
     leaves: dict[Phase, int] = {
         "forward": 0,
         "backward": 0,
@@ -202,7 +202,7 @@ def memory_tree(
     sort_by: SortBy | None,
     of: str = "",
 ) -> Block:
-    """What calls are given of memory; or why that is not known."""
+    """The memory of calls; or why it is not known."""
     title = f"Memory{of}: {memory_text(profile, memory)}"
     if not memory.source:
         return Facts("memory", "", [title])

@@ -1,7 +1,7 @@
-"""Layers of a kind, which count together, and which of them are hot.
+"""Adds up layers of a kind, and tells which of them are hot.
 
-Where a device always has something to do, times are those of its clock: the host waits
-for it in whatever call it happens to be.
+If a device is busy, its clock tells that, since the host waits for it in whatever call
+it happens to be.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ _NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
 
 
 def without_numbers(module_name: str) -> str:
-    """A name that layers of one kind have in common: ``Net.blocks.*.norm``."""
+    """The common name of layers of a kind: ``Net.blocks.*.norm``."""
     return _NUMBER.sub(".*", module_name)
 
 
 class Kind(NamedTuple):
-    """Modules whose names differ in numbers alone, of one class.
+    """Modules of one class whose names differ in numbers only.
 
-    name: what their names have in common, ``Net.blocks.*.norm``; of other rows, the
-        name.
+    name: their common name, ``Net.blocks.*.norm``; of other rows, the name.
     """
 
     name: str
@@ -47,7 +46,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(row: Row) -> Kind:
-    """The kind of a row: rows of one kind count together."""
+    """The kind of a row."""
     name = without_numbers(row.name) if row.kind == "module" else row.name
     return Kind(name, row.class_name)
 
@@ -61,7 +60,7 @@ def by_kind(rows: Iterable[R]) -> dict[Kind, list[R]]:
 
 
 def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
-    """What is booked on all of the rows together, by phase."""
+    """The sums of the rows, by phase."""
     sums: dict[Phase, Totals] = {}
     for row in rows:
         for phase, totals in row.phases.items():
@@ -70,14 +69,14 @@ def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
 
 
 def own_ns(found: Row | Totals, device: str) -> int:
-    """Own time on the device's clock, or with "" on the host's."""
+    """Own time by the device's clock; if `device` is "", by the host's."""
     return found.device_self_ns if device else found.self_ns
 
 
 class Hottest(NamedTuple):
     """The layers of the kind with the most own time.
 
-    device: the device whose clock that is by, "" for the host's.
+    device: the device whose clock measured that; "" for the host's.
     """
 
     kind: Kind
@@ -100,9 +99,9 @@ class Hottest(NamedTuple):
 
 
 def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
-    """The layers of the kind with the most own time, None if there are no rows.
+    """The layers of the kind with the most own time; None if there are no rows.
 
-    device: by which device's clock (see `busy_device`), "" for the host's.
+    device: the device whose clock counts (see `busy_device`); "" for the host's.
     """
     found = [
         Hottest(kind, alike, sum(own_ns(row, device) for row in alike), device)
@@ -112,11 +111,11 @@ def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
 
 
 class Shares(NamedTuple):
-    """Times of phases, by the clock that tells what takes most.
+    """The times of phases, by the clock that tells what takes most.
 
-    device: whose clock it is (see `busy_device`), "" for the host's.
-    times_ns: of each phase.
-    whole_ns: what shares are shares of.
+    device: the device whose clock that is (see `busy_device`); "" for the host's.
+    times_ns: the time of each phase.
+    whole_ns: the time that shares are a part of.
     """
 
     device: str
@@ -125,7 +124,7 @@ class Shares(NamedTuple):
 
 
 def shares_of(profile: ProfileData) -> Shares:
-    """The times of a busy device, where there is one; else, of the host."""
+    """The times of phases by a busy device, if there is one; else, by the host."""
     device = busy_device(profile)
     if not device:
         return Shares("", phase_times_ns(profile), profile.wall_ns)
@@ -136,20 +135,20 @@ def shares_of(profile: ProfileData) -> Shares:
 
 
 def busy_device(profile: ProfileData) -> str:
-    """The device that has something to do at most begins and ends of calls, "" if there
-    is none, or it is not known."""
+    """The device that had work at most begins and ends of calls; "" if there is none,
+    or if that is not known."""
     asked, waits = profile.device_asked, profile.device_waits
     is_known = asked >= LEAST_ASKED and len(profile.devices) == 1
     return profile.devices[0] if is_known and waits < asked / 2 else ""
 
 
 def heat(share: float) -> Tone:
-    """How hot layers are that have this share of all time as own time."""
+    """The heat of layers whose own time is this share of all time."""
     return _TONES[bisect(HEATS, share)]
 
 
 def heats(rows: Iterable[Row], device: str, whole_ns: float) -> Mapping[Kind, Tone]:
-    """How hot each kind of layers is. whole_ns: what shares are shares of."""
+    """The heat of each kind of layers. whole_ns: all time."""
     times: Counter[Kind] = Counter()
     for row in rows:
         times[kind_of(row)] += own_ns(row, device)

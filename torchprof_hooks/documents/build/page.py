@@ -1,5 +1,5 @@
-"""The document that a page gets: all rows, with all their numbers. That of programs has
-other tables of rows (see `export.rows`)."""
+"""The document of a page: all rows, with all their numbers. The document for programs
+(JSON) has other tables of rows (see `export.rows`)."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
-#: Places of a tree with functions from which on it is left out: the page would be
-#: slow, and the tables have them all.
+#: A tree with functions that has more nodes than this is left out: the page would be
+#: slow, and the tables have all functions.
 _LARGEST_TREE: Final = 30_000
-#: Rows of the table of durations.
+#: The most rows of the table of durations.
 _DURATIONS: Final = 20
-#: Rows of where the host was while a device idled.
+#: The most rows of the table of what the host did while a device idled.
 _MOST_IDLE: Final = 20
 
-#: The details of a row in a phase: title, unit, name and value. Bytes are per call.
+#: The details of a row in a phase: title, unit, name and value. Used and retained bytes
+#: are per call.
 _DETAILS: Final[Sequence[tuple[str, Unit, str, Callable[[Totals], float]]]] = (
     ("calls", "count", "calls", lambda t: t.calls),
     ("self", "ns", "self_ns", lambda t: t.self_ns),
@@ -75,7 +76,7 @@ def page_document(profile: ProfileData) -> Document:
 
 
 def whole_document(view: View, tables: Iterable[Table]) -> Document:
-    """All that is known of a run. tables: those of its modules and functions."""
+    """All that is known of a run. tables: the tables of its modules and functions."""
     blocks: Iterable[Block] = _blocks(view, tables)
     if view.shown.is_empty:
         blocks = [facts.nothing(view.shown), _measured(view)]
@@ -130,7 +131,7 @@ def _numbers(view: View) -> dict[str, object]:
 
 
 def _trees(view: View) -> Iterator[Table]:
-    """All modules as a tree, and if functions were measured, another one with them."""
+    """All modules as a tree; and if functions were measured, another tree with them."""
     title = f"Modules{view.of_shown}"
     yield _tree("tree.modules", title, view, placed_nodes(view.tree, None))
     if view.shown.has_functions:
@@ -157,7 +158,7 @@ def _tones(rows: Sequence[Row], view: View) -> list[Tone]:
 
 
 def _row_tables(view: View) -> Iterator[Table]:
-    """The rows, however they are grouped."""
+    """A table of rows for each grouping."""
     for by in GROUPINGS if view.shown.has_functions else MODULE_GROUPINGS:
         found = call_sites(view.shown) if by == "call" else view.shown.rows(by)
         rows = largest_first(found, "self")
@@ -170,8 +171,8 @@ def _row_tables(view: View) -> Iterator[Table]:
 
 
 def _columns(rows: Sequence[Row], whole_ns: int) -> list[Column]:
-    """Calls and times, and as details all else that is known in each phase: columns in
-    which there is nothing are left out."""
+    """Columns of calls and times; and as details, of all else that is known in each
+    phase. Columns without any value are left out."""
     own = [row.self_ns for row in rows]
     columns = [
         *call_columns(rows),
@@ -187,7 +188,7 @@ def _columns(rows: Sequence[Row], whole_ns: int) -> list[Column]:
 
 
 def _descriptions(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """What rows are besides their numbers."""
+    """The descriptions of rows, by title."""
     return {
         "class": [row.class_name if row.class_name != row.name else "" for row in rows],
         "kind": ["" if row.kind == "module" else row.kind for row in rows],
@@ -199,8 +200,8 @@ def _descriptions(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def _details(rows: Sequence[Row]) -> Iterator[Column]:
-    """The numbers of each phase of modules, and of all others together: a row that is
-    no module has one."""
+    """The numbers of each phase of modules, and of all other phases together: a row
+    that is no module has only one of those."""
     found: dict[str, list[Totals]] = {
         phase: [row.phases[phase] for row in rows] for phase in MODULE_PHASES
     }
@@ -225,7 +226,7 @@ def _others(row: Row) -> Totals:
 
 
 def _durations(times: StepTimes) -> Table:
-    """How many of the later steps took how long; slow ones are marked."""
+    """The later steps by duration, with slow ones marked."""
     means = [(bucket.total_ns / bucket.steps, bucket) for bucket in times.later]
     low, high = means[0][0], means[-1][0]
     width = max(high - low, 1) / _DURATIONS
@@ -256,7 +257,7 @@ def _durations(times: StepTimes) -> Table:
 
 
 def _measured(view: View) -> Facts:
-    """All that is known of how it was measured."""
+    """What was measured, and how."""
     profile, shown = view.profile, view.shown
     attributed = percent(shown.attributed_ns, shown.wall_ns)
     lines = [f"{attributed} of the time is in modules, functions and optimizers"]

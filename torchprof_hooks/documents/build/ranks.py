@@ -1,4 +1,4 @@
-"""The document of the ranks of a run: who waits for whom, and where that is spent."""
+"""The document of the ranks of a run: which rank the others wait for, and why."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from torchprof_hooks.profiles.ranks.skew import (
 )
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 
-#: Rows of tables, unless more are asked for.
+#: The most rows of tables, by default.
 ROWS: Final = 10
 #: If there are more ranks than this, only those that wait least and most are shown.
 _MOST_RANKS: Final = 16
-#: Skews of less than this share of a step say nothing.
+#: The least skew, as a share of a step, that is shown.
 _LEAST_SKEW: Final = 0.01
-#: Characters of a command in titles: some launchers give hundreds of arguments.
+#: The most characters of a command in titles: launchers may give hundreds of arguments.
 _LONGEST_COMMAND: Final = 60
 _PLACES: Final[Mapping[str, str]] = {
     "outside": "the program's own code, outside modules",
@@ -51,10 +51,10 @@ def ranks_document(
     ranks: RanksData, by: Grouping = "module", max_rows: int | None = None
 ) -> Document:
     """The verdict, a step of each rank by phase, the rows in which ranks differ, and
-    what they exchange; for pages and programs, where the numbers come from.
+    what they exchange; for pages and programs, also the files of the ranks.
 
     by: what rows are, as for `Profile.rows`.
-    max_rows: of the tables as text; 10 by default.
+    max_rows: the most rows of tables as text; 10 by default.
     """
     most = max_rows or ROWS
     blocks: list[Block] = [
@@ -76,7 +76,7 @@ def ranks_document(
 
 
 def _title(ranks: RanksData) -> str:
-    """Which ranks there are: ``4 of 4 ranks of train.py on node0``."""
+    """The title: ``4 of 4 ranks of train.py on node0``."""
     hosts = sorted({rank.provenance.host for rank in ranks.ranks})
     on = hosts[0] if len(hosts) == 1 else plural(len(hosts), "host")
     command = shorten(ranks.ranks[0].provenance.command, _LONGEST_COMMAND)
@@ -117,7 +117,7 @@ def _answer(ranks: RanksData) -> Answer:
 
 
 def _verdict_numbers(verdict: Verdict) -> dict[str, Value]:
-    """Times are those of a step."""
+    """The numbers of a verdict. Times are per step."""
     reason = verdict.reason
     return {
         "rank": verdict.rank,
@@ -206,8 +206,8 @@ def _stale_text(stale: StaleRank) -> str:
 
 
 def _steps_table(ranks: RanksData) -> Table:
-    """A step of each rank on average, by phase, with the rank's place in the dimensions
-    of a device mesh."""
+    """The mean step of each rank, by phase, with the rank's place in the dimensions of
+    a device mesh."""
     shown = ranks.ranks
     times = [phase_times(rank) for rank in shown]
     phases = [phase for phase in RANK_PHASES if any(each[phase] for each in times)]
@@ -231,7 +231,7 @@ def _steps_table(ranks: RanksData) -> Table:
         "rank",
         [str(rank.number) for rank in shown],
         columns,
-        ranks=_places(times),
+        ranks=_importance(times),
         most=_MOST_RANKS,
         tones=[_tone(ranks, rank) for rank in shown],
         left_out="{count} more ranks, which wait neither least nor most",
@@ -245,8 +245,9 @@ def _times(title: str, values: Sequence[float], name: str = "") -> Column:
     return Column(title, "ns", rounded, f"{name or title}_ns", shows_zeros=True)
 
 
-def _places(times: Sequence[Mapping[RankPhase, float]]) -> list[int]:
-    """Those who wait least and most come first."""
+def _importance(times: Sequence[Mapping[RankPhase, float]]) -> list[int]:
+    """The importance of each rank (see `Table.ranks`): those that wait least and most
+    come first, in turns."""
     waits = [each["waiting"] + each["communication"] for each in times]
     order = sorted(range(len(waits)), key=waits.__getitem__)
     found = [0] * len(order)
@@ -264,7 +265,7 @@ def _tone(ranks: RanksData, rank: Rank) -> Tone:
 
 
 def _compared(ranks: RanksData) -> Iterator[str]:
-    """Which ranks are compared with each other, if not all are."""
+    """A note on which ranks are compared with each other, if not all are."""
     if len(ranks.peers) > 1:
         groups = "; ".join(
             ranks_text([ranks.ranks[place].number for place in group]).split(" ", 1)[1]
@@ -274,8 +275,8 @@ def _compared(ranks: RanksData) -> Iterator[str]:
 
 
 def _skews(ranks: RanksData, by: Grouping, most: int) -> Table:
-    """The rows in which ranks differ, the largest differences first. Waiting is left
-    out: it is the consequence of the other differences."""
+    """The rows in which ranks differ, the largest difference first. Waiting is left
+    out, as it is the consequence of the other differences."""
     least_ns = _LEAST_SKEW * ranks.verdict.step_ns
     rows = [
         row
@@ -304,8 +305,8 @@ def _skews(ranks: RanksData, by: Grouping, most: int) -> Table:
 
 
 def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
-    """A row for each function and group; last: the rank that waits least, which most
-    likely comes last."""
+    """A row for each function and group. Column "last": the rank that waits least, so
+    most likely the last one to make the call."""
     rates = [row.fastest and row.fastest / 1e9 for row in rows]
     sizes = [bytes_a_call(row.sum) for row in rows]
     columns = [
@@ -330,7 +331,7 @@ def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
 
 
 def _files(ranks: Sequence[Rank]) -> Table:
-    """Which files the numbers come from, and which processes these are of."""
+    """The files of the ranks, and the processes that wrote them."""
     found = [rank.provenance for rank in ranks]
     columns = [
         Column("file", "text", [rank.name for rank in ranks]),

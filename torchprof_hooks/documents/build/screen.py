@@ -1,5 +1,5 @@
-"""What a report begins with, and all of it that a screen shows: the answers, where the
-time went by phase, module, function and line of the program."""
+"""The first screen of a report: the answers; and where the time went, by phase, module,
+function and line of the program."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse
 
-#: The most rows of functions, lines of the program, and of where the host was while a
-#: device idled.
+#: The most rows: of functions, of lines of the program, and of what the host did while
+#: a device idled.
 _MOST_FUNCTIONS: Final = 5
 _MOST_PLACES: Final = 3
 _MOST_IDLE: Final = 4
-#: Phases that have a row of their own in any case, and the most rows of phases: the
-#: shortest of the others share one.
+#: Phases that always have their own row; and the most rows of phases: the shortest of
+#: the other phases share the last one.
 _ALWAYS_SHOWN: Final = ("forward", "backward", "recompute", "optimizer", "data")
 _MOST_PHASES: Final = 7
 _REST: Final = "other phases"
-#: Phases that an answer names besides the longest, and their least share.
+#: The most phases that the answer names besides the longest, and their least share.
 _PHASES_NAMED: Final = 3
 _LEAST_NAMED: Final = 0.01
 #: How many of the modules and functions that a line calls are named.
 _NAMES_SHOWN: Final = 3
-#: What stands before the line in the description of a module, or a function.
+#: The words before the line in `ModuleInfo.place`.
 _NO_PLACE: Final = re.compile(r"(called first|made) at ")
 
 
 def screen_document(view: View, more: str) -> Document:
-    """The document that fits on a screen. more: what shows more."""
+    """The document of a screen. more: what it names as showing more."""
     program, measuring = view.profile.program, facts.measuring_block(view, more)
     if view.shown.is_empty:
         return facts.document_of(view, [measuring, facts.nothing(view.shown)])
@@ -68,7 +68,7 @@ def screen_document(view: View, more: str) -> Document:
         answers(view),
         phases(view),
         folded_modules(view),
-        # Where there is no room for all, the last ones are left out.
+        # Where there is too little room, the last tables are left out.
         *(idle_blocks(program.device_idle) if program else ()),
         hot_functions(view),
         places(view),
@@ -117,7 +117,7 @@ def _hottest_module(view: View) -> Answer | None:
 
 
 def _next_step(profile: ProfileData) -> str:
-    """What to call to know more of a module."""
+    """What to call to learn more about a module."""
     if not profile.has_functions:
         return "profile(functions=True)"
     return "--full" if profile.program else "report(full=True)"
@@ -128,9 +128,9 @@ def _on(device: str) -> str:
 
 
 def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
-    """By how much the share of the hottest layers may be off, as one standard error: it
-    follows from how much the durations of their calls differ. None where there are too
-    few calls, or these have inner calls that take the better part of them."""
+    """The standard error of the share of the hottest layers, from the spread of the
+    durations of their calls. None if it would be 0: calls are too few, or all alike, or
+    have no own time."""
     squares = 0.0
     for row in hot.rows:
         for phase in MODULE_PHASES:
@@ -140,13 +140,13 @@ def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
                 squares += totals.calls * (totals.std_ns * min(own, 1.0)) ** 2
     if not squares:
         return None
-    # Where modules were measured in some steps alone, calls are scaled to all.
+    # If modules were measured in some steps only, the number of calls is scaled.
     measured_share = view.profile.measured.share
     return sqrt(squares / max(measured_share, 1e-9)) / whole_ns
 
 
 def _most_time(view: View) -> Answer | None:
-    """The phase that takes most, and the others that take much."""
+    """The phase that takes most time, and others that take much."""
     device, times, whole_ns = view.shares
     if times.total() <= 0:
         return None
@@ -169,9 +169,9 @@ def _most_time(view: View) -> Answer | None:
 
 
 def phases(view: View, most: int = _MOST_PHASES) -> Table:
-    """The phases, the longest first, those of the start-up beside them.
+    """The phases, the longest first, with their times in the start-up beside them.
 
-    most: rows; the shortest phases are together in the last one.
+    most: the most rows; the shortest phases share the last one.
     """
     times = phase_times_ns(view.shown)
     before = phase_times_ns(view.start_up) if view.start_up else Counter[str]()
@@ -200,8 +200,8 @@ def phases(view: View, most: int = _MOST_PHASES) -> Table:
 
 
 def hot_functions(view: View) -> Table:
-    """The functions with the most own time; by the clock of a device if that always has
-    something to do (see `busy_device`)."""
+    """The functions with the most own time; by the clock of a device if that is busy
+    (see `busy_device`)."""
     rows = [row for row in view.shown.rows("function") if row.kind == "function"]
     rows.sort(key=lambda row: (-own_ns(row, view.device), -row.self_ns, row.name))
     rows = rows[:_MOST_FUNCTIONS]
@@ -212,9 +212,9 @@ def hot_functions(view: View) -> Table:
 
 
 def places(view: View) -> Table:
-    """The lines of the program whose calls took most, with all that these do: calls of
-    models, and of functions outside of them. A function that is called at several
-    places is known by the first."""
+    """The lines of the program with the most cumulative time in their calls: of models,
+    and of functions outside of these. A function that is called on several lines counts
+    for the first."""
     times, names = _places(view.shown)
     shown = times.most_common(_MOST_PLACES)
     own = [ns for _, ns in shown]
@@ -229,7 +229,8 @@ def places(view: View) -> Table:
 
 
 def _places(profile: ProfileData) -> tuple[Counter[str], dict[str, list[str]]]:
-    """The time of each line of the program, and the names of what it calls."""
+    """The time of each line of the program, and the names of its modules and
+    functions."""
     times: Counter[str] = Counter()
     names: defaultdict[str, list[str]] = defaultdict(list)
     for (path, _), totals in profile.cells.items():
@@ -248,7 +249,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def idle_blocks(idle: DeviceIdle | None, most: int = _MOST_IDLE) -> Iterator[Block]:
-    """How much devices idled in one step, and where the host was meanwhile."""
+    """How much devices idled in one step, and what the host did meanwhile."""
     if idle is None:
         return
     if idle.reason:
@@ -262,7 +263,7 @@ def idle_blocks(idle: DeviceIdle | None, most: int = _MOST_IDLE) -> Iterator[Blo
 
 
 def _idle_block(idle: DeviceIdle, use: DeviceUse, most: int) -> Block:
-    """Layers of a kind have one row, as in the tree."""
+    """The idle time of one device. Layers of a kind share one row, as in the tree."""
     step_ns = max(idle.step_ns, 1)
     title = f"{use.device}: busy {percent(use.busy_ns, step_ns)} of step {idle.step} "
     title += f"({best_time(idle.step_ns)})"
@@ -271,7 +272,7 @@ def _idle_block(idle: DeviceIdle, use: DeviceUse, most: int) -> Block:
     times: Counter[str] = Counter()
     for row in use.rows:
         place = without_numbers(row.module)
-        # Names in brackets tell their phase.
+        # A name in brackets tells its phase itself.
         times[place if place[0] == "(" else f"{place}, {row.phase}"] += row.idle_ns
     ranked = sorted(times.items(), key=lambda item: (-item[1], item[0]))
     shares = [ns / step_ns for _, ns in ranked]

@@ -1,5 +1,5 @@
-"""Tables of times: all modules as a tree, functions, the places where they are called,
-and rows however they are grouped."""
+"""Tables of times: all modules as a tree, functions, their call sites, and the rows of
+any grouping."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.profiles.tree import Node
 
-#: Rows that texts show unless somebody says how many.
+#: The most rows that texts show by default.
 _MODULES_SHOWN: Final = 40
 _FUNCTIONS_SHOWN: Final = 20
 _CALL_SITES_SHOWN: Final = 10
@@ -49,8 +49,8 @@ def own_in_phase(row: Row, phase: Phase) -> int:
 
 
 def sort_value(sort_by: SortBy, *, of_tree: bool = False) -> Callable[[Row], float]:
-    """The number in a row by which it is sorted: in trees with inner calls, in tables
-    without."""
+    """A function from a row to the number by which it is sorted. Numbers of phases and
+    devices are with inner calls in trees, and without in tables."""
     phase = in_phase if of_tree else own_in_phase
     if sort_by == "calls":
         return lambda row: row.calls
@@ -91,7 +91,7 @@ def tree_of(
 ) -> Table:
     """A table of nodes of the tree.
 
-    Layers of one kind have one rank, that of the one of them with the largest value.
+    Layers of a kind share one rank: that of the layer with the largest value.
     """
     rows = [node for _, node in nodes]
     value = sort_value(sort_by or "total", of_tree=True)
@@ -132,12 +132,12 @@ def module_tree(
     sort_by: SortBy | None,
     of: str = "",
 ) -> Table:
-    """All modules with their times, and what is no module beside them."""
+    """All modules with their times, and optimizers, data and so on beside them."""
     rows = [node for _, node in nodes]
-    # Without inner calls, own time is the time with them.
+    # A row without inner calls has the same time with and without: shown once.
     is_leaf = [not row.children for row in rows]
     own = [
-        replace(column, title="self", leaves=1, values=_but(column.values, is_leaf))
+        replace(column, title="self", leaves=1, values=_without(column.values, is_leaf))
         for column in phase_columns(rows, own_in_phase, "_self_ns")
     ]
     totals, whole_ns = [row.cumulative_ns for row in rows], max(profile.wall_ns, 1)
@@ -156,7 +156,7 @@ def module_tree(
     )
 
 
-def _but(values: Sequence[Value], is_blank: Sequence[bool]) -> list[Value]:
+def _without(values: Sequence[Value], is_blank: Sequence[bool]) -> list[Value]:
     return [None if no else v for v, no in zip(values, is_blank, strict=True)]
 
 
@@ -166,7 +166,7 @@ def phase_columns(
     name: str = "_ns",
     leaves: tuple[int, int, int] = (6, 6, 5),
 ) -> list[Column]:
-    """A column of times for each phase of modules. name: how the columns' names end."""
+    """A column of times for each phase of modules. name: the end of columns' names."""
     return [
         Column(phase, "ns", [value(row, phase) for row in rows], phase + name, leave)
         for phase, leave in zip(MODULE_PHASES, leaves, strict=True)
@@ -174,10 +174,10 @@ def phase_columns(
 
 
 def call_columns(rows: Sequence[Row], own: Sequence[Column] = ()) -> list[Column]:
-    """What is told of calls with their inner ones wherever they have rows: on the
-    screen, in the full text, on the page and in JSON.
+    """The columns of calls and cumulative times that all tables with such times have:
+    on the screen, in the full text, on the page and in JSON.
 
-    own: columns of own times, each to stand beside that of its phase.
+    own: columns of own times, each of which goes beside that of its phase.
     """
     inside = phase_columns(rows, in_phase, leaves=(3, 3, 3) if own else (4, 4, 2))
     beside = [[column] for column in own] or [[] for _ in inside]
@@ -192,13 +192,13 @@ def call_columns(rows: Sequence[Row], own: Sequence[Column] = ()) -> list[Column
 
 
 def share_column(title: str, times: Sequence[float], whole: float, name: str) -> Column:
-    """The shares of numbers in a whole."""
+    """A column of the shares of numbers in a whole."""
     shares = [number / max(whole, 1) for number in times]
     return Column(title, "share", shares, name, shows_zeros=True)
 
 
 def own_columns(profile: ProfileData, rows: Sequence[Row]) -> list[Column]:
-    """Calls and own times of rows, and what share of all that is."""
+    """The columns of calls and own times, with the share of own time in all time."""
     own = [row.self_ns for row in rows]
     return [
         Column("calls", "count", [row.calls for row in rows]),
@@ -210,7 +210,7 @@ def own_columns(profile: ProfileData, rows: Sequence[Row]) -> list[Column]:
 
 
 def largest_first(rows: Iterable[Row], sort_by: SortBy) -> list[Row]:
-    """Rows sorted by one of their numbers, equal ones by own time and by name."""
+    """Rows sorted by one of their numbers; equal ones by own time, then by name."""
     value = sort_value(sort_by)
     return sorted(rows, key=lambda row: (-value(row), -row.self_ns, row.name))
 
@@ -223,8 +223,8 @@ def label(row: Row) -> str:
 def function_tables(
     profile: ProfileData, sort_by: SortBy, of: str = ""
 ) -> Iterator[Table]:
-    """One row per function, and one for what modules did themselves; and one row per
-    function, module that it is called in, and shapes of its inputs."""
+    """A table of functions, with a row for the own time of modules; and a table of call
+    sites, by function, module around and shapes of inputs."""
     by_name = profile.rows("function")
     functions = [row for row in by_name if row.kind == "function"]
     ranked = largest_first(functions, sort_by)
@@ -232,7 +232,7 @@ def function_tables(
     yield replace(
         _own_table(profile, ranked, "function"),
         title=f"Functions{of}: own time, without the calls that they make",
-        # What modules do themselves is shown in any case.
+        # The own time of modules is always shown.
         ranks=[-1 if r.name == MODULES_NAME else n for n, r in enumerate(ranked)],
         most=_FUNCTIONS_SHOWN,
     )
@@ -264,7 +264,7 @@ def row_table(
     columns: Sequence[Column],
     profile: ProfileData,
 ) -> Table:
-    """A table of rows of a profile that are sorted already, without a title."""
+    """A table, without a title, of rows that are sorted already."""
     return Table(
         name,
         "",
@@ -278,9 +278,9 @@ def row_table(
 
 
 def call_sites(profile: ProfileData) -> Iterator[Row]:
-    """Calls of functions by shapes of inputs and by modules, in layers of one kind
-    (``blocks.0.norm``, ``blocks.1.norm``, ...) as one row: equal layers would fill the
-    table."""
+    """Calls of functions, by module around and shapes of inputs. Those in layers of a
+    kind (``blocks.0.norm``, ``blocks.1.norm``, ...) share one row: else, such layers
+    would fill the table."""
     kinds: dict[str, list[Row]] = {}
     for row in with_ranges(profile).rows("call"):
         if row.kind == "function":
@@ -301,7 +301,8 @@ def _own_used(row: Row) -> float:
 
 
 def grouped_table(profile: ProfileData, by: Grouping, sort_by: SortBy) -> Table:
-    """The rows of `Profile.rows(by)`, by one of their numbers, the largest first."""
+    """The rows of `Profile.rows(by)`, sorted by one of their numbers, the largest
+    first."""
     rows = largest_first(profile.rows(by), sort_by)
     title = f"{best_time(profile.wall_ns)} wall, by {by}: self: own time; total: with "
     title += "the calls that they make"

@@ -1,8 +1,8 @@
-"""The report of a whole program, in the sections that Theano's had.
+"""The report of a whole program, with the sections of Theano's.
 
-The tables Class, Ops and Apply have the same time by three groupings. What is neither a
-module nor a function (optimizers, waiting for data, torch.compile, the rest of the
-program) has rows of its own in each: all three add up to the same.
+The tables Class, Ops and Apply show the same time by three groupings. In each,
+optimizers, waiting for data, torch.compile and the rest of the program have rows, too,
+so that all three add up to the same.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from torchprof_hooks.profiles.names import (
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.shape_ranges import with_ranges
 
-#: Share of the time of all from which on a function has tables of its own.
+#: The least share of the time of all parts for which a part has its own tables.
 LEAST_SHARE: Final = 0.05
-#: Grouping -> the title of its section, and what its rows are.
+#: Grouping -> the title of its section, and the header of its rows.
 _SECTIONS: Final[Mapping[Grouping, tuple[str, str]]] = {
     "class": ("Class", "<Class name>"),
     "function": ("Ops", "<Function name>"),
@@ -68,14 +68,15 @@ _CALLED: Final = ("module", "function")
 
 
 class ReportLayout(NamedTuple):
-    """How much is shown.
+    """How much of a program's report is shown.
 
-    n_ops: rows of Class and Ops. n_apply: rows of Apply and Device.
+    n_ops: rows of Class and Ops.
+    n_apply: rows of Apply and Device.
     width: characters in a line.
-    every_pass: whether all that is known of compilations is listed.
+    every_pass: whether all recompiles, graph breaks and failures are listed.
     with_memory: whether there is a section for memory.
-    ignore_first_call: whether the first step, with the start-up, is left out.
-    says_cost: whether it says what measuring took; not below a screen that does.
+    ignore_first_call: whether the start-up, with the first step, is left out.
+    says_cost: whether it tells the profiler overhead: not below a screen that does.
     """
 
     n_ops: int = 20
@@ -91,7 +92,7 @@ def program_text(profile: ProfileData, layout: ReportLayout | None = None) -> st
     """The report as text."""
     layout = layout or ReportLayout()
     document = program_report(profile, layout)
-    # Calls of microseconds are beside hours: each time has the unit that suits it.
+    # Times range from microseconds to hours, so each one has its best unit.
     return text_of(document, width=layout.width, unit="auto_foreach")
 
 
@@ -101,13 +102,13 @@ def program_report(profile: ProfileData, layout: ReportLayout) -> Document:
     view, of = loop, loop.of_shown
     if not layout.ignore_first_call:
         view = View(profile, profile)
-        of = " of the whole run" * bool(loop.start_up)  # the screen is about the loop
+        of = " of the whole run" * bool(loop.start_up)  # the screen shows the loop
     blocks = [
         block
         for title, section in _sections(view, of, layout, loop)
         for block in _whole(title, section)
     ]
-    return Document("program", "", [], blocks)  # which the screen above has said
+    return Document("program", "", [], blocks)  # no title: the screen above has it
 
 
 #: Makes the blocks of a section.
@@ -115,7 +116,7 @@ _Section = Callable[[], Iterator[Block]]
 
 
 def _whole(title: str, section: _Section) -> list[Block]:
-    """The blocks of a section; or why it failed: the others are not lost with it."""
+    """The blocks of a section; or, not to lose the others, why it failed."""
     try:
         return [*section()]
     except Exception as error:
@@ -128,8 +129,9 @@ def _sections(
 ) -> Iterator[tuple[str, _Section]]:
     """The sections with their titles.
 
-    view: what tables show. of: what that is, where it is not plain.
-    loop: what tips are about.
+    view: what the tables show.
+    of: words that say so, if that is not obvious.
+    loop: what the tips are about.
     """
     shown, program = view.shown, view.profile.program or Program()
     yield "Program profiling", lambda: _totals(view, of, layout.says_cost)
@@ -193,8 +195,8 @@ def _phase_lines(profile: ProfileData) -> Iterator[str]:
 
 
 def _part_times_ns(profile: ProfileData) -> dict[str, int]:
-    """The time of each module (or profiled function) that was called from outside of
-    all others, with all that belongs to it, by name; the most expensive first."""
+    """The cumulative time of each outermost module (or profiled function), by name; the
+    most expensive first."""
     times: Counter[str] = Counter()
     for (path, _), totals in profile.cells.items():
         if profile.modules[path[0]].kind == "module":
@@ -203,8 +205,8 @@ def _part_times_ns(profile: ProfileData) -> dict[str, int]:
 
 
 def _part_of(profile: ProfileData, name: str) -> ProfileData:
-    """What was inside of calls of one outermost module: its forward, and the backward
-    and recompute of it."""
+    """The profile of one outermost module: its forward, backward and recompute, with
+    all that is inside."""
     cells = {key: totals for key, totals in profile.cells.items() if key[0][0] == name}
     return profile.with_cells(cells)
 
@@ -243,9 +245,9 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
 def _sum(
     profile: ProfileData, parts: Mapping[str, int], large: Sequence[str], title: str
 ) -> Iterator[Block]:
-    """All profiled functions of a program together, and the time outside of them.
+    """The times of all parts of a program, and the time outside of them.
 
-    large: those that have a section of their own.
+    large: the parts that have their own section.
     """
     named = {f"in {name}": parts[name] for name in large}
     others = [ns for name, ns in parts.items() if name not in large]
@@ -263,12 +265,12 @@ def _sum(
 
 
 class _Item(NamedTuple):
-    """A row of a table: what calls of one name took in one phase.
+    """A row of a table: the calls of one name in one phase.
 
-    phase: "" if that is forward, or the only one of its name.
-    runs: what runs them: "C", "Py", "C/Py".
-    places: at how many they are called.
-    rate: GFLOP/s, None if that is not known.
+    phase: "" for forward, or if the name has no other.
+    runs: what runs the calls: "C", "Py", "C/Py".
+    places: at how many places they are made.
+    rate: GFLOP/s; None if that is not known.
     """
 
     name: str
@@ -283,7 +285,7 @@ class _Item(NamedTuple):
 def _tables(
     profile: ProfileData, layout: ReportLayout, part: str = ""
 ) -> Iterator[tuple[str, _Section]]:
-    """Class, Ops and Apply: of one part of the program, or of all."""
+    """The sections Class, Ops and Apply: of one part of the program, or of all."""
     for by, (title, _) in _SECTIONS.items():
         yield title, partial(_table, profile, by, layout, part)
 
@@ -354,13 +356,14 @@ def _items(profile: ProfileData, by: Grouping) -> Iterator[_Item]:
 
 
 def _is_plain(phase: Phase, kind: Kind) -> bool:
-    """Whether a phase need not be told: it is forward, or the only one of the row."""
+    """Whether a phase is not named: it is forward, or the only one of its row."""
     return phase in ("forward", kind) or (phase == "outside" and kind != "module")
 
 
 def _places(profile: ProfileData, by: Grouping) -> Counter[str]:
-    """At how many places each is called, by the name of its row: modules of a class,
-    call sites of a function, chains of modules around a call site."""
+    """At how many places each is called, by the name of its row. Places are: for a
+    class, its modules; for a function, its call sites; for a call site, the different
+    chains of calls to it."""
     infos = profile.modules
     kind = "module" if by == "class" else "function"
     paths = {path for path, _ in profile.cells if infos[path[-1]].kind == kind}

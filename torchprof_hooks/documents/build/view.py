@@ -1,4 +1,4 @@
-"""What a screen or a page is about: the loop of a run, with its start-up apart."""
+"""The part of a run that a screen or a page shows: the loop, without the start-up."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.tree import Node
 
-#: Outermost modules that the title of a document names.
+#: The most outermost modules that the title of a document names.
 _NAMES: Final = 3
 
 
 @dataclass(frozen=True)
 class View:
-    """Parts of a profile, and what is looked up in them more than once.
+    """The parts of a profile, and results that several blocks of a document need.
 
-    profile: all of it.
-    shown: the loop; the whole run, where the loop is not known apart.
-    start_up: what came before the loop; None if `shown` is all.
+    profile: the whole run.
+    shown: the loop; the whole run, if the loop is not known apart.
+    start_up: what came before the loop; None if `shown` is the whole run.
     """
 
     profile: ProfileData
@@ -36,7 +36,7 @@ class View:
 
     @property
     def of_shown(self) -> str:
-        """`` of the loop``, where that is not all."""
+        """`` of the loop``, if `shown` is that; "" if it is the whole run."""
         return " of the loop" if self.start_up else ""
 
     @property
@@ -47,14 +47,14 @@ class View:
         infos = self.shown.modules
         names = dict.fromkeys(path[0] for path, _ in self.shown.cells)
         modules = [name for name in names if infos[name].kind == "module"]
-        # Whatever the order in which profiles were merged.
+        # The same whatever the order in which profiles were merged.
         modules.sort(key=lambda name: (infos[name].order, name))
         more = ", ..." if len(modules) > _NAMES else ""
         return ", ".join(modules[:_NAMES]) + more
 
     @property
     def end_of_start_up(self) -> str:
-        """What the start-up ends with: ``the first step``."""
+        """The end of the start-up: ``the first step``."""
         times = self.start_up.step_times if self.start_up else NO_STEP_TIMES
         if times.steps or not times.evaluations:
             return "the first step"
@@ -73,7 +73,7 @@ class View:
 
     @property
     def whole_ns(self) -> int:
-        """What shares by that clock are shares of."""
+        """The time that shares by that clock are a part of."""
         return max(self.shares.whole_ns, 1)
 
     @property
@@ -97,7 +97,7 @@ def view_of(profile: ProfileData) -> View:
 
 
 def _has_steps(loop: ProfileData) -> bool:
-    """Whether something is repeated: steps; evaluation calls count in a program, which
-    may begin with some."""
+    """Whether the loop repeats something: steps; or in a whole program, evaluation
+    calls."""
     times = loop.step_times
     return loop.steps > 0 or (loop.program is not None and times.evaluations > 0)

@@ -24,7 +24,8 @@ def dataframe(profile: ProfileData, by: Grouping, library: Library | None) -> An
 
 
 def _library(wanted: Library | None) -> Any:
-    """One of two libraries; both can make a data frame of lists by name."""
+    """The wanted library, or the first that is installed. Both can make a data frame of
+    lists by name."""
     names = get_args(Library) if wanted is None else (wanted,)
     for name in names:
         if find_spec(name) is not None:

@@ -14,8 +14,8 @@ from torchprof_hooks.documents.render.units import (
     format_times,
 )
 
-#: Field of a summary of memory -> its column. Chainer has the first two; a column is
-#: there if it was measured.
+#: Field of a summary of memory -> its column, which is shown if it was measured.
+#: Chainer has the first two.
 _BYTES: Final = {
     "used_bytes": "UsedBytes",
     "acquired_bytes": "AcquiredBytes",
@@ -33,10 +33,10 @@ def render_times(
     unit: str,
     columns: Mapping[str, str],
 ) -> str:
-    """The table of a timer, rows in the order of the summary.
+    """The table of a timer, with rows in the order of the summary.
 
     name_header: "LinkName" or "FunctionName".
-    columns: the summary's fields of times, in seconds, and their headers.
+    columns: the fields of the summary to show, which are in seconds, and their headers.
 
     Raises:
         ValueError: unknown unit.
@@ -51,7 +51,7 @@ def render_times(
 def render_bytes(
     hook_name: str, name_header: str, summary: Summary, unit: str, note: str = ""
 ) -> str:
-    """The table of a memory hook, and the note, if any, on a line of its own below.
+    """The table of a memory hook, with the note, if any, on a line below.
 
     Raises:
         ValueError: unknown unit.
@@ -78,7 +78,7 @@ def _render(
         return f"{hook_name}: no {called} was called, there is nothing to report."
     calls = [str(sums["occurrence"]) for sums in summary.values()]
     shown = {name_header: [*summary], **columns, "Occurrence": calls}
-    # Headers are texts like others: tabulate pads real ones by two more spaces.
+    # Headers are given as a row: tabulate would pad real headers by two more spaces.
     lines = zip(*([title, *texts] for title, texts in shown.items()), strict=True)
     aligned = ["right"] * len(shown)
     return tabulate(

@@ -70,7 +70,7 @@ def _draw_memory(profile: ProfileData, ax: Any) -> None:
 
 
 def _retained_bytes(row: Row) -> float:
-    """Bytes that a call retains, without inner calls."""
+    """Bytes that a forward call retains, without inner calls."""
     forward = row.phases["forward"]
     return forward.memory.retained_bytes / max(forward.calls, 1)
 
@@ -78,8 +78,8 @@ def _retained_bytes(row: Row) -> float:
 def _by_kind(
     profile: ProfileData, value: Callable[[Row], float]
 ) -> Mapping[str, Sequence[Row]]:
-    """The kinds of layers with the largest values, the largest last: the first bar is
-    at the bottom."""
+    """The kinds of layers with the largest values, the largest last: matplotlib draws
+    the first bar at the bottom."""
     kinds: defaultdict[str, list[Row]] = defaultdict(list)
     for row in profile.rows():
         if row.kind == "module":

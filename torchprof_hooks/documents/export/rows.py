@@ -1,5 +1,5 @@
-"""What programs get of a profile: all numbers of its rows, one line for each row and
-phase; and its report with these as tables."""
+"""A profile for programs: all numbers of its rows, one line for each row and phase; and
+the report with these as tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
 from torchprof_hooks.profiles.totals import NOTHING
 
-#: What a row stands for.
+#: Fields of `Row` that tell what it stands for.
 _NAMES: Final = ("class_name", "kind", "module", "compiled")
-#: Numbers of a row in a phase: name, what it is of `Totals`, unit.
+#: A number of a row in a phase: name, field of `Totals`, unit.
 _Number = tuple[str, str, Unit]
 _TIMES: Final[tuple[_Number, ...]] = (
     ("calls", "calls", "count"),
@@ -49,7 +49,7 @@ _OPERATIONS: Final[tuple[_Number, ...]] = (
     ("self_counted_ns", "counted_ns", "ns"),
     ("cumulative_counted_ns", "counted_cumulative_ns", "ns"),
 )
-#: The tables of rows in a report for programs, by what rows are.
+#: The names of the tables of rows in a report for programs, by grouping.
 _TABLES: Final[Mapping[Grouping, str]] = {
     "module": "modules",
     "class": "classes",
@@ -59,9 +59,10 @@ _TABLES: Final[Mapping[Grouping, str]] = {
 
 
 def data_document(profile: ProfileData, by: Grouping | None = None) -> Document:
-    """The report of a profile for programs: of its loop, with the start-up apart. Rows
-    are those of `rows_table`: modules, classes and functions, if nothing else is asked
-    for.
+    """The report of a profile for programs: of its loop, with the start-up apart.
+
+    by: the grouping of its rows (see `rows_table`); by default, there is a table for
+        each of modules, classes and functions.
 
     Raises:
         TypeError, ValueError: unknown `by`.
@@ -85,8 +86,8 @@ def _tables(view: View, by: Grouping | None) -> Iterator[Table]:
 
 def rows_table(profile: ProfileData, by: Grouping) -> Table:
     """A line for each row of `Profile.rows(by)` and each of its phases. The column
-    ``self_ns`` adds up to the wall time. Columns of device times, bytes and operations
-    are there if they were measured: a 0 would claim that they were.
+    ``self_ns`` adds up to the wall time. The table has columns of device times, bytes
+    and operations only if these were measured: a 0 would claim that they were.
 
     Raises:
         ValueError: unknown `by`.

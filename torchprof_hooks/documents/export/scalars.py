@@ -1,4 +1,4 @@
-"""A profile as numbers with names, for TensorBoard and similar tools."""
+"""A profile as named numbers, for TensorBoard and similar tools."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torchprof_hooks.profiles.options import check_whole
 
 _MS: Final = 1e6
 _MB: Final = 2**20
-#: What trackers of experiments do not take in a name.
+#: Characters that experiment trackers refuse in a name.
 _FORBIDDEN: Final = re.compile(r"[^\w./-]", re.ASCII)
 
-#: Own times: of phases, and of layers of a kind in a phase.
+#: Own times by (kind of layers, phase); of a phase as a whole, the kind is "".
 _Times = Counter[tuple[str, Phase]]
 
 
 def scalars(
     profile: ProfileData, top: int, since: ProfileData | None
 ) -> dict[str, float]:
-    """See `Profile.scalars`. There may be thousands of cells, and little time: rows are
-    not made."""
+    """See `Profile.scalars`. There may be thousands of cells, and little time: so this
+    adds up cells, without making rows."""
     top = check_whole("top", top, 0)
     before = since or ProfileData()
     steps = max(profile.steps - before.steps, 1)
@@ -60,7 +60,7 @@ def _rates(profile: ProfileData) -> Iterator[tuple[str, float]]:
 
 
 def _of_steps(profile: ProfileData, before: ProfileData) -> Iterator[tuple[str, float]]:
-    """How long steps took, and evaluation calls, if there were any."""
+    """The number of steps, and durations of steps and evaluation calls, if any."""
     yield "steps", float(profile.steps - before.steps)
     times = profile.step_times.without(before.step_times)
     if times.later_steps:
@@ -72,7 +72,7 @@ def _of_steps(profile: ProfileData, before: ProfileData) -> Iterator[tuple[str, 
 
 
 def _own_times(profile: ProfileData) -> _Times:
-    """Own times of phases (by the name "") and of layers of a kind."""
+    """The own times of phases, and of each kind of layers."""
     infos = profile.modules
     kinds: dict[str, str] = {}
     times: _Times = Counter()
@@ -88,9 +88,9 @@ def _own_times(profile: ProfileData) -> _Times:
 
 
 def _kind(module: str, class_name: str) -> str:
-    """What layers of a kind are called: ``Net.blocks.*-Block``. The class is always
-    there, since numbers alone may tell a Linear from a ReLU, and a layer of another
-    class that is called later must not change names."""
+    """The name of a kind of layers: ``Net.blocks.*-Block``. If layers have numbers, it
+    always has the class, as only the number may tell a Linear from a ReLU; and a layer
+    of another class that is called later must not change names."""
     name = without_numbers(module)
     return name if name == module else f"{name}-{class_name}"
 

@@ -11,15 +11,15 @@ from urllib.parse import quote
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES
 
-#: What would end a name or a line: readers differ in what they take for a line's end.
+#: Characters that would end a name or a line. Readers differ in what ends a line.
 _SEPARATORS: Final = re.compile(r"[%;\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
-#: The group of all that is not a phase of a module: optimizers, data, the profiler, ...
+#: The group of all that is in no phase of a module: optimizers, data, the profiler, ...
 OTHER: Final = "other"
 
-#: What a flame graph is divided into, in the order in which it is shown.
+#: The groups that a flame graph is divided into, in the order in which they are shown.
 STACK_GROUPS: Final = (*MODULE_PHASES, OTHER)
 
 
@@ -38,8 +38,8 @@ def own_time_stacks(profile: ProfileData) -> Iterator[Stack]:
     """A stack for each place in the tree of calls and each phase, in the order of the
     tree; their times add up to the wall time.
 
-    Times of 0 are left out; so are those below 0, which no flame graph can show. (They
-    come about only if a profile was read while calls were open.)
+    Times of 0 are left out; so are those below 0, which no flame graph can show. (Such
+    times occur only in a profile that was read while calls were open.)
     """
     names: list[str] = []
     for depth, node in profile.tree(functions=True).walk():
@@ -55,9 +55,9 @@ def render_collapsed(profile: ProfileData) -> str:
     stack, outermost first, with ";" between them, and its own time in nanoseconds. All
     lines add up to the wall time.
 
-    The first name is "forward", "backward", "recompute" or "other", so that a flame
-    graph is divided by these. In names, ";", "%" and line ends are written as in web
-    addresses ("%3B"): the format has no way of its own.
+    The first name is "forward", "backward", "recompute" or "other", so that these
+    divide the flame graph. In names, ";", "%" and line ends are written as in web
+    addresses ("%3B"), as the format has no escapes.
 
     Example::
 
@@ -77,8 +77,8 @@ def _escape(name: str) -> str:
 
 
 def render_speedscope(profile: ProfileData) -> str:
-    """A file for https://www.speedscope.app, a viewer of flame graphs, which describes
-    the format in ``file-format-schema.json``. It has a graph in nanoseconds for each of
+    """A file for https://www.speedscope.app, a viewer of flame graphs, in the format of
+    its ``file-format-schema.json``. It has a graph in nanoseconds for each of
     "forward", "backward", "recompute" and "other" that took time; the viewer has a menu
     of them at the top.
 
@@ -95,7 +95,7 @@ def render_speedscope(profile: ProfileData) -> str:
     names = dict.fromkeys(name for stack in stacks for name in stack.names)
     frames = {name: i for i, name in enumerate(names)}
     taken = {stack.group for stack in stacks}
-    # The viewer does not open a file without any graph.
+    # The viewer does not open a file without a graph.
     groups = [group for group in STACK_GROUPS if group in taken] or STACK_GROUPS[:1]
     content = {
         "$schema": _SCHEMA,
@@ -123,7 +123,7 @@ def _flame_graph(
     }
 
 
-#: Formats of one line a stack, by the names that commands know them by.
+#: The formats of stacks, by their names in commands.
 STACK_FORMATS: Final[Mapping[str, Callable[[ProfileData], str]]] = {
     "speedscope": render_speedscope,
     "collapsed": render_collapsed,

@@ -9,8 +9,8 @@ from torchprof_hooks.documents.document import Table
 
 
 def csv_of(table: Table) -> str:
-    """A line for each row, below a line with the names of the columns, details
-    included. A cell is empty where nothing is known.
+    """A line for each row, below a line with the names of the columns, which include
+    details. A cell is empty where nothing is known.
 
     Example::
 

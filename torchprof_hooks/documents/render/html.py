@@ -1,8 +1,8 @@
 """A document as a page in one file, which a browser opens without a network.
 
-Without a script it has the answers, all tables (the first rows of long ones) and bars;
-the script in the page makes tables that sort and filter of these, and pictures.
-Names are never markup, in HTML and in the data for the script.
+Without JavaScript, it has the answers, all tables (the first rows of long ones) and
+bars. The script in the page lets readers sort and filter tables, and draws pictures.
+Names are never taken for markup, neither in HTML nor in the data for the script.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from torchprof_hooks.documents.render.units import (
 from torchprof_hooks.documents.words import HEATS, share_text
 
 _PACKAGE: Final = "torchprof_hooks.documents.render"
-#: Rows of a table without a script, which shows as many as one asks for.
+#: Rows of a table in HTML. The script shows as many as readers ask for.
 _ROWS: Final = 100
-#: Code points that HTML forbids, or that are no characters.
+#: Code points that HTML forbids, or that are not characters.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]"
 )
-#: What could end the element that the data is in, or begin a comment in it.
+#: Characters that could end the element of the data, or begin a comment in it.
 _MARKUP: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-#: What heat means, above pictures that have it.
+#: The legend of the colours of heat, above pictures that have them.
 _SCALE: Final = (
     "the redder, the more of the time layers of its kind spend themselves:",
     ("less", *(f"{100 * share:g} %" for share in HEATS)),
@@ -55,8 +55,8 @@ _SCALE: Final = (
 def page_of(document: Document) -> str:
     """The whole page, in ASCII, so that no encoding can spoil it.
 
-    Its content security policy has the browser run only the script that we put there,
-    whatever else the page may hold, and fetch nothing.
+    By its content security policy, the browser runs only our script, whatever else is
+    in the page, and fetches nothing.
     """
     script, title = _asset("page.js"), escaped(document.title)
     notes = "".join(f"<p>{escaped(note)}</p>" for note in document.notes)
@@ -76,7 +76,8 @@ def page_of(document: Document) -> str:
 
 
 def framed(page: str) -> str:
-    """A page inside of another one, a notebook: its script can reach nothing there."""
+    """A page as part of another one, such as a notebook. Its script cannot access the
+    other page."""
     return (
         '<iframe sandbox="allow-scripts" title="Profile" loading="lazy" '
         'style="width:100%;height:44rem;border:0;border-radius:8px" '
@@ -85,8 +86,8 @@ def framed(page: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text as it may stand between tags, or in quotes as an attribute. No line
-    breaks between a number and its %."""
+    """The text escaped for use between tags, or in a quoted attribute. No line breaks
+    between a number and its %."""
     printable = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
     return escape(printable.replace(" %", "\N{NO-BREAK SPACE}%"))
 
@@ -137,27 +138,27 @@ def _table_data(table: Table) -> dict[str, Any]:
 
 
 def _plain(value: Value) -> Value:
-    """A number with as many digits as can be seen."""
+    """A number with no more digits than are shown."""
     if isinstance(value, float):
         return round(value, 6) if abs(value) < 1e3 else round(value)
     return value
 
 
 def _script_json(content: Any) -> str:
-    """JSON that may stand in a ``<script type="application/json">``. It is ASCII, so
-    that U+2028, which ends a line in JavaScript, is written as an escape as well."""
+    """JSON for a ``<script type="application/json">``. It is ASCII, so U+2028, which
+    ends a line in JavaScript, is escaped, too."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     for character, written in _MARKUP.items():
-        text = text.replace(character, written)  # there are none outside of strings
+        text = text.replace(character, written)  # JSON has them in strings only
     return text
 
 
-# What is there without a script
+# The HTML, which needs no script
 
 
 def _grouped(blocks: Iterable[Block]) -> Iterator[Sequence[Block]]:
-    """The blocks; tables of one group ("rows.module", "rows.class") together, of which
-    the script shows one at a time."""
+    """The blocks, with successive tables of one group ("rows.module", "rows.class")
+    together: the script shows one of them at a time."""
     group: list[Block] = []
     for block in blocks:
         if isinstance(block, Table) and not block.labels:
@@ -212,7 +213,7 @@ def _card(answer: Answer) -> str:
 
 
 def _breakable(name: str) -> str:
-    """The name as HTML, in which a line may break after each dot."""
+    """The name as HTML, where a line may break behind each dot."""
     return re.sub(r"\.(?=\D)", ".<wbr>", escaped(name))
 
 
@@ -251,7 +252,7 @@ def _tables(tables: Sequence[Table]) -> str:
 
 
 def _scale(table: Table) -> str:
-    """What the colours of a tree mean, if they are heat."""
+    """The legend of the colours of a tree, if they are heat."""
     if not any(tone.startswith("heat") for tone in table.tones):
         return ""
     text, levels = _SCALE
@@ -323,8 +324,8 @@ def _bars(table: Table) -> str:
 
 
 def _stacks(table: Table) -> str:
-    """A bar for each row, divided as its columns of times after the first, of which
-    these are parts."""
+    """A bar for each row, as long as its first column of times, and divided like the
+    others, which are parts of that."""
     whole, *parts = _times(table)
     longest = max((float(v or 0) for v in whole.values), default=0) or 1
     lines = []
@@ -361,5 +362,5 @@ def _segment(title: str, text: str, grow: float) -> str:
 
 
 def _colour(title: str) -> str:
-    """The class that gives a phase its colour, by its title."""
+    """The CSS class with the colour of a phase, by the phase's title."""
     return "c-" + re.sub(r"[^a-z]+", "-", title.lower()).strip("-")

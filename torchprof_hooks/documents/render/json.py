@@ -19,18 +19,18 @@ from torchprof_hooks.documents.document import (
     Tips,
 )
 
-#: What this is, and its version: another one, if a name in it goes, or comes to mean
-#: something else. New names come without one.
+#: The name of the format, and its version. The version changes if a name is removed, or
+#: changes its meaning, but not if one is added.
 SCHEMA: Final = "torchprof_hooks report"
 VERSION: Final = 1
 
-#: From this depth on, all is in one line: a row of a table.
-_DEEP: Final = 4
+#: The depth of the rows of tables: from here on, all is in one line.
+_ROW_DEPTH: Final = 4
 
 
 def json_of(document: Document) -> str:
-    """The document as JSON in ASCII, its answers first: what everybody asks needs no
-    table.
+    """The document as JSON in ASCII, with the answers first, so that common questions
+    need no table.
 
     Example::
 
@@ -74,7 +74,7 @@ def json_of(document: Document) -> str:
 
 
 def _by_name(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Blocks by their names; of several with one name, the second is ``NAME_2``."""
+    """Blocks by their names. The second block of a name gets ``NAME_2``, and so on."""
     named: dict[str, Any] = {}
     counts: Counter[str] = Counter()
     for name, block in found:
@@ -113,7 +113,8 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _says_something(column: Column) -> bool:
-    """Not if all its numbers are 0, and that would claim that they were measured."""
+    """Whether to write a column: not if all its numbers are 0 (unless it shows zeros),
+    as that would claim that they were measured."""
     return column.unit == "text" or column.shows_zeros or any(column.values)
 
 
@@ -122,13 +123,14 @@ def _plain(numbers: Mapping[str, object]) -> dict[str, object]:
 
 
 def _number(value: object) -> object:
-    """None for what JSON cannot say: an infinite number is one that is not known."""
+    """The value; None for an infinite number, which JSON does not have: it stands for
+    one that is not known."""
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _written(value: Any, depth: int = 0) -> str:
-    """JSON with a line for each member, indented, down to the rows of tables."""
-    if depth == _DEEP or not value or not isinstance(value, (dict, list)):
+    """Indented JSON with a line for each member, but one line for a row of a table."""
+    if depth == _ROW_DEPTH or not value or not isinstance(value, (dict, list)):
         return json.dumps(value, allow_nan=False)
     line, end = "\n" + " " * (depth + 1), "\n" + " " * depth
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A table as lines of text: which rows and columns there is room for."""
+"""A table as lines of text, with the rows and columns that there is room for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from torchprof_hooks.documents.words import PHASE_TITLES, percent
 #: Characters of the longest bar.
 _LONGEST_BAR: Final = 40
 _NARROWEST_LABEL: Final = 12
-#: What is written behind rows.
+#: Marks behind rows.
 _MARKS: Final[Mapping[Tone, str]] = {"hot": "  <- hottest", "slow": "  <- slow"}
 _STYLES: Final[Mapping[Tone, Style]] = {
     "hot": "hot",
@@ -38,22 +38,23 @@ _STYLES: Final[Mapping[Tone, Style]] = {
     "faster1": "green",
     "faster2": "green",
 }
-#: Colours of bars.
+#: Colours of bars, by the titles of phases.
 _PHASES: Final[Mapping[str, Style]] = {
     PHASE_TITLES["forward"]: "blue",
     PHASE_TITLES["backward"]: "red",
     PHASE_TITLES["recompute"]: "red",
 }
-#: The first noun after "1 ", in the plural.
+#: "1 " and a plural up to its "s", as in "1 more rows".
 _PLURAL: Final = re.compile(r"^1 (.*?)s\b")
 
 
 class Sheet(NamedTuple):
-    """What a text is written on.
+    """The size of a text.
 
-    unit: of times (see `format_times`).
-    max_rows: of each table, None for as many as the table itself wants.
-    is_screen: whether there is little room, so that no line is there for the looks.
+    width: characters in a line.
+    unit: the unit of times (see `format_times`).
+    max_rows: the most rows of each table; None: the table's own number.
+    is_screen: whether lines are few, so that none is for the looks only.
     """
 
     width: int = 120
@@ -74,9 +75,9 @@ class _Texts(NamedTuple):
 
 
 def lines_of(table: Table, sheet: Sheet, rows: int | None = None) -> list[Line]:
-    """The lines of a table; none of one without rows.
+    """The lines of a table; none if it has no rows.
 
-    rows: how many there is room for, at most.
+    rows: how many rows there is room for.
     """
     if not table.labels:
         return []
@@ -119,7 +120,7 @@ def _title(table: Table, sheet: Sheet) -> Iterator[Line]:
 def _below(
     table: Table, shown: Sequence[int], missing: Sequence[str], sheet: Sheet
 ) -> Iterator[Line]:
-    """What is not in the table, and the notes."""
+    """The lines below a table: what is left out of it, and the notes."""
     count = len(table.labels) - len(shown)
     if count and table.left_out:
         share = percent(
@@ -137,9 +138,9 @@ def _below(
 
 
 def chosen_rows(table: Table, most: int) -> list[int]:
-    """The rows with the smallest ranks, in their places; in a tree, with those around
-    them. Rows of one rank are chosen all or not at all, unless that would be none; so
-    are those around a row."""
+    """The positions of at most `most` rows: those with the smallest ranks; in a tree,
+    with the rows around them. Of the rows of one rank, all are chosen or none, unless
+    that would leave no row at all."""
     count = len(table.labels)
     if count <= most or not table.ranks:
         return list(range(min(count, most)))
@@ -148,7 +149,7 @@ def chosen_rows(table: Table, most: int) -> list[int]:
     shown: set[int] = set()
     for _, group in groupby(ranked, key=lambda n: table.ranks[n]):
         alike = list(group)
-        more = _way(alike, parents, shown)
+        more = _with_outer(alike, parents, shown)
         if len(shown) + len(more) <= most:
             shown.update(more)
             continue
@@ -161,10 +162,10 @@ def chosen_rows(table: Table, most: int) -> list[int]:
 def _add_some(
     shown: set[int], alike: Sequence[int], parents: Sequence[int], most: int
 ) -> None:
-    """Add rows of one rank until there is no room for more. Where even the first is too
-    deep, the outermost of those around it are left out."""
+    """Add rows of one rank until there is no room for more. If the first row is too
+    deep for `most`, the outermost rows around it are left out."""
     for n in alike:
-        more = _way([n], parents, shown)
+        more = _with_outer([n], parents, shown)
         if not shown:
             more = more[:most]
         if len(shown) + len(more) > most:
@@ -172,8 +173,10 @@ def _add_some(
         shown.update(more)
 
 
-def _way(rows: Sequence[int], parents: Sequence[int], known: set[int]) -> list[int]:
-    """The rows and those around them, but for known ones, the innermost first."""
+def _with_outer(
+    rows: Sequence[int], parents: Sequence[int], known: set[int]
+) -> list[int]:
+    """The rows and those around them, the innermost first, without known ones."""
     found: dict[int, None] = {}
     for n in rows:
         around = n
@@ -194,7 +197,8 @@ def _parents(depths: Sequence[int]) -> list[int]:
 
 
 def _labels(table: Table, shown: Sequence[int]) -> Iterator[str]:
-    """Labels, those of a tree with an indent for each row around them that is shown."""
+    """The labels of the shown rows. In a tree, a label is indented once for each shown
+    row around it."""
     if not table.depths:
         yield from (table.labels[n] for n in shown)
         return
@@ -208,8 +212,8 @@ def _labels(table: Table, shown: Sequence[int]) -> Iterator[str]:
 
 
 def _filled(table: Table, shown: Sequence[int], unit: str) -> list[_Texts]:
-    """The columns that texts have and that are not blank. Times have a unit in common,
-    if they are to have one; bytes do not: they differ by more than times."""
+    """The columns for texts that are not blank. With a common unit, all times of the
+    table have it; bytes never have one, as they differ by more than times."""
     columns = [column for column in table.columns if not column.is_detail]
     cells = [[_cell(column, column.values[n]) for n in shown] for column in columns]
     times = [
@@ -255,8 +259,8 @@ def _text(column: Column, value: float | str) -> str:
 def _fitting(
     labels: Sequence[str], columns: Sequence[_Texts], width: int
 ) -> list[_Texts]:
-    """The columns that fit into `width`: some are left out, in the order of their
-    `leaves`, until labels have room, or a third of the width."""
+    """The columns that fit into `width`: they are left out, in the order of `leaves`,
+    until the labels have enough room, or a third of the width."""
     widest = max(display_width(printable(label)) for label in labels)
     needed = min(widest, width // 3)
     kept = list(columns)
@@ -270,8 +274,8 @@ def _fitting(
 def _side_by_side(
     labels: Sequence[str], columns: Sequence[_Texts], width: int
 ) -> list[str]:
-    """Labels on the left, cut where the table would be wider than `width`, and columns:
-    numbers aligned to the right, words to the left."""
+    """The lines of a table: labels on the left, cut where it would be wider than
+    `width`; then columns, with numbers aligned to the right and words to the left."""
     room = max(width - sum(2 + c.width for c in columns), _NARROWEST_LABEL)
     names = [shorten(printable(label), room) for label in labels]
     widest = max(map(display_width, names))
@@ -286,7 +290,7 @@ def _side_by_side(
 
 
 def _bars(table: Table, columns: Sequence[_Texts], shown: Sequence[int]) -> list[str]:
-    """A bar for each row, as long as the first column of times."""
+    """A bar for each row, as long as its first time; "" if the table has no bars."""
     times = (c.column.values for c in columns if c.column.unit == "ns")
     found = next(times, None) if table.drawing == "bars" else None
     if found is None:

@@ -1,5 +1,5 @@
-"""Lines on a terminal, where some characters take two columns and some give orders, and
-what the stream that they are printed to can show."""
+"""Lines for a terminal, where some characters take two columns and some are commands;
+and what a stream can show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import Final, Literal, NamedTuple, TextIO
 
-#: Columns where it is not known how many there are, and the most that are used.
+#: The number of columns where it is not known, and the most that are used.
 WIDTH: Final = 120
 
 #: East Asian widths of characters that take two columns: wide, and full width.
@@ -18,7 +18,7 @@ _WIDE: Final = ("W", "F")
 
 Style = Literal["", "title", "hot", "blue", "red", "green", "faint"]
 
-#: What tells a terminal to change the look (ECMA-48, "select graphic rendition").
+#: The codes of styles (ECMA-48, "select graphic rendition").
 _CODES: Final = {
     "title": "1",  # bold
     "hot": "1;33",  # bold, yellow
@@ -40,7 +40,7 @@ Block = Sequence[Line]
 
 
 def joined(blocks: Iterable[Block], *, colour: bool) -> str:
-    """The blocks that have lines, with an empty line between them."""
+    """The text of all blocks that have lines, with an empty line between them."""
     texts = ("\n".join(painted(b) if colour else plain(b)) for b in blocks if b)
     return "\n\n".join(texts)
 
@@ -51,7 +51,7 @@ def plain(lines: Block) -> list[str]:
 
 
 def painted(lines: Block) -> list[str]:
-    """The lines as a terminal shows them in colours."""
+    """The lines with the codes of their colours."""
     return [
         f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style else text
         for text, style in lines
@@ -59,30 +59,30 @@ def painted(lines: Block) -> list[str]:
 
 
 def takes_colour(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal that shows colours, and nobody has asked for
-    none (https://no-color.org)."""
+    """Whether the stream is a terminal that shows colours, and the environment has no
+    ``NO_COLOR`` (https://no-color.org)."""
     is_wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return is_wanted and is_terminal(stream)
 
 
 def width_of(stream: TextIO | None) -> int:
-    """Columns for a screen: those of the terminal, if the stream is one, up to 120."""
+    """The width of a screen: the terminal's, up to 120; 120 if the stream is none."""
     if not is_terminal(stream):
         return WIDTH
     return min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal, so that somebody may look at it."""
+    """Whether the stream is a terminal, which somebody may watch."""
     try:
         return stream is not None and stream.isatty()
-    except (AttributeError, ValueError):  # it is less than a file, or closed
+    except (AttributeError, ValueError):  # not a whole file object, or closed
         return False
 
 
 def printable(text: str) -> str:
-    """The text in one line: a character that is not printable (a line's end, an escape
-    that could give orders to a terminal) is written as Python would write it."""
+    """The text in one line. A character that is not printable (a line end, an escape
+    that a terminal would obey) becomes Python's escape for it."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -94,7 +94,7 @@ def display_width(text: str) -> int:
 
 
 def shorten(text: str, room: int) -> str:
-    """The text, or its beginning and ``...``, in at most `room` columns."""
+    """The text; if it takes more than `room` columns, its beginning and ``...``."""
     if display_width(text) <= room:
         return text
     kept, left = "", room - 3
@@ -107,16 +107,17 @@ def shorten(text: str, room: int) -> str:
 
 
 def padded(text: str, width: int, *, to_right: bool = False) -> str:
-    """The text, `width` columns wide: with spaces behind it, or before it."""
+    """The text with spaces behind it (`to_right`: before it), `width` columns wide."""
     spaces = " " * (width - display_width(text))
     return spaces + text if to_right else text + spaces
 
 
 def wrapped(text: str, width: int, indent: str = "  ", most: int = 0) -> list[str]:
-    """The text in lines of at most `width` columns. A number is not parted from its %.
+    """The text in lines of at most `width` columns. No line breaks between a number and
+    its %.
 
-    indent: before all lines but the first.
-    most: how many lines; the last one is cut then. 0: as many as it takes.
+    indent: the indent of all lines but the first.
+    most: the most lines: if the text is longer, the last one is cut. 0: no limit.
     """
     text = printable(text).replace(" %", "\0%")
     width = max(width, len(indent) + 1)

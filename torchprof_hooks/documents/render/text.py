@@ -1,4 +1,4 @@
-"""Documents as text: on one screen, or as long as they are."""
+"""Documents as text: shortened to one screen, or complete."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from torchprof_hooks.documents.render.terminal import (
 )
 from torchprof_hooks.documents.words import plural, share_text
 
-#: Lines of the tips on a screen: at most, and where there is little room.
+#: The most lines of tips on a screen; and the most where there is little room.
 _MOST_TIPS: Final = 6
 _FEWEST_TIPS: Final = 2
-#: Lines of a fact, a note or a warning on a screen, and of a fact that matters less.
+#: The most lines of a fact, a note or a warning on a screen; and of a faint fact.
 _FACT: Final = 2
 _FAINT_FACT: Final = 3
-#: Rows of a tree, or of the longest table, for which the rest of a screen makes room.
+#: Other blocks of a screen are shortened to keep so many rows of the tree, or without
+#: one, of the longest table.
 _FEWEST_ROWS: Final = 6
 
 
@@ -50,13 +51,12 @@ def text_of(
     """The document as text.
 
     width: characters in a line.
-    lines: how many there may be; where they are too few, the tree (without one, the
-        longest table) has fewer rows, then tips are cut, then tables are left out. None
-        for as many as it takes.
+    lines: the most lines; to keep to them, the tree (without one, the longest table)
+        gets fewer rows, then tips are cut, then tables are left out. None: no limit.
     colour: whether lines have the colours of a terminal.
-    unit: of times: "sec", "ms", "us", "ns", one for each table ("auto") or the best for
-        each cell ("auto_foreach").
-    max_rows: of each table.
+    unit: the unit of times: "sec", "ms", "us", "ns", one for each table ("auto") or the
+        best for each cell ("auto_foreach").
+    max_rows: the most rows of each table.
     """
     sheet = Sheet(width, unit, max_rows, lines is not None)
     head = list(_head(document, sheet))
@@ -85,10 +85,10 @@ def table_lines(
 
 
 def _head(document: Document, sheet: Sheet) -> Iterator[Line]:
-    """What was run, and the notes, the first of them behind it if there is room."""
+    """The title, and the notes; the first note is in the title's line, if it fits."""
     title = printable(" ".join(document.title.split()))
     notes = [printable(note) for note in document.notes]
-    if not (title or notes):  # it is below another document
+    if not (title or notes):  # as of a document below another one
         return
     line = "torchprof_hooks: " + ", ".join(filter(None, [title, *notes[:1]]))
     if display_width(line) <= sheet.width or not title:
@@ -101,13 +101,13 @@ def _head(document: Document, sheet: Sheet) -> Iterator[Line]:
 
 
 def _fitting(blocks: Sequence[Block], sheet: Sheet, lines: int) -> list[list[Line]]:
-    """The blocks in so many lines, if that is possible."""
+    """The blocks, shortened to so many lines, if that is possible."""
     shown = [_block(block, sheet) for block in blocks]
 
     def spare() -> int:
         return lines - sum(len(block) + 1 for block in shown if block) + 1
 
-    sizes = {  # of tables: a tree gives way first, then the longest of the others
+    sizes = {  # of tables: the largest is shortened: a tree, or the longest table
         n: (bool(block.depths), len(block.labels))
         for n, block in enumerate(blocks)
         if isinstance(block, Table) and block.drawing != "bars"
@@ -128,7 +128,8 @@ def _fitting(blocks: Sequence[Block], sheet: Sheet, lines: int) -> list[list[Lin
 def _shortened(
     blocks: Sequence[Block], tables: Sequence[int], sheet: Sheet
 ) -> Iterator[tuple[int, list[Line]]]:
-    """What may be shorter on a screen: positions of blocks, and their lines then.
+    """Blocks that can be shorter on a screen, in the order in which to shorten them:
+    their positions, and their lines then.
 
     tables: the positions of tables that may be left out.
     """
@@ -140,7 +141,7 @@ def _shortened(
 
 
 def _block(block: Block, sheet: Sheet, rows: int | None = None) -> list[Line]:
-    """The lines of a block. rows: how many there is room for."""
+    """The lines of a block. rows: how many rows of a table there is room for."""
     if isinstance(block, Table):
         return lines_of(block, sheet, rows)
     if isinstance(block, Answers):
@@ -161,8 +162,8 @@ def _answers(block: Answers, sheet: Sheet) -> Iterator[Line]:
 
 
 def _answer(answer: Answer, sheet: Sheet) -> list[str]:
-    """An answer; on a screen in one line, where a long name is cut before the evidence
-    is."""
+    """The lines of an answer. On a screen, that is one line, in which a long name is
+    cut before the evidence is."""
     width = sheet.width
     share = share_text(answer.share, answer.uncertainty)
     share = f", {share}" if share else ""
@@ -176,11 +177,11 @@ def _answer(answer: Answer, sheet: Sheet) -> list[str]:
 
 
 def _tips(tips: Sequence[Tip], width: int, most: int) -> Iterator[Line]:
-    """As many tips as there is room for, in at most `most` lines; 0: all."""
+    """As many tips as fit into `most` lines; 0: all."""
     left = most or len(tips) * 1000
     for shown, tip in enumerate(tips):
         lines = wrapped(f"Tip: {tip}", width, "     ")
-        # One line is kept for what says that there are more.
+        # One line is kept for the note that there are more.
         if len(lines) > left - 1:
             if shown:
                 yield Line(f"     ({plural(len(tips) - shown, 'more tip')})", "faint")

@@ -1,4 +1,4 @@
-"""Times and bytes with units, by Chainer's rules for choosing one."""
+"""Times and bytes with units, which are chosen by Chainer's rules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_byte_unit(unit: str) -> None:
 
 
 def choose_unit(value_ns: float) -> str:
-    """The first unit, from the largest down, in which the value is at least 1."""
+    """The largest unit in which the value is at least 1; "ns" if there is none."""
     return next((u for u, size in TIME_UNITS.items() if value_ns >= size), "ns")
 
 
@@ -50,13 +50,13 @@ def format_time(value_ns: float, unit: str) -> str:
 
 
 def best_time(value_ns: float) -> str:
-    """The value in its own unit, which a value below 0 has by its magnitude."""
+    """The value in the unit that suits its magnitude."""
     return format_time(value_ns, choose_unit(abs(value_ns)))
 
 
 def format_times(values_ns: Sequence[float], unit: str) -> list[str]:
-    """All values of a table, in the unit or by the rule that was asked for; ``auto``
-    chooses for the value that is farthest from 0, as for bytes."""
+    """All values of a table, in `unit`, or in units by this rule (see `TimeUnit`).
+    ``auto`` chooses for the value that is farthest from 0, as for bytes."""
     check_unit(unit)
     if unit == "auto_foreach":
         return [best_time(value) for value in values_ns]
@@ -71,27 +71,27 @@ def format_bytes(value: int, unit: str) -> str:
 
 
 def best_byte_format(value: int) -> str:
-    """The value in its own unit. More bytes can be freed than allocated: a value below
-    0 has the unit of its magnitude, ``-3.20MB``."""
+    """The value in the unit that suits its magnitude: ``-3.20MB``. It is negative if
+    more bytes were freed than allocated."""
     return format_bytes(value, choose_byte_unit(abs(value)))
 
 
 def best_count_format(value: float) -> str:
-    """A count with two decimals and the prefix of the thousands in it: ``6.29M``."""
+    """A count with two decimals and a decimal prefix: ``6.29M``."""
     return "".join(counted(value))
 
 
 def counted(value: float) -> tuple[str, str]:
-    """A count as a number with two decimals, and the prefix for its unit."""
+    """A count as a number with two decimals, and the decimal prefix of its unit."""
     prefix = next((p for p, size in _PREFIXES.items() if abs(value) >= size), "")
     return f"{value / _PREFIXES.get(prefix, 1):.2f}", prefix
 
 
 def format_byte_column(values: Sequence[int], unit: str) -> list[str]:
-    """All values of a column, in the unit or by the rule that was asked for.
+    """All values of a column, in `unit`, or in units by this rule (see `ByteUnit`).
 
-    ``auto`` chooses for the value that is farthest from 0: a column of negative values
-    would otherwise be in B, however large they are.
+    ``auto`` chooses for the value that is farthest from 0: otherwise, a column of
+    negative values would be in B, however large they are.
     """
     check_byte_unit(unit)
     if unit == "auto_foreach":

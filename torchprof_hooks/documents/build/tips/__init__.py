@@ -1,4 +1,4 @@
-"""Tips: changes that the numbers suggest, and that people act on."""
+"""Tips: changes of the program that the numbers suggest."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _FINDERS: Final[tuple[Callable[[Evidence], Iterator[Tip]], ...]] = (
 
 
 def find_tips(view: View) -> list[Tip]:
-    """What the numbers of a run suggest; a tip is there only if its condition holds.
+    """The tips whose conditions the numbers of a run meet.
 
-    Shares are those of what the view shows, as in the tables beside them. Times by
-    function are estimates where few steps were measured, and so are called "about".
+    Shares are shares of what the view shows, as in the tables beside them. Times by
+    function are called "about", as they are estimates where few steps were measured.
     """
     evidence = Evidence(view)
     return [tip for find in _FINDERS for tip in find(evidence)]

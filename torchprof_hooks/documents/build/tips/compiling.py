@@ -39,7 +39,7 @@ def recompiles(evidence: Evidence) -> Iterator[Tip]:
 
 
 def compile_failures(evidence: Evidence) -> Iterator[Tip]:
-    """Code that was not compiled although it should have been."""
+    """Code that torch.compile failed to compile."""
     found = evidence.program.compilation.failures
     if found:
         claim = f"torch.compile gave up {_times(found)}"
@@ -47,7 +47,7 @@ def compile_failures(evidence: Evidence) -> Iterator[Tip]:
 
 
 def _times(found: Sequence[Reasons]) -> str:
-    """How often it happened, where most, and why."""
+    """How often it happened, where most often, and why."""
     most = _most_often(found)
     count = plural(sum(each.times for each in found), "time")
     where = _code(most.function, most.place)
@@ -58,8 +58,7 @@ def _most_often(found: Sequence[Reasons]) -> Reasons:
     return max(found, key=lambda each: each.times)
 
 
-#: A pattern in torch's reason for a recompile -> what helps. The first that matches
-#: counts.
+#: A pattern in torch's reason for a recompile, and what helps. The first match counts.
 _ADVICE: Final = (
     (
         re.compile(r"size mismatch"),
@@ -102,7 +101,7 @@ _ADVICE: Final = (
 
 
 def _advice(most: Reasons) -> str:
-    """Advice for the first of the reasons, or ""."""
+    """The advice for the most frequent reason, or ""."""
     for pattern, text in _ADVICE:
         if pattern.search(most.reasons[0]):
             return text

@@ -14,7 +14,7 @@ from torchprof_hooks.profiles.rows import Row
 
 
 class Share(NamedTuple):
-    """A part of the time of a run. whole: what of the run that is: "run", "loop"."""
+    """A part of the time of a run. whole: the name of the whole: "run" or "loop"."""
 
     part_ns: int
     whole_ns: int
@@ -31,16 +31,18 @@ class Share(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """The unit that a run repeats: steps; or, if no optimizer steps, calls of the
-    modules that are called from outside."""
+    """What a run repeats: steps; or, if no optimizer steps, calls of outermost modules.
+
+    number: how many there were.
+    noun: the name of one.
+    """
 
     number: int
     noun: str
 
 
 class Evidence:
-    """What a view shows of a run (the loop, if that is known apart), and what is
-    derived from it."""
+    """The numbers of what a view shows (the loop, if that is known apart)."""
 
     def __init__(self, view: View) -> None:
         self.profile = view.shown
@@ -49,7 +51,7 @@ class Evidence:
 
     @cached_property
     def calls(self) -> tuple[Row, ...]:
-        """Calls of functions, by shapes and the module around."""
+        """The calls of functions, by shapes and by the module around."""
         rows = self.profile.rows("call") if self.profile.has_functions else ()
         return tuple(row for row in rows if row.kind == "function")
 
@@ -66,7 +68,7 @@ class Evidence:
         return Turns(calls, "call of the model")
 
     def per_turn(self, count: int) -> float:
-        """How often per step, or per call of the model (see `turns`), on average."""
+        """The mean of a count per step, or per call of the model (see `turns`)."""
         return count / max(self.turns.number, 1)
 
     def share(self, part_ns: int) -> Share:

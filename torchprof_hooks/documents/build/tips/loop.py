@@ -15,7 +15,7 @@ from torchprof_hooks.profiles.names import BACKWARD_PHASES, optimizer_name
 from torchprof_hooks.profiles.program import OptimizerFacts
 from torchprof_hooks.profiles.rows import Row
 
-#: The least share of the time in waiting for data that is mentioned.
+#: The least share of time in waiting for data for which there is a tip.
 LEAST_DATA: Final = 0.1
 #: The same for communication, with waiting for other processes.
 LEAST_WAITING: Final = 0.1
@@ -23,20 +23,21 @@ LEAST_WAITING: Final = 0.1
 LEAST_OPTIMIZER: Final = 0.05
 #: The same for recomputing, some of which is the price of saving memory.
 LEAST_RECOMPUTE: Final = 0.15
-#: How often in a step the program may wait for a device: for the loss, every few steps.
+#: The least waits for a device per step for which there is a tip: a read of the loss
+#: every few steps is fewer.
 LEAST_READS: Final = 0.5
-#: From how many functions in a step on it matters what calling one costs, ...
+#: There is a tip on small functions if a step calls more functions than this, ...
 MANY_CALLS: Final = 200
-#: ... at which mean time that is a large part of it (a call costs some microseconds:
-#: twice the work in calls like that takes hardly longer), ...
+#: ... each takes less than this on average, so that much of it is the cost of calling
+#: (some microseconds: twice the work in such a call takes hardly longer), ...
 SMALL_CALL_NS: Final = 10_000
-#: ... and from which share of the time on.
+#: ... and all take at least this share of the time.
 LEAST_CALLS: Final = 0.1
 
 #: Phases that only programs of several processes have.
 _OF_OTHERS: Final = ("waiting", "communication")
 
-#: How `Row.inputs` end if no device but the CPU works on them ("?": it is not known).
+#: The ends of `Row.inputs` that are on no device but the CPU ("?": not known).
 _ON_CPU: Final = ("@cpu", "@meta", "?", "mixed")
 
 #: Functions that return Python values, results on the CPU, or results whose size
@@ -49,8 +50,8 @@ _READS: Final = frozenset(
     )
 )
 
-#: Optimizers -> devices on which their fused form is known to be the faster one. Where
-#: plain SGD waits for memory alone, as on the CPU, there is nothing to win.
+#: Optimizers -> devices on which their fused form is known to be faster. Not SGD on the
+#: CPU: there, it waits for memory only, which fusing does not change.
 _FASTER_FUSED: Final = {
     "Adagrad": ("cpu",),
     "Adam": ("cpu", "cuda"),
@@ -128,7 +129,7 @@ def _forward_ns(row: Row) -> int:
 
 
 def small_functions(evidence: Evidence) -> Iterator[Tip]:
-    """Functions so short that calling them is much of the work."""
+    """Functions so short that calling them is a large part of the work."""
     per_turn = evidence.per_turn(sum(row.calls for row in evidence.calls))
     if per_turn <= MANY_CALLS:
         return
@@ -149,8 +150,8 @@ def small_functions(evidence: Evidence) -> Iterator[Tip]:
 
 
 def _device_ns(evidence: Evidence) -> float:
-    """How long the device took, inf if that was not measured. A device that is busy all
-    the time hides what calls cost."""
+    """The time of the device, inf if that was not measured: a device that is busy all
+    the time hides the cost of calls."""
     cells = evidence.profile.cells.values()
     return sum(totals.device_self_ns for totals in cells) or inf
 
@@ -167,8 +168,8 @@ def anomaly_detection(evidence: Evidence) -> Iterator[Tip]:
 
 
 def unfused_optimizers(evidence: Evidence) -> Iterator[Tip]:
-    """Optimizers that have a faster form. Time is known of all of one class together,
-    so they are counted together."""
+    """Optimizers that have a faster form. Only the time of all of one class is known,
+    so they are added up by class."""
     every = evidence.program.facts.optimizers
     names = dict.fromkeys(each.name for each in every if _can_be_faster(each))
     rows = evidence.profile.rows() if names else ()

@@ -1,4 +1,4 @@
-"""Chrome traces: what chrome://tracing and Perfetto open.
+"""Chrome traces, which chrome://tracing and Perfetto open.
 
-The format is Google's Trace Event Format; see its public description of that name.
+The format is Google's "Trace Event Format", described in the document of that name.
 """

@@ -14,14 +14,14 @@ from torchprof_hooks.profiles.trace.step_trace import (
     StepTrace,
 )
 
-#: Numbers of arrows begin here, far from those that torch's own have.
+#: Numbers of arrows begin here, far above those of torch's own arrows.
 FIRST_NUMBER: Final = 1 << 40
 CATEGORY: Final = "dataflow"
 GRADIENT: Final = "gradient"
 
 
 class Arrow(NamedTuple):
-    """Goes from one operation to another, and says what it carries."""
+    """An arrow from one operation to another, with what it carries."""
 
     producer: Operation
     consumer: Operation
@@ -32,9 +32,9 @@ def arrows(trace: StepTrace) -> Iterator[Arrow]:
     """All arrows of a step, in the order in which the consumers began.
 
     A tensor comes from the operation that was the last to write its memory. (Views
-    write nothing: what takes a view takes it from where its content comes from.) The
-    gradients that an autograd node is given come from the nodes before it in the graph,
-    also where those just hand on what they were given.
+    write nothing, so a view comes from where its content does.) The gradients that an
+    autograd node gets come from the nodes that feed it in the graph, also where these
+    pass on their own gradients unchanged.
     """
     passes = _Passes(trace.passes)
     writers: dict[int, Operation] = {}
@@ -51,14 +51,15 @@ def arrows(trace: StepTrace) -> Iterator[Arrow]:
 
 
 class _Passes:
-    """The backward passes that are running, as time goes on."""
+    """Tracks which backward passes are running. Ask it of operations in order."""
 
     def __init__(self, passes: Iterable[GraphPass]) -> None:
         self._coming = deque(sorted(passes))
         self._running: list[tuple[int, _Graph]] = []  # with their ends
 
     def feeders(self, operation: Operation) -> list[Operation]:
-        """The operations that feed the node that `operation` runs, if it does."""
+        """The operations that feed the node that `operation` runs; [] if it runs no
+        node."""
         now_ns, running = operation.start_ns, self._running
         while self._coming and self._coming[0].start_ns <= now_ns:
             begun = self._coming.popleft()
@@ -94,8 +95,8 @@ class _Graph:
         return found if operation.gradients else []  # no gradients: nothing fed it
 
     def _feeders_of_leaf(self, operation: Operation) -> list[Operation]:
-        # Leaves have no numbers. The engine runs them before all others, so right after
-        # the node that was the last to feed them.
+        # Leaves have no numbers. The engine runs a leaf before all other nodes that are
+        # ready, so right after the last node that feeds it.
         newest = self._newest.get(operation.thread)
         if newest is None or newest.node not in self._feeds_leaf:
             return []
@@ -105,9 +106,9 @@ class _Graph:
 def data_flow_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     """The arrows, as flow events at the beginnings of their operations.
 
-    Perfetto ties an event to the slice that began last, whether or not that is over: at
-    the end of an operation, to a slice inside of it. It draws an arrow from the end of
-    one slice to the beginning of the other all the same.
+    Not at the end of the first operation: Perfetto ties an event to the slice that
+    began last, even if that is over, so there, to a slice inside of the operation. It
+    draws arrows from the end of one slice to the beginning of the other in any case.
     """
     tracks: dict[int, Track] = {}
     for number, (producer, consumer, carries) in enumerate(arrows(trace), FIRST_NUMBER):
@@ -121,7 +122,7 @@ def data_flow_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
 
 
 def _just_inside(operation: Operation) -> int:
-    """A moment before anything begins that is inside of the operation; readers of
-    traces round to about a nanosecond."""
+    """A moment in the operation before anything begins inside of it. It is some
+    nanoseconds after the begin, as readers of traces round to about one."""
     duration_ns = operation.end_ns - operation.start_ns
     return operation.start_ns + min(10, duration_ns // 2)

@@ -10,20 +10,20 @@ from typing import Any, Final
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _NO_EVENTS: Final = re.compile(rb"\s*\]")
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
-#: The end of torch's file after the events: lists of warnings, if there are any (up to
-#: 2.10, builds for CUDA warn if there is no device), and the name of the file. Where
-#: something else follows the events, the text was cut off.
+#: The end of torch's file behind the events: lists of warnings, if there are any (up to
+#: torch 2.10, builds for CUDA warn if there is no device), and the name of the file. If
+#: anything else follows the events, the text was cut off.
 _CLOSING: Final = re.compile(
     rb"(?<=[\s\[}])\]"
     rb'((?:\s*,\s*"[A-Z]+"\s*:\s*\[(?:[\s,]|"(?:[^"\\\n]|\\.)*")*\])*)'
     rb'(\s*,\s*"traceName"\s*:\s*"[^\n]*"\s*)?\s*\}\s*$'
 )
-#: How far from the end of the file `_CLOSING` can begin.
+#: `_CLOSING` begins at most this far from the end of the file.
 _CLOSING_BYTES: Final = 1 << 14
 
 
 class TraceDocument:
-    """A Chrome trace as torch wrote it, to put events into. It is never parsed: that
+    """A Chrome trace by torch, to which events can be added. It is never parsed: that
     would take longer than to write it.
 
     Raises:
@@ -47,10 +47,10 @@ class TraceDocument:
     def with_events(
         self, events: Iterable[str], name: str, metadata: Mapping[str, Any]
     ) -> Iterator[bytes | memoryview]:
-        """The trace with these events in front of its own, and metadata of ours, piece
-        by piece.
+        """The pieces of the trace, with these events in front of its own, and with our
+        metadata.
 
-        name: takes the place of the name of the file that torch wrote.
+        name: the name of the file, which replaces that of torch's file.
         """
         yield self._text[: self._begin]
         separator = b"\n"

@@ -1,8 +1,8 @@
 """Events of a Chrome trace, as JSON, and the tracks that we add: modules; blocks of
 memory as objects; and how many bytes are in use on each device.
 
-There are thousands of events in a trace of a step: they are put together by hand, which
-takes a third of what `json.dumps` would take.
+A trace of a step has thousands of events, so this module formats them itself, which
+takes a third of the time of `json.dumps`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any, Final
 
 from torchprof_hooks.profiles.trace.step_trace import Allocation, ModuleSpan, StepTrace
 
-#: Makes a string JSON; names repeat.
+#: A string as JSON; cached, as names repeat.
 quoted: Final = lru_cache(maxsize=1 << 14)(json.dumps)
 
-#: Is added to the number of a thread for that of its track of modules. Systems do not
-#: number threads that high.
+#: The number of a thread's track of modules is that of the thread, plus this. Systems
+#: do not number threads that high.
 MODULE_TRACK: Final = 1_000_000_000
 
 OBJECT: Final = "Tensor memory"
-#: Number of the object that stands for everything allocated before the step, one for
-#: each device, counted down: blocks have positive numbers.
+#: The number of the first device's object for all that was allocated before the step.
+#: Those of other devices follow downwards: blocks have positive numbers.
 _BEFORE: Final = -1
 
 
 class Track:
-    """Where events appear: a thread of a process, or a track of its own beside them.
+    """Makes events that appear on one track: that of a thread, or one beside these.
 
     base_ns: the moment from which the trace's times count.
     """
@@ -44,11 +44,11 @@ class Track:
         return f'"ts":{micros}.{nanos:03d},{self._where}'
 
     def _as_read(self, time_ns: int) -> int:
-        """The time as viewers know it: they make floating-point numbers of
-        microseconds, which cannot tell nanoseconds apart beyond 2^42 microseconds.
-        torch counts from further back than that. The rounding is Perfetto's."""
+        """The time, in nanoseconds, as viewers read it: as a floating-point number of
+        microseconds, which beyond 2^42 microseconds cannot tell nanoseconds apart.
+        torch counts from further back than that. This rounds as Perfetto does."""
         read_ns = (time_ns - self._base_ns) / 1000 * 1000
-        # Not by adding a half: beyond 2^52, that is rounded itself.
+        # Not by adding a half: beyond 2^52, the sum is rounded, too.
         below_ns = floor(read_ns)
         return below_ns + (read_ns - below_ns >= 0.5)
 
@@ -60,7 +60,7 @@ class Track:
         self, name: str, category: str, start_ns: int, end_ns: int, **args: str
     ) -> str:
         """A slice."""
-        # Slices that begin or end together must do so for the viewer, too.
+        # Slices that end together must do so in the viewer, too.
         duration_ns = self._as_read(end_ns) - self._as_read(start_ns)
         micros, nanos = divmod(duration_ns, 1000)
         more = f',"args":{json.dumps(args)}' if args else ""
@@ -70,7 +70,7 @@ class Track:
         )
 
     def flow_start(self, name: str, category: str, number: int, time_ns: int) -> str:
-        """The beginning of an arrow, out of the slice that is innermost at the time."""
+        """The beginning of an arrow, at the innermost slice of that moment."""
         return self._flow('"ph":"s"', name, category, number, time_ns)
 
     def flow_end(self, name: str, category: str, number: int, time_ns: int) -> str:
@@ -104,8 +104,8 @@ class Track:
 
 
 def module_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
-    """The step, and inside of it the modules, on a track of their own: a module's
-    backward begins and ends inside of operations of the thread."""
+    """The step, and inside of it the modules. They have a track of their own, as a
+    module's backward begins and ends inside of operations on the thread's track."""
     track = Track(trace.process, MODULE_TRACK + trace.thread, base_ns)
     yield track.metadata("thread_name", '{"name":"modules"}')
     yield track.metadata("thread_sort_index", f'{{"sort_index":{trace.thread - 1}}}')
@@ -123,9 +123,9 @@ def _label(span: ModuleSpan) -> str:
 def memory_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     """An object for each block, and a counter for each device.
 
-    At any moment, the counter is the sum of the objects that are there. What was there
-    before the step is an object as well, if the allocator knows: CUDA's does, the CPU's
-    (of which torch's profiler keeps account by itself, while it is running) does not.
+    At any moment, the counter is the sum of the existing objects. What was allocated
+    before the step is an object as well, if its size is known: CUDA's allocator knows
+    it. For the CPU, torch's profiler counts itself, only while it is running.
     """
     if not trace.allocations:
         return
@@ -143,7 +143,7 @@ def memory_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
 
 
 class _Memory:
-    """The blocks that are allocated at the moment."""
+    """The blocks that are allocated at the moment; makes the events of changes."""
 
     def __init__(self, trace: StepTrace, track: Track) -> None:
         self._tensors = trace.tensors
@@ -157,7 +157,7 @@ class _Memory:
         snapshot = {} if tensor is None else tensor._asdict()
         self._alive[block] = {**snapshot, "bytes": size_bytes, "device": device, **also}
         yield self._track.object_event("N", OBJECT, block, time_ns)
-        yield self._look_at(block, time_ns)
+        yield self._snapshot(block, time_ns)
         yield self._count(allocation)
 
     def remove(self, allocation: Allocation) -> Iterator[str]:
@@ -170,9 +170,9 @@ class _Memory:
     def end(self, time_ns: int) -> Iterator[str]:
         for block, snapshot in self._alive.items():
             snapshot["alive"] = True
-            yield self._look_at(block, time_ns)
+            yield self._snapshot(block, time_ns)
 
-    def _look_at(self, block: int, time_ns: int) -> str:
+    def _snapshot(self, block: int, time_ns: int) -> str:
         snapshot = json.dumps(self._alive[block], separators=(",", ":"))
         return self._track.object_event("O", OBJECT, block, time_ns, snapshot)
 
@@ -186,8 +186,8 @@ class _Memory:
 
 
 def _from_before(trace: StepTrace) -> list[Allocation]:
-    """What must have been allocated before the step: blocks that are freed in it only,
-    and on each device the rest of what its allocator says."""
+    """Allocations before the step: blocks that are freed in the step, but not allocated
+    in it; and on each device, the rest of what its allocator reports."""
     older: list[Allocation] = []
     rest: dict[str, int] = {}
     known = set[int]()
