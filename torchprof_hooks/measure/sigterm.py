@@ -33,7 +33,7 @@ class Sigterm:
         self._report = report
         self._until_s: float | None = None  # when patience ends, if it has come
 
-    def heed(self) -> None:
+    def install(self) -> None:
         """Handle SIGTERM from now on, unless the program does. Only the main thread can
         set a handler."""
         is_main = threading.current_thread() is threading.main_thread()

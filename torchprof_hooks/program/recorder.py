@@ -83,7 +83,7 @@ class Recorder:
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.report)
         interrupted_exit.registered()
-        self._sigterm.heed()
+        self._sigterm.install()
         if self._is_bound:
             self._steps.start()
             return
@@ -101,7 +101,7 @@ class Recorder:
     def _go_on_here(self) -> None:
         """Follow the running thread instead, which is about to call a module."""
         try:
-            self._sigterm.heed()
+            self._sigterm.install()
             self._thread = threading.current_thread().name
             self._steps = self._new_steps()
             self._steps.start()

@@ -144,8 +144,8 @@ def _find_reason(
 
 
 def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
-    """The reasons whose rows contain no other reason's row. (A row around them can have
-    a smaller excess, if by chance it had less to do elsewhere.)"""
+    """The reasons whose rows contain no other reason's row. A row around them can have
+    a smaller excess, if by chance it had less to do elsewhere."""
     names = {reason.row for reason in reasons}
     around = {name for name in names if any(n.startswith(f"{name}.") for n in names)}
     return [reason for reason in reasons if reason.row not in around]

@@ -34,7 +34,7 @@ LAUNCHED_NAME: Final = "(launched, not yet begun)"
 UNSEEN_NAME: Final = "(launch not recorded)"
 
 _LAUNCHED: Final = _HostPlace(LAUNCHED_NAME, "outside")
-_UNSEEN: Final = _HostPlace(UNSEEN_NAME, "outside")
+_NOT_RECORDED: Final = _HostPlace(UNSEEN_NAME, "outside")
 
 
 class IdleRow(NamedTuple):
@@ -160,7 +160,7 @@ def _book(
 ) -> None:
     """Book one gap. The activity that ends it was launched at `launch_ns`."""
     if launch_ns is None:
-        idle[_UNSEEN] += end_ns - begin_ns
+        idle[_NOT_RECORDED] += end_ns - begin_ns
         return
     launch_ns = min(max(launch_ns, begin_ns), end_ns)
     for place, host_ns in places.during(begin_ns, launch_ns):
