@@ -64,7 +64,8 @@ class ThreadRounds:
         return is_over and not self.is_entered
 
     def renew(self) -> None:
-        """Begin another profile of this thread. A step that is open goes on in it."""
+        """Begin another profile of this thread, which keeps what was learned of its
+        steps."""
         self._steps.renew()
 
     def enter(self, held: Held | None) -> None:
