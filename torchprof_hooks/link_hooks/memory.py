@@ -42,15 +42,15 @@ class MemoryProfileHook(MemoryHook, LinkHook):
             MLP.l1    12.00MB        20.00MB     4.00MB         2.00MB           2
                MLP    14.25MB        22.00MB     4.25MB         2.50MB           2
 
-    LinkName is the module; UsedBytes what the allocator handed out during its calls,
-    forward and backward, with those of inner modules; AcquiredBytes what the allocator
-    took from the device meanwhile; PeakBytes the highest rise of the memory in use
-    within one call; RetainedBytes by how much the memory in use rose, on average, from
-    begin to end of a forward call: its output, and what it keeps for backward;
-    Occurrence the number of calls, a backward counted as one. Since modules contain
-    each other, the bytes of different names overlap (``summary(own=True)`` leaves inner
-    modules out); `total_used_bytes` and `total_acquired_bytes` count every byte once.
-    For how the CPU is measured, see the hook of the same name for functions.
+    LinkName is the module. UsedBytes: what the allocator handed out during its calls,
+    forward and backward, with those of inner modules. AcquiredBytes: what the allocator
+    took from the device meanwhile. PeakBytes: the highest rise of the memory in use
+    within one call. RetainedBytes: how much the memory in use rose, on average, from
+    begin to end of a forward call: its output, and what it keeps for backward.
+    Occurrence: the number of calls, where a backward counts as one. Since modules
+    contain each other, the bytes of different names overlap (``summary(own=True)``
+    leaves inner modules out); `total_used_bytes` and `total_acquired_bytes` count every
+    byte once. For how the CPU is measured, see the hook of the same name for functions.
     """
 
     name = "MemoryProfileHook"
@@ -86,8 +86,8 @@ class MemoryProfileHook(MemoryHook, LinkHook):
         """Sums by name, in the order in which the first calls ended.
 
         Args:
-            own: leave out inner calls, which have sums of their own. `peak_bytes` and
-                `retained_bytes` are always those of the whole call.
+            own: whether to leave out inner calls, which have sums of their own.
+                `peak_bytes` and `retained_bytes` are always those of the whole call.
         """
         summary = super().summary(own=own)
         calls, retained = Counter[str](), Counter[str]()

@@ -21,7 +21,7 @@ class TimerHook(CallTimes, LinkHook):
     """Measures the time of every module call, as ``chainer.link_hooks.TimerHook`` does.
 
     Args:
-        backward: measure the backward of every call as well.
+        backward: whether to measure the backward of every call, too.
         by: sums are by class ("class", as in Chainer) or by qualified name ("module").
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
 
@@ -72,7 +72,7 @@ class TimerHook(CallTimes, LinkHook):
         return site.phase in CALLED_PHASES
 
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
-        return site.name in tracker.names.infos  # no optimizer, nor a whole pass
+        return site.name in tracker.names.infos  # not optimizers, nor whole passes
 
     def _name(self, tracker: Tracker, site: Site) -> str:
         if self.by == "module":
