@@ -16,7 +16,7 @@ class PrintHook(FunctionHook):
     ``chainer.function_hooks.PrintHook`` does.
 
     Args:
-        end: printed after each line.
+        end: what is printed after each line.
         file: where to print; standard output by default.
         flush: whether to write each line at once, so that none is lost in a crash.
 
@@ -35,9 +35,9 @@ class PrintHook(FunctionHook):
           gradient float32[] cpu
         ...
 
-    The elements of tensors are not printed: to read them is to wait for the device. For
-    tensors of a class of your own with a ``__torch_dispatch__``, shape and device are
-    not printed either: to ask for these would call that method.
+    The hook does not print elements of tensors: to read them would wait for the device.
+    For tensors of your own class with a ``__torch_dispatch__``, it does not print shape
+    and device either: to read these would call that method.
     """
 
     name = "PrintHook"

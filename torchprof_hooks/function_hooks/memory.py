@@ -36,16 +36,16 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
                  relu     8.00MB         0.00MB     1.00MB           8
         Memory of cuda:0 (caching allocator), gross: freed bytes count too.
 
-    FunctionName is the name as the user wrote it; UsedBytes what the allocator handed
-    out during its calls, forward and backward; AcquiredBytes what the allocator took
-    from the device meanwhile; PeakBytes the highest rise of the memory in use within
-    one call; Occurrence the number of calls. On the CPU, the native core counts the
+    FunctionName is the name as the user wrote it. UsedBytes: what the allocator handed
+    out during its calls, forward and backward. AcquiredBytes: what the allocator took
+    from the device meanwhile. PeakBytes: the highest rise of the memory in use within
+    one call. Occurrence: the number of calls. On the CPU, the native core counts the
     tensors that the calling thread makes, to the byte. A function called by a custom
     Function's forward counts both for that Function and for itself
-    (``summary(own=True)`` counts it for itself alone); `total_used_bytes` and
+    (``summary(own=True)`` counts it for itself only); `total_used_bytes` and
     `total_acquired_bytes` count every byte once.
 
-    Nothing waits for the device, and CUDA is never initialised by this hook.
+    This hook never waits for the device, and never initialises CUDA.
     """
 
     name = "MemoryProfileHook"

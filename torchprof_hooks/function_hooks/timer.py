@@ -35,7 +35,7 @@ class TimerHook(CallTimes, FunctionHook):
         by: sums are by function ("function", as in Chainer), by the module that calls
             it ("module"), or by both and the shapes of the inputs ("call":
             ``Net.fc: linear(32x64, 10x64, 10)``). The latter two need ``with hook:``.
-        phases: tell forward, backward and recompute apart in the summary.
+        phases: whether the summary has times of forward, backward and recompute, too.
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
 
     Raises:
@@ -51,12 +51,12 @@ class TimerHook(CallTimes, FunctionHook):
                    relu       0.51ms           8
           cross_entropy       0.32ms           2
 
-    FunctionName is the name as the user wrote it, ElapsedTime the host's time in its
-    calls, forward and backward, and Occurrence the number of these (a layer that is
-    trained counts twice for each step). DeviceTime, where a device was measured, is the
-    time between two stamps in the device's queue; calls never wait for the device. A
-    function called by a custom Function's forward counts both for that Function and for
-    itself; `total_time` counts every moment once.
+    FunctionName is the name as the user wrote it. ElapsedTime: the host's time in its
+    calls, forward and backward. Occurrence: the number of these (two for each step of a
+    layer that is trained). DeviceTime, if a device was measured: the time between two
+    stamps in the device's queue; calls never wait for the device. A function called by
+    a custom Function's forward counts both for that Function and for itself;
+    `total_time` counts every moment once.
     """
 
     name = "TimerHook"
