@@ -50,12 +50,12 @@ class ProfilerHook(SessionHook):
         save_secs: seconds from one trace to the next.
         output_dir: the folder for the files, made if it is missing; by default the
             working directory.
-        show_dataflow: draw arrows from the operation that made a tensor to those that
-            take it; in backward, along the autograd graph.
-        show_memory: show blocks of memory as objects, with dtype, shape and bytes, and
-            the bytes in use on each device.
-        trace_first: trace the first step, too.
-        compress: write ``.json.gz``; Perfetto opens it.
+        show_dataflow: whether to draw arrows from the operation that made a tensor to
+            those that take it; in backward, along the autograd graph.
+        show_memory: whether to show blocks of memory as objects, with dtype, shape and
+            bytes, and the bytes in use on each device.
+        trace_first: whether to trace the first step, too.
+        compress: whether to write ``.json.gz``, which Perfetto opens, too.
         clock: a function that returns seconds.
 
     Raises:
@@ -69,10 +69,10 @@ class ProfilerHook(SessionHook):
         ...         train_step(batch)
         ...         hook.step()
 
-    A step during which another profiler of torch runs is not traced but counted in
-    `skipped`, and the hook warns once. Files that cannot be written are counted in
-    `failed`, and the hook warns of the first; training goes on. A step that raises
-    leaves no file.
+    If another profiler of torch runs during a step, the hook does not trace the step,
+    counts it in `skipped`, and warns once. It counts files that cannot be written in
+    `failed`, and warns of the first; training goes on. A step that raises leaves no
+    file.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class ProfilerHook(SessionHook):
         self._has_joined = False
         self._has_warned_of_failure = False
         self._is_due = False
-        self._next_step: int | None = None  # the number after the coming step, likely
-        self._own_step: int | None = None  # the step of a loop without session
-        self._thread = 0  # the thread that runs this loop
+        self._next_step: int | None = None  # likely, the number after the next step
+        self._own_step: int | None = None  # the step of a loop without a session
+        self._thread = 0  # the thread that runs that loop
 
     @property
     def paths(self) -> list[Path]:
@@ -128,7 +128,7 @@ class ProfilerHook(SessionHook):
     # In a session
 
     def begin(self) -> None:
-        """Make the output folder, and begin to count."""
+        """Make the output folder, and begin to count steps."""
         self._next_step = None
         self._join()
         # Absolute: the program may change its working directory.
@@ -140,15 +140,15 @@ class ProfilerHook(SessionHook):
             self._warn_of_failures()
 
     def before_run(self, run_context: RunContext) -> None:
-        """Begin to trace, if it is time."""
+        """Begin to trace, if that is due."""
         self._before_step()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Hand the trace over to the writer, if there is one."""
+        """If the step was traced, give the trace to the writer."""
         self._after_step(run_context.step, run_values.step)
 
     def on_stop_iteration(self, run_context: RunContext) -> None:
-        """Give up the trace of a step that StopIteration has ended."""
+        """Discard the trace of a step that StopIteration has ended."""
         self._drop()
 
     def end(self, session: TrainingSession) -> None:
@@ -158,18 +158,17 @@ class ProfilerHook(SessionHook):
     def on_exception(
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
-        """Give up the trace of a step that has failed; traces of earlier steps are
-        kept."""
+        """Discard the trace of the failed step, and keep those of earlier steps."""
         self._finish(is_failing=True)
 
     # As a context manager
 
     def is_using(self, hook: SessionHook) -> bool:
-        """Whether the hook is entered as a context manager, without a session."""
+        """Whether this hook is entered as a context manager, without a session."""
         return hook is self and self._own_step is not None
 
     def __enter__(self) -> ProfilerHook:
-        """Begin; the first step begins here.
+        """Begin the first step.
 
         Raises:
             RuntimeError: the hook is in use already.
@@ -189,8 +188,8 @@ class ProfilerHook(SessionHook):
     def step(self, step: int | None = None) -> None:
         """Tell the hook that a step is over, and the next one begins.
 
-        step: how many steps there were by now, if training was resumed or several are
-            counted at once; by default 1 at the first call, then one more each time.
+        step: how many steps have ended by now, if training was resumed, or if several
+            ended at once; by default 1 at the first call, then one more each time.
 
         Raises:
             RuntimeError: the hook is not entered in this thread (in a session, step()
@@ -217,9 +216,9 @@ class ProfilerHook(SessionHook):
             self._own_step = None
             self._finish(is_failing=error is not None)
         finally:
-            self._leave()  # again, if an interrupt came in between
+            self._leave()  # once more, as an interrupt may have come before it
 
-    # In either
+    # In both
 
     def _join(self) -> None:
         if not self._has_joined:
@@ -228,9 +227,9 @@ class ProfilerHook(SessionHook):
             self._writer.open()
 
     def _before_step(self) -> None:
-        """Begin to record, if it is time."""
+        """Begin to record, if that is due."""
         self._join()
-        self._drop()  # a step that was left by StopIteration
+        self._drop()  # a step that StopIteration has ended
         if self._next_step is None:
             self._is_due = self._trace_first
         else:
@@ -246,7 +245,7 @@ class ProfilerHook(SessionHook):
                 )
 
     def _after_step(self, before: int, step: int) -> None:
-        """A step is over: `before` and `step` are its numbers before and after it."""
+        """End a step. before, step: how many steps there were before and after it."""
         if self._is_due:
             self._timer.update_last_triggered_step(step)
         elif self._next_step is None:
@@ -257,15 +256,15 @@ class ProfilerHook(SessionHook):
         self._warn_of_failures()
 
     def _drop(self) -> None:
-        """Give up the step that is being recorded, if any."""
+        """Discard the step that is being recorded, if any."""
         self._is_due = False
         self._recording.drop()
 
     def _finish(self, is_failing: bool = False) -> None:
         """Stop tracing, and wait until all files are written.
 
-        is_failing: whether an exception is being raised. Then there are no warnings:
-            one that a filter turns into an error would replace the exception.
+        is_failing: whether an exception is propagating. Then there are no warnings: one
+            that a filter turns into an error would replace the exception.
         """
         self._leave()
         self._writer.close()

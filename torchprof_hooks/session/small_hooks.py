@@ -1,5 +1,5 @@
-"""Hooks that do something every so many steps or seconds: one tells how fast steps are,
-one passes on what they cost."""
+"""Hooks that act every so many steps or seconds: one prints how fast steps are, one
+passes on what was measured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StepTimerHook(SessionHook):
     Args:
         every_steps: steps from one line to the next; 100, if `every_secs` is not given.
         every_secs: seconds from one line to the next.
-        progress: show a progress bar by tqdm instead of lines.
+        progress: whether to show a progress bar by tqdm instead of lines.
         total: the number of steps at which the bar is full.
         file: where lines and bar are printed; standard error by default.
         clock: a function that returns seconds.
@@ -79,7 +79,7 @@ class StepTimerHook(SessionHook):
         self.steps_per_sec: float | None = None
 
     def after_create_session(self, session: TrainingSession) -> None:
-        """Start anew, and show the bar."""
+        """Start afresh, and show the bar."""
         self._timer.reset()
         self.steps_per_sec = None
         if self._make_bar is not None:
@@ -89,7 +89,7 @@ class StepTimerHook(SessionHook):
             )
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Count the step, and print how fast steps are, if it is time."""
+        """Count the step, and print how fast steps are, if that is due."""
         if self._bar is not None:
             self._bar.update(1)
         step = run_values.step
@@ -129,11 +129,11 @@ def _tqdm() -> Callable[..., Any]:
 
 
 class ReportHook(SessionHook):
-    """Measures a session with `torchprof_hooks.profile`, and every so often passes on
-    the numbers of the interval since the last time, or prints its report.
+    """Measures a session with `torchprof_hooks.profile`, in intervals: after each, it
+    passes on the numbers of the interval, or prints its report.
 
     The last interval ends with the session, however that ends. Only the first one has
-    the start-up. With a budget, there may be one in which no step was measured.
+    the start-up. With a budget, an interval may have no measured step.
 
     Args:
         every_steps: steps from one report to the next.
@@ -141,9 +141,9 @@ class ReportHook(SessionHook):
         profiler: the profiler, made by `profile`; by default ``profile()``. Its
             `Profiler.profile` covers all intervals together.
         file: where to print reports; standard output by default.
-        to: a function to call with ``(name, value, step)`` of `Profile.scalars`, one by
-            one, such as TensorBoard's ``SummaryWriter.add_scalar`` or
-            ``mlflow.log_metric``. Then reports are printed only if `file` is given.
+        to: a function such as TensorBoard's ``SummaryWriter.add_scalar`` or
+            ``mlflow.log_metric``, to call with ``(name, value, step)`` for each number
+            of `Profile.scalars`. Then reports are printed only if `file` is given.
         clock: a function that returns seconds.
 
     Raises:
@@ -193,12 +193,12 @@ class ReportHook(SessionHook):
         self._start()
 
     def before_run(self, run_context: RunContext) -> None:
-        """Begin to measure again, if an earlier step has raised."""
+        """Begin to measure again, if an earlier step had raised."""
         if not self._is_measuring:
             self._start()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Report, if it is time."""
+        """Report, if that is due."""
         self._step = run_values.step
         if self._timer.should_trigger_for_step(self._step):
             self._report()

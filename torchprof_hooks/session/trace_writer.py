@@ -1,4 +1,4 @@
-"""Writes traces in a thread of its own, while training goes on."""
+"""Writes traces in another thread, while training goes on."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
 from torchprof_hooks.version import __version__
 
-#: Added to the name of a file that is being written.
+#: The end of the name of a file that is being written.
 PARTIAL: Final = ".partial"
-#: How many recordings may wait to be written; if there are more, training waits.
+#: How many recordings may wait to be written; beyond that, training waits.
 MOST_WAITING: Final = 2
-#: Seconds that the writer works between two breaks, and of a break.
+#: Seconds that the writer works between two breaks, and seconds of a break.
 _WORK_S: Final = 0.0002
 _BREAK_S: Final = 0.0005
 
 
 class TraceOptions(NamedTuple):
-    """What a trace shows besides operations and modules, and how it is written."""
+    """What a trace shows besides operations and modules; and whether it is
+    compressed."""
 
     show_dataflow: bool
     show_memory: bool
@@ -48,13 +49,13 @@ class TraceOptions(NamedTuple):
 
 
 class TraceWriter:
-    """Writes recordings into files of a directory, one after the other.
+    """Writes recordings into files of a folder, one after the other.
 
-    directory: the folder of the files.
+    directory: the folder.
     paths: the paths of the files that were written.
     lost: how many recordings were empty, because another profiler began meanwhile.
-    failed: how many could not be written.
-    first_failure: why the first of these could not.
+    failed: how many recordings could not be written.
+    first_failure: why the first of these could not; None if none has failed.
     """
 
     def __init__(self, options: TraceOptions) -> None:
@@ -67,20 +68,21 @@ class TraceWriter:
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._origin = Origin()
-        self._rank = ""  # as it is in names of files
-        self._process: int | None = None  # the one whose recordings are written
-        self._is_awaited = False  # whether training waits for what is being written
+        self._rank = ""  # the part of file names that tells the rank
+        self._process: int | None = None  # the process that has opened this
+        self._is_awaited = False  # whether training waits for the writer thread
 
     def open(self) -> None:
-        """Be ready for recordings of this process."""
+        """Prepare for recordings of this process."""
         if self._process != os.getpid():  # a fork: threads are not copied
             self._thread = None
             self._waiting.clear()
         self._process = os.getpid()
 
     def submit(self, step: int, recording: Recording, window: Window) -> None:
-        """Write a recording in the writer thread; or at once, if nobody is going to
-        wait for that thread, or if the interpreter is ending and starts no threads."""
+        """Write a recording in the writer thread. Write it at once, if this is not open
+        in this process, so that nothing would wait for that thread; or if the
+        interpreter is ending, and starts no threads."""
         place = self._origin.look()
         self._rank = f"-rank{place.rank}" * (place.world_size > 1)
         if self._process != os.getpid():
@@ -100,7 +102,7 @@ class TraceWriter:
             self._waiting.append(task)
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until all recordings are written."""
         is_here = self._process == os.getpid()
         self._process = None
         self._is_awaited = True
@@ -156,9 +158,9 @@ def _compressed(file: BinaryIO) -> BinaryIO:
 
 
 def _yield_gil(is_awaited: Callable[[], bool]) -> Callable[[], None]:
-    """What lets other threads work now and then, unless one waits for this one. A
-    thread that computes without a break holds the GIL for 5 ms at a time, but training
-    needs it between two operations."""
+    """A function that lets other threads work now and then, unless training waits for
+    this thread. A thread that computes without a break keeps the GIL for 5 ms at a
+    time, but training needs it between two operations."""
     since = time.perf_counter()
 
     def yield_gil() -> None:
@@ -174,9 +176,9 @@ def _yield_gil(is_awaited: Callable[[], bool]) -> Callable[[], None]:
 def new_file(
     directory: Path, name: str, suffix: str
 ) -> Iterator[tuple[Path, BinaryIO]]:
-    """A file to write to, and the path that it gets when the block is left: `name` with
-    `suffix`, or "<name>-2", "<name>-3" and so on if there is such a file already.
-    Directories that are missing are made.
+    """A file to write to, and the path that it gets at the end of the block: `name`
+    with `suffix`; "<name>-2", "<name>-3" and so on if there is such a file already.
+    Makes missing directories.
 
     Raises:
         OSError: the file cannot be written. Then nothing of it is left.

@@ -1,4 +1,5 @@
-"""A training loop whose steps have hooks around them, and what such hooks are."""
+"""`TrainingSession`, which runs the steps of a loop with hooks around them, and the
+base class of such hooks."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ R = TypeVar("R")
 class RunArgs:
     """The functions whose results a hook wants, returned by `SessionHook.before_run`.
 
-    fetches: called without arguments after the step; a function, or a list, tuple or
-        dict of functions (also nested).
+    fetches: a function, or a list, tuple or dict of functions (also nested), which are
+        called without arguments after the step.
     """
 
     fetches: Any = None
@@ -31,9 +32,9 @@ class RunValues:
     """The results of a step, given to `SessionHook.after_run`.
 
     value: the value that the step returned.
-    results: what the hook's own fetches returned, in the structure in which they were
-        asked for; None if it asked for nothing.
-    step: how many steps the session has run by now, this one among them.
+    results: what the hook's own fetches returned, in the same structure; None if it
+        asked for nothing.
+    step: how many steps the session has run by now, with this one.
     """
 
     value: Any
@@ -88,7 +89,7 @@ class SessionHook:
 
     def on_stop_iteration(self, run_context: RunContext) -> None:
         """Called instead of `after_run` if StopIteration has ended a step. The session
-        may go on all the same."""
+        may go on after that."""
 
     def end(self, session: TrainingSession) -> None:
         """Called when the session is left, unless by an exception other than
@@ -98,18 +99,20 @@ class SessionHook:
         self, run_context: RunContext | None, error: BaseException
     ) -> None:
         """Called when a step, a hook or the body of the session raises an exception
-        other than StopIteration, also while the session begins; but not by the body
-        after a step that has failed. Outside of a step, `run_context` is None. The
-        exception is raised again afterwards; one raised here replaces it."""
+        other than StopIteration, also while the session begins. If a step has failed,
+        an exception that then leaves the body causes no second call. Outside of a step,
+        `run_context` is None. The exception is raised again afterwards; one raised here
+        replaces it."""
 
 
-#: Who uses a hook, a session or the hook itself, by the hook's address. `is_using` says
-#: whether it still does: an interrupt may keep it from giving hooks back.
+#: The user of each hook, by the hook's address: a session, or the hook itself. Users
+#: are never removed, as an interrupt could prevent that: `is_using` tells whether they
+#: still use the hook.
 _users: Final = weakref.WeakValueDictionary[int, Any]()
 
 
 def occupy(hooks: tuple[SessionHook, ...], user: Any) -> None:
-    """Take hooks into use, for as long as ``user.is_using(hook)``.
+    """Note that `user` uses these hooks, for as long as ``user.is_using(hook)``.
 
     Raises:
         RuntimeError: one of the hooks is in use already, or twice here.
@@ -159,7 +162,7 @@ class TrainingSession:
         self._step = check_whole("start_step", start_step)
         self._state = "not entered yet"
         self._is_stopping = False
-        self._has_failed = False  # the last step, of which the hooks know
+        self._has_failed = False  # whether the last step has, which the hooks know
 
     @property
     def step(self) -> int:
@@ -167,7 +170,7 @@ class TrainingSession:
         return self._step
 
     def is_using(self, hook: SessionHook) -> bool:
-        """Whether the session is open and has this hook."""
+        """Whether the session is open, and has this hook."""
         return self._state == "open" and any(hook is one for one in self._hooks)
 
     def should_stop(self) -> bool:
@@ -286,7 +289,7 @@ class TrainingSession:
 
 
 def _fetched(fetches: Any) -> Any:
-    """What `RunArgs.fetches` return, in the same structure."""
+    """The results of `RunArgs.fetches`, in the same structure."""
     if fetches is None:
         return None
     if isinstance(fetches, dict):

@@ -1,4 +1,4 @@
-"""Tells when something is due that happens every few steps or seconds."""
+"""Tells when something that happens every few steps or seconds is due."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SecondOrStepTimer:
 
     The timer is due at the first step that it is asked about, and then whenever the
     given number of steps or seconds has passed since `update_last_triggered_step`, but
-    at most once per step. If a trigger comes late, all later ones are shifted.
+    at most once per step. If a trigger comes late, all later ones come later, too.
 
     Args:
         every_secs: seconds from one trigger to the next.
