@@ -1,1 +1,1 @@
-"""Profiles of whole programs, which need not know of it."""
+"""Profiles whole programs without changes to their code."""

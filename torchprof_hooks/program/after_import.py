@@ -1,5 +1,5 @@
-"""Waits for the first import of a module. This file imports nothing but `sys`: most
-programs in which it waits never import torch."""
+"""Waits for the first import of a module. This file imports nothing but `sys`, as most
+of the programs in which it waits never import torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def call_after_import(name: str, call: Callable[[], None]) -> None:
-    """Call `call` after the first import of a module: now, if that has been."""
+    """Call `call` after the first import of a module; now, if it is imported."""
     if name in sys.modules:
         call()
     else:
@@ -23,8 +23,8 @@ def call_after_import(name: str, call: Callable[[], None]) -> None:
 
 class AfterImport:
     """A finder on `sys.meta_path` that calls a function after the first import of a
-    module, and then removes itself. If a program only looks for the module, to see
-    whether it is installed, the finder goes on to wait for its import."""
+    module, and then removes itself. If a program only asks whether the module is
+    installed, the finder stays, and waits for its import."""
 
     def __init__(self, name: str, call: Callable[[], None]) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class AfterImport:
         if fullname != self._name:
             return None
         finders = list(sys.meta_path)
-        # Only those behind: another `AfterImport` would ask this one in its turn.
+        # Only finders behind this one: another `AfterImport` would call it in turn.
         behind = finders.index(self) + 1 if self in finders else len(finders)
         for finder in finders[behind:]:
             spec: ModuleSpec | None = finder.find_spec(fullname, path, target)
@@ -65,7 +65,7 @@ class AfterImport:
 
 
 def _let_other_threads_import(module: ModuleType) -> None:
-    """Mark `module`, all of which has run, as imported. Otherwise other threads that
-    import from it would wait for our function, and a deadlock is possible."""
+    """Mark `module`, whose code has run, as imported. Otherwise, other threads that
+    import it would wait for our function, which could end in a deadlock."""
     if hasattr(module.__spec__, "_initializing"):
         module.__spec__._initializing = False  # type: ignore[union-attr]

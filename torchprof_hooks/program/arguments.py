@@ -22,15 +22,15 @@ from torchprof_hooks.program.handover import complain
 from torchprof_hooks.program.launch import launch
 from torchprof_hooks.version import __version__
 
-#: How a program that is not a script begins, as in Python's own command.
+#: The first argument of a program that is not a script, as in Python's own command.
 _PROGRAMS: Final = ("-m", "-c", "-")
 
 
 def launch_with_options(given: Sequence[str], commands: Mapping[str, str]) -> int:
-    """Run the program that follows the options, as these say. Returns the exit code if
-    something is wrong with the options, or there is no program.
+    """Run the program behind the options, as these say. Returns the exit code if the
+    options are wrong, or if there is no program.
 
-    commands: our other commands, and what each does, for the help.
+    commands: our other commands, with their descriptions, for the help.
     """
     options, program = split(given)
     parser = _make_parser(commands)
@@ -53,8 +53,8 @@ def launch_with_options(given: Sequence[str], commands: Mapping[str, str]) -> in
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options; and the program's arguments, from the script on ("-m", "-c", or "-"
-    for standard input). Argparse would look for our options among the program's."""
+    """Our options; and the arguments from the script on (or from "-m", "-c", or "-" for
+    standard input). Argparse would take options of the program for ours."""
     with_value = {
         option(flag.name) for flag in fields(Flags) if flag.default is not False
     }

@@ -1,6 +1,6 @@
-"""``python -m torchprof_hooks``: run a program and profile it, or look at files.
+"""``python -m torchprof_hooks``: profiles a program, or shows files of profiles.
 
-Every program waits for the imports of this module, so there are few.
+This module imports little, as every program waits for it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ COMMANDS = {**FILE_TOOLS, BUILD: "build the native core, if it is not there"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments say: run a program, which takes the place of this process,
-    or a command of ours. Returns the exit code, if this process goes on."""
+    """Run a program, which replaces this process, or one of our commands, as the
+    arguments say. Returns the exit code, if this process goes on."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in FILE_TOOLS:
         from torchprof_hooks.program import file_tools
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return file_tools.main(given)
     if given and given[0] == BUILD:
         return _build(given[1:])
-    if given and not given[0].startswith("-"):  # a script, and no options for us
+    if given and not given[0].startswith("-"):  # a script, without options for us
         if meant := _command_meant(given[0]):
             from torchprof_hooks.program.handover import complain
 
@@ -51,13 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def called_as() -> str:
-    """How the command was called, for messages that say how to."""
+    """The name by which the command was called, for messages."""
     is_script = not sys.argv[0].endswith("__main__.py")
     return "torchprof-hooks" if is_script else "python -m torchprof_hooks"
 
 
 def _command_meant(script: str) -> str:
-    """The command that is most like the name of a script that is not there, or ""."""
+    """The command whose name is most like that of a missing script; "" if none is, or
+    the script is not missing."""
     import os
 
     if "." in script or os.sep in script or os.path.exists(script):
@@ -68,7 +69,7 @@ def _command_meant(script: str) -> str:
 
 
 def _build(arguments: Sequence[str]) -> int:
-    """Build the native core, if it is not there. Returns the exit code."""
+    """Build the native core, unless it is there. Returns the exit code."""
     import argparse
 
     from torchprof_hooks.program.handover import complain

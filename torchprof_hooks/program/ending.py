@@ -14,7 +14,7 @@ from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import complain
 
-if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
+if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     from torchprof_hooks.hooks.rates import Rates
     from torchprof_hooks.profiles.compilation import CompilationSummary
     from torchprof_hooks.profiles.data import ProfileData
@@ -24,7 +24,7 @@ _NOT_CHILDREN: Final = " (processes that a program starts are not measured)"
 
 
 class Outputs:
-    """The file of a program's profile, its page and its report, where the flags say.
+    """Writes the profile of a program, its page and its report, where the flags say.
 
     origin: which process of the program this is.
     """
@@ -36,7 +36,10 @@ class Outputs:
         self._flushed_at = time.monotonic()
 
     def flush_if_due(self, so_far: Callable[[], ProfileData]) -> None:
-        """Between two steps: write the file if it is time for that."""
+        """Write the file, if that is due. Called between two steps.
+
+        so_far: makes the profile until now.
+        """
         if not self._flags.save:
             return
         if time.monotonic() - self._flushed_at >= self._flags.flush_secs:
@@ -52,13 +55,13 @@ class Outputs:
     ) -> None:
         """Write all outputs, at the end.
 
-        with_end: adds to the profile what the outputs have taken so far.
-        is_hurried: whether Ctrl-C was pressed, so that other ranks are not waited for.
+        with_end: adds to a profile the time that the outputs have taken so far.
+        is_hurried: whether Ctrl-C was pressed: then this does not wait for other ranks.
         """
         if program.is_empty and not program.steps:
             complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
-            self._save(program)  # first: then it cannot be lost any more
+            self._save(program)  # first, so that nothing later can lose it
             self._show(program, with_end, is_hurried)
             self._save(with_end(program))
 
@@ -68,7 +71,7 @@ class Outputs:
         with_end: Callable[[ProfileData], ProfileData],
         is_hurried: Callable[[], bool],
     ) -> None:
-        """Write the page and then the report, which comes after the progress bar."""
+        """Write the page; then, when the progress bar is gone, the report."""
         from torchprof_hooks.documents.progress import with_progress
         from torchprof_hooks.program.exit_report import exit_report
 
@@ -115,7 +118,7 @@ class Outputs:
             write_report(report, "stderr")  # the program may have run for days
 
     def _of_ranks(self, is_hurried: Callable[[], bool]) -> str:
-        """The comparison of ranks, to put below the report of rank 0; "" for others."""
+        """The report of ranks, to go below the report of rank 0; "" for other ranks."""
         if not (self._flags.save and self._flags.ranks_report):
             return ""
         from torchprof_hooks.documents.ranks_at_exit import final_report
@@ -131,15 +134,15 @@ class Outputs:
 
 
 def flush_output() -> None:
-    """Write what the program has printed, as SIGTERM has come while the report was
-    made: without a report, Python would have written it before the signal came."""
-    with suppress(Exception):  # closed, or full: Python would say so
+    """Flush the output of the program. For a SIGTERM that comes while the report is
+    made: without a report, Python would have flushed the output before the signal."""
+    with suppress(Exception):  # closed, or full
         sys.stdout.flush()
 
 
 def rates_of(flags: Flags) -> Rates:
-    """The peak and the items for rates, from the flags. Without a flag, the peak is
-    that in the data sheet of the device that did most of the counted operations."""
+    """The peak and the items by the flags. Without a flag for it, the peak is that of
+    the device that did most of the counted operations, by its data sheet."""
     from torchprof_hooks.hooks.rates import checked_rates
 
     peak_flops = flags.peak_flops or None
@@ -147,7 +150,7 @@ def rates_of(flags: Flags) -> Rates:
 
 
 def compilation_so_far() -> CompilationSummary | None:
-    """What torch.compile has done; None if the compiler is not loaded."""
+    """What torch.compile has done; None if it is not imported, or cannot be read."""
     if "torch._dynamo" not in sys.modules:
         return None
     from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
@@ -158,8 +161,8 @@ def compilation_so_far() -> CompilationSummary | None:
 
 
 def compilation_since(earlier: CompilationSummary | None) -> CompilationSummary:
-    """What torch.compile has done since `earlier`. This is read from private names of
-    torch; if they have changed, the summary is empty."""
+    """What torch.compile has done since `earlier`. The summary is empty if torch has
+    changed the private names from which this is read."""
     from torchprof_hooks.profiles.compilation import CompilationSummary
 
     found = compilation_so_far() or CompilationSummary()

@@ -1,4 +1,4 @@
-"""What is printed when a program ends, and where."""
+"""Makes and prints the report at the end of a program."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def exit_report(
     flags: Flags,
     with_end: Callable[[ProfileData], ProfileData],
 ) -> str:
-    """The first screen, and below it the tables, if the flags ask for them.
+    """The first screen, with the tables below it if the flags ask for them.
 
-    with_end: adds to the profile what this has taken so far: the screen, which says
-        that, is made last.
+    with_end: adds to a profile the time that the report has taken so far. The screen,
+        which tells that time, is made last.
     """
     tables = [program_text(program, _layout(flags))] * flags.wants_tables
     stream, shown = _stream_of(flags.destination), with_end(program)
@@ -54,8 +54,7 @@ def _layout(flags: Flags) -> ReportLayout:
 
 
 def _stream_of(destination: str) -> TextIO | None:
-    """The stream that is the destination of a report; None if that is a file, or the
-    stream is closed."""
+    """The stream of a destination; None if that is a file, or the stream is closed."""
     if destination not in STREAMS:
         return None
     return sys.stderr if destination == "stderr" else sys.stdout

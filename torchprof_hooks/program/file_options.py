@@ -16,7 +16,7 @@ from torchprof_hooks.program.cli import FILE_TOOLS, called_as
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
-#: The formats that are a screen, a program's tables, and a page.
+#: The formats: a screen, the tables of a program, a page, and those for programs.
 TEXT: Final = "text"
 REPORT: Final = "report"
 HTML: Final = "html"
@@ -30,7 +30,7 @@ _ROWS_OF_TABLES: Final = (
 
 
 def file_parser() -> argparse.ArgumentParser:
-    """A parser of the commands; its result has the name of the command as `command`."""
+    """The parser of the commands. Its result has the command's name as `command`."""
     parser = argparse.ArgumentParser(prog=called_as())
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_show(subparsers)
@@ -65,7 +65,7 @@ def _add_show(subparsers: Subparsers) -> None:
 
 
 def trouble_with_show(args: argparse.Namespace) -> str:
-    """Which options of ``show`` do not go together, and why; "" if all do."""
+    """Says which options of ``show`` do not go together, and why; "" if all do."""
     kind = f"--format {args.format}"
     troubles = {
         f"--by is for rows, but {kind} has stacks": args.by
@@ -149,7 +149,7 @@ def _add_max_rows(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 
 def _folder(written: str) -> Path:
-    if not written:  # a variable of the shell that is not set; for Path, it is "."
+    if not written:  # as of a shell variable that is not set; Path would make it "."
         raise argparse.ArgumentTypeError("give the folder with the profiles of ranks")
     return Path(written)
 
@@ -158,7 +158,7 @@ def _threshold(written: str) -> float:
     try:
         return check_share("it", written)
     except ValueError as error:
-        message = str(error).removeprefix("it ")  # argparse has named the option
+        message = str(error).removeprefix("it ")  # argparse names the option
         raise argparse.ArgumentTypeError(message) from None
 
 

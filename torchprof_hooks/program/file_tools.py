@@ -51,20 +51,20 @@ T = TypeVar("T")
 SLOWER: Final = 1
 TROUBLE: Final = 2
 
-#: How many processes read files of ranks at once.
+#: The most processes that read files of ranks at once.
 _MOST_PROCESSES: Final = 8
 
-#: The most characters of a message: some quote what a damaged file has for a number.
+#: The most characters of a message: some quote a value from a damaged file.
 _LONGEST_MESSAGE: Final = 300
 
 
 class _ToolError(Exception):
-    """A problem that the user can solve, in one line."""
+    """A problem that the user can solve. It is told in one line."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the arguments ask for and return the exit code. A file that cannot be
-    read or written is one line on standard error, and exit code 2."""
+    """Run the command in the arguments, and return the exit code. For a file that
+    cannot be read or written, that is 2, with one line on standard error."""
     args = file_parser().parse_args(argv)
     try:
         return _COMMANDS[args.command](args)
@@ -99,7 +99,7 @@ def _shown(profile: Profile, args: argparse.Namespace) -> str:
 
 
 def _text(profile: Profile, args: argparse.Namespace) -> str:
-    """The screen, with tables below if all are asked for; or one table."""
+    """The screen, with tables below for ``--full``; or with ``--by``, one table."""
     if args.by:
         rows, by = args.max_rows, args.sort_by
         return rows_report(profile, args.by, width=_width(), max_rows=rows, sort_by=by)
@@ -117,7 +117,7 @@ def _text(profile: Profile, args: argparse.Namespace) -> str:
 
 
 def _report(profile: Profile, args: argparse.Namespace) -> str:
-    """The report of a whole program, as when it ended."""
+    """The report of a whole program, as it was printed at its end."""
     from torchprof_hooks.documents.build.theano import ReportLayout, program_text
 
     if profile.program is None:
@@ -167,9 +167,9 @@ def _ranks(args: argparse.Namespace) -> int:
 
 
 def _put_document(document: Document, args: argparse.Namespace) -> None:
-    """Write a document in the format that is asked for."""
+    """Write a document in the format of ``--format``."""
     if args.format == TEXT:
-        # Rows of a comparison are seconds and microseconds.
+        # Rows of a comparison range from microseconds to seconds.
         unit = "auto_foreach" if document.kind == "comparison" else "auto"
         text = text_of(document, width=min(_width(), WIDTH), unit=unit)
     elif args.format == CSV:
@@ -194,12 +194,12 @@ def _read(load: Callable[[Path], T], path: Path) -> T:
 
 
 def _width() -> int:
-    """Characters in a line: those of the terminal, or 120 without one."""
+    """Characters in a line: the terminal's width; 120 without a terminal."""
     return shutil.get_terminal_size((120, 24)).columns
 
 
 def _put(output: str, path: Path | None) -> None:
-    """Print, or write to a file."""
+    """Write to the file, or without a path, to standard output."""
     if path is None:
         _write(output)
         return
@@ -211,14 +211,14 @@ def _put(output: str, path: Path | None) -> None:
 
 
 def _write(output: str) -> None:
-    """Print, also if some characters cannot be encoded, or if the reader of a pipe
-    stops early (``| head``)."""
+    """Print. Does not fail at characters that cannot be encoded, nor if the reader of a
+    pipe stops early (``| head``)."""
     encoding = sys.stdout.encoding or "utf-8"
     printable = output.encode(encoding, "backslashreplace").decode(encoding)
     try:
         print(printable, flush=True)
     except OSError as error:
-        # Python would flush once more at exit, and complain.
+        # Else, Python would flush once more at exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise _ToolError(f"cannot write the output: {error.strerror}") from None

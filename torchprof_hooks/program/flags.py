@@ -1,4 +1,4 @@
-"""The settings of a whole program's profile, by the names that Theano gave them."""
+"""The settings for the profile of a whole program, with Theano's names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Final
 from torchprof_hooks.profiles.errors import FlagError
 from torchprof_hooks.profiles.options import MOST_FLOPS, parse_share, trouble_with_file
 
-#: The prefix that Theano puts in front of most names; it may be left out.
+#: The prefix of most names in Theano. Users may leave it out.
 PREFIX: Final = "profiling."
-#: Destinations of a report that are no files.
+#: Destinations of a report that are not files.
 STREAMS: Final = ("stderr", "stdout")
 
 
@@ -30,8 +30,8 @@ def _parser(
     meaning: str,
     allows: Callable[[Any], bool] = lambda value: True,
 ) -> Callable[[str], Any]:
-    """What parses a text. If it cannot, or the value is not allowed, its error says
-    what is."""
+    """A parser of texts. For a text that cannot be converted, or a value that is not
+    allowed, it raises ValueError with `meaning`, which says what is."""
 
     def parse(text: str) -> Any:
         with suppress(LookupError, ValueError):
@@ -71,7 +71,11 @@ def _limit(text: str) -> float:
 def _flag(
     default: Any, parse: Callable[[str], Any], meaning: str, value: str = ""
 ) -> Any:
-    """A field with its description. value: what to give, in a word."""
+    """A field of `Flags`.
+
+    meaning: its description in the help.
+    value: the name of its value in the help.
+    """
     described = {"parse": parse, "meaning": meaning, "value": value}
     return field(default=default, metadata=described)
 
@@ -138,13 +142,13 @@ class Flags:
 
     @property
     def wants_tables(self) -> bool:
-        """Whether tables are to follow the first screen."""
+        """Whether tables follow the first screen."""
         usual = {flag.name: flag.default for flag in fields(self)}
         return any(getattr(self, name) != usual[name] for name in _OF_TABLES)
 
 
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
-#: Flags that say how the tables look: whoever gives one wants to see the tables.
+#: Flags that are about tables: each of them shows the tables.
 _OF_TABLES: Final = (
     "full",
     "profile_memory",
@@ -158,7 +162,7 @@ _PREFIXED: Final = {
     *("n_ops", "n_apply", "output_line_width", "destination"),
     *("ignore_first_call", "time_thunks"),
 }
-#: Flags of Theano's that have no use here, and what has what they printed.
+#: Flags of Theano that do not exist here, and where to find what they printed.
 ELSEWHERE: Final = {
     "debugprint": "--full prints the tree of modules",
     "print_global_stats": "the first lines of the report have the sums",
@@ -166,12 +170,12 @@ ELSEWHERE: Final = {
 
 
 def option(name: str) -> str:
-    """The name of a field as an option of the command."""
+    """The option of the command for a field."""
     return "--" + name.replace("_", "-")
 
 
 def full_name(name: str) -> str:
-    """The name of a field with the prefix that Theano gives it."""
+    """The name of a field with Theano's prefix, if it has one there."""
     return PREFIX + name if name in _PREFIXED else name
 
 
@@ -195,7 +199,7 @@ def make_flags(
 ) -> Flags:
     """Flags from values by name, with or without the prefix.
 
-    spelled: gives the name of a field as the user has written it, for errors.
+    spelled: makes the name of a field as users write it, for errors.
 
     Raises:
         FlagError: a flag does not exist, or its value is not valid.
@@ -213,7 +217,7 @@ def make_flags(
 
 def _parsed(name: str, value: Any, spelled: Callable[[str], str]) -> Any:
     if value is None and _FIELDS[name].metadata["parse"] is str:
-        return _FIELDS[name].default  # no file is called None
+        return _FIELDS[name].default  # not a file called "None"
     try:
         return _FIELDS[name].metadata["parse"](str(value))
     except ValueError as error:
@@ -230,15 +234,15 @@ def _suggestion(name: str) -> str:
 
 
 def as_texts(flags: Flags) -> dict[str, str]:
-    """The flags as texts, of which `make_flags` makes them again in any process."""
+    """The flags as texts, from which `make_flags` makes the same flags again."""
     return {flag.name: str(getattr(flags, flag.name)) for flag in fields(flags)}
 
 
 def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:
-    """The same flags with absolute paths, which hold when the program changes its
-    working directory. The program may run for days, so the files are checked now.
+    """The same flags with absolute paths, so that the program can change its working
+    directory. Checks the files now, as the program may run for days before it writes.
 
-    spelled: gives the name of a flag as the user has written it, for errors.
+    spelled: makes the name of a flag as users write it, for errors.
 
     Raises:
         FlagError: a file cannot be written there.

@@ -1,8 +1,8 @@
-"""What is needed before a program begins: the time, the settings that the command has
-put into the environment, and a way to complain.
+"""Hands settings from the command over to the program's interpreter, through
+environment variables; takes the time, and prints complaints.
 
-Most of the programs that import this module have nothing to do with torch. So it
-imports next to nothing.
+This module imports next to nothing: the interpreters of a measured program, and most of
+these do not use torch, all import it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 #: When this module was imported: before torch, if the command started the program.
 BEGAN_NS = perf_counter_ns()
 
-#: Variables for the settings of the program that is being started, and for the
-#: PYTHONPATH that it would have without us.
+#: Environment variables with the settings for the program that is being started, and
+#: with the PYTHONPATH that it would have without us.
 FLAGS_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
 PATH_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_PATH"
-#: Parts of the text of the settings: that children are to be measured, too; and when
-#: the command has launched the program, which is left out for children.
+#: Parts of the text of the settings: the flag to measure children, too; and the time
+#: when the command launched the program, which the settings for children do not have.
 _WITH_CHILDREN = "'children': 'True'"
 _LAUNCHED = ", 'launched_ns'"
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")
 
 
 def prepare(environment: MutableMapping[str, str], told: str) -> None:
-    """Have an interpreter that starts with this environment import us first.
+    """Change an environment such that an interpreter in it imports us first.
 
-    told: the text of the settings, which `restore` returns there.
+    told: the text of the settings, which `restore` returns in that interpreter.
     """
     path = environment.get("PYTHONPATH")
     environment[FLAGS_VARIABLE] = told
@@ -43,9 +43,9 @@ def prepare(environment: MutableMapping[str, str], told: str) -> None:
 
 
 def restore(environment: MutableMapping[str, str]) -> str:
-    """Undo `prepare` for the program and for the processes that it starts, unless these
-    are to be measured, too. Returns the text of the settings; "" if there is none: a
-    program that is measured has chosen what others are given of its environment."""
+    """Undo `prepare` for the program; and for the processes that it starts, unless
+    these are measured, too. Returns the text of the settings. It is "" if a measured
+    program gave a process our PYTHONPATH, but not our other variables."""
     told = environment.pop(FLAGS_VARIABLE, "")
     if not told:
         entries = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -63,15 +63,14 @@ def restore(environment: MutableMapping[str, str]) -> str:
 
 
 def is_of_child(environment: Mapping[str, str]) -> bool:
-    """Whether an interpreter that starts with this environment has been prepared by a
-    program that is measured, and not by the command."""
+    """Whether a measured program has prepared this environment, not the command."""
     told = environment.get(FLAGS_VARIABLE)
     return told is not None and _LAUNCHED not in told
 
 
 def complain(line: str) -> None:
-    """Print a line to standard error. If that is closed, print nothing: this is no
-    reason to fail, nor to mix the line with the output of the program."""
+    """Print a line to standard error; nothing if that is closed, which is no reason to
+    fail, nor to print into the output of the program."""
     if sys.stderr is not None:
         from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""The step of a program that is traced, to see how much of it a device idles."""
+"""Traces one step of a program, to tell how much of it devices idle."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_i
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.data import ProfileData
 
-#: How many steps come before the traced ones, so that these are like later ones.
+#: How many steps come before the traced ones, so that these are like later steps.
 STEPS_BEFORE: Final = 2
 
 
 class IdleStep:
-    """Traces a step of a program, once: the second of two that are recorded.
+    """Traces a step of a program, once: it records two steps, and evaluates the second.
 
     The device is synchronised before the first step, and by torch after the second. So
     all that the device runs in the second step was recorded, also work that the first
-    one has left in the queue, and the host is as far ahead of the device as it can get
+    step has left in the queue; and the host is as far ahead of the device as it can get
     in one step.
 
-    Torch's recording is kept as it is, some KB for each operation, until it is asked
-    for: reading it takes as long as a few steps.
+    Torch's recording stays as it is, some KB for each operation, until `find` reads it,
+    which takes as long as a few steps.
 
-    reason: why there is nothing to read, if there is not.
+    reason: why there is nothing to read; "" if there is something.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class IdleStep:
 
     @property
     def waits(self) -> bool:
-        """Whether it is to be asked at each step."""
+        """Whether `begin` and `end` must be called at each step."""
         return self.is_running or not self._has_begun
 
     def begin(self, steps: int) -> bool:
-        """A step begins, after `steps` others. Returns whether it is recorded: not
-        while another profiler of torch is running."""
+        """Begin a step, after `steps` others. Returns whether it is recorded: not while
+        another profiler of torch is running."""
         if self.is_running:
             self._start_ns = time.perf_counter_ns()
             return True
@@ -74,16 +74,16 @@ class IdleStep:
         return self.is_running
 
     def end(self, step: int) -> None:
-        """The step with this number is over. Unless it is the second one, nothing is
-        done."""
+        """End the step with this number. If it is the second recorded one, stop
+        recording."""
         if self.is_running and self._start_ns:
             with uninterrupted():
                 self._recording.end(lambda *recorded: self._keep(step, *recorded))
                 self._recording.leave()
 
     def find(self) -> DeviceIdle:
-        """How much the device idled, or the reason why that is not known. The trace of
-        a step that has not ended is given up."""
+        """How much devices idled, or the reason why that is not known. Discards the
+        trace of a step that has not ended."""
         if self.is_running:
             with uninterrupted():
                 self._recording.drop()
@@ -94,7 +94,7 @@ class IdleStep:
         return self._found or DeviceIdle(reason=self.reason)
 
     def added_to(self, profile: ProfileData) -> ProfileData:
-        """The profile of the program with what was found."""
+        """The profile of the program, with what `find` returns."""
         program = replace(profile.program or Program(), device_idle=self.find())
         return replace(profile, program=program)
 

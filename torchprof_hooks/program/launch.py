@@ -1,8 +1,8 @@
 """Starts a program as Python would, but measured.
 
-The program runs in a new interpreter that takes the place of this one, and whose
-environment makes it import ``bootstrap/sitecustomize.py`` first. So the program's
-arguments, `__main__`, path, standard input, exit code and tracebacks are what they are
+The program runs in a new interpreter, which replaces this one, and which imports
+``bootstrap/sitecustomize.py`` first, due to its environment. So the program's
+arguments, `__main__`, path, standard input, exit code and tracebacks are the same as
 without us.
 """
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
-#: Options of Python that have a value, behind them or as the next argument.
+#: Options of Python with a value, which is in the same or in the next argument.
 _WITH_VALUE = "XW"
 _LONG_WITH_VALUE = "--check-hash-based-pycs"
 
 
 def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
-    """Become ``python <program>``: a script or "-m" and a module, and arguments.
+    """Replace this process by ``python <program>``, measured.
 
+    program: a script, or "-m" and a module, and arguments.
     flags: the texts of flags by name; others have their defaults.
     """
     command = [sys.executable, *interpreter_options(sys.orig_argv), *program]
@@ -41,7 +42,7 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
         told = {"flags": {**flags, "profile": "True"}, "launched_ns": BEGAN_NS}
         prepare(environment, repr(told))
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed: the program's will be, too
+        if stream is not None:  # else it is closed, also for the program
             stream.flush()
     if os.name == "nt":  # Windows cannot replace a running process
         import subprocess
@@ -51,8 +52,8 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
 
 
 def blinding_option() -> str:
-    """The option of Python that keeps it from importing us first, if this interpreter
-    was started with one, as then the program's will be, too; else ""."""
+    """The option of this interpreter, and so of the program's, that keeps Python from
+    importing us first; "" if it has none."""
     if sys.flags.isolated:
         return "-I"
     if sys.flags.ignore_environment:
@@ -61,8 +62,8 @@ def blinding_option() -> str:
 
 
 def interpreter_options(command: Sequence[str]) -> list[str]:
-    """Options between "python" and "-m torchprof_hooks" (or the console command):
-    "-u", "-X dev" and the like; also of "-um torchprof_hooks"."""
+    """The options between "python" and "-m torchprof_hooks" (or the console command),
+    such as "-u" and "-X dev"; also those in "-um torchprof_hooks"."""
     options: list[str] = []
     arguments = iter(command[1:])
     for argument in arguments:
@@ -83,7 +84,7 @@ def interpreter_options(command: Sequence[str]) -> list[str]:
 
 
 def _before_module(bundle: str) -> tuple[str, bool]:
-    """Of letters like "-Bum", those before the "m", and whether there is one."""
+    """The letters before the "m" in a bundle like "-Bum", and whether it has an "m"."""
     for position, letter in enumerate(bundle):
         if letter in _WITH_VALUE:
             break

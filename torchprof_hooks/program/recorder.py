@@ -1,4 +1,4 @@
-"""Measures a program from now on, and prints its report at the end."""
+"""Measures a program, and prints its report at the end."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
 from torchprof_hooks.program.handover import BEGAN_NS, complain
 
-if TYPE_CHECKING:  # not before they are needed: every program waits for these imports
+if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     from torchprof_hooks.profiles.data import ProfileData
     from torchprof_hooks.program.idle_step import IdleStep
 
 
 class Before(NamedTuple):
-    """What was before measuring began, in nanoseconds.
+    """Times before measuring began, in nanoseconds.
 
-    launching_ns: from the command to the begin of the program's interpreter.
-    ours_ns: what we have taken since.
+    launching_ns: from the command until our code first ran in the program's
+        interpreter.
+    ours_ns: how much our code has taken since.
     """
 
     launching_ns: int = 0
@@ -45,9 +46,9 @@ class Recorder:
     """Measures one thread until the program ends: the thread that starts the recorder;
     or another one, if that calls a model before the first thread calls any module.
 
-    is_bound: whether the thread that starts it is measured in any case.
-    is_child: whether a program that is measured has started this one: then nothing is
-        printed or saved, unless this process is a rank.
+    is_bound: whether to measure the thread that starts it in any case.
+    is_child: whether a measured program has started this one: then the recorder prints
+        and saves nothing, unless this process is a rank.
     """
 
     def __init__(
@@ -71,8 +72,10 @@ class Recorder:
         self._before = Before()
 
     def start(self, before: Before) -> None:
-        """Begin to measure; print the report when the program ends. before: what was
-        before; what passes here is ours, too."""
+        """Begin to measure; and print the report when the program ends.
+
+        before: times until now. The time that this call takes is added to `ours_ns`.
+        """
         called_ns = time.perf_counter_ns()
         self._start()
         self._began_ns = time.perf_counter_ns()
@@ -95,11 +98,11 @@ class Recorder:
         self._first_call.open()
 
     def _forked(self) -> None:
-        """A fork has our hooks: it is left alone after its step (see `_at_step`)."""
+        """In a fork, which has our hooks, have `_at_step` stop measuring soon."""
         self._steps.hurry()
 
     def _go_on_here(self) -> None:
-        """Follow the running thread instead, which is about to call a module."""
+        """Measure the running thread instead, which is about to call a model."""
         try:
             self._sigterm.install()
             self._thread = threading.current_thread().name
@@ -115,8 +118,8 @@ class Recorder:
 
     def report(self) -> None:
         """Print the report, once, and not in a fork of the program. Signals wait for
-        it: SIGTERM, which comes if other ranks fail, would destroy what nobody can
-        measure again; and Ctrl-C is for the program, which has ended."""
+        it: SIGTERM, which comes if other ranks fail, would destroy the measurements;
+        and Ctrl-C is meant for the program, which has ended."""
         if not self._is_due():
             return
         self._is_reported = True
@@ -135,13 +138,13 @@ class Recorder:
         try:
             with without_collections():
                 self._outputs.write(self._finish(), self._with_end, is_hurried)
-        except Exception as error:  # the program has ended well, for all that
+        except Exception as error:  # it must not change how the program ends
             complain(f"torchprof_hooks: no report: {error!r}")
 
     def _at_step(self, steps: int) -> bool:
-        """Between two steps: write the file if that is due, and begin or end a trace.
-        In a fork, measure nothing any more. Returns whether the next step is traced."""
-        if os.getpid() != self._pid:  # a fork: it has our hooks, and all numbers so far
+        """Called between two steps: write the file if that is due, and begin or end a
+        trace. In a fork, stop measuring. Returns whether the next step is traced."""
+        if os.getpid() != self._pid:  # a fork, with our hooks and all numbers so far
             self._steps.stop()
             return False
         if self._idle is not None:
@@ -154,12 +157,13 @@ class Recorder:
         return is_traced
 
     def _is_left_out(self) -> bool:
-        """Whether this process is a child but no rank: nobody wants its profile."""
+        """Whether this process is a child but no rank, so that its profile is of no
+        use."""
         return self._origin.look().world_size == 1 and self._is_child
 
     def _until(self, end_ns: int) -> ProfileData:
-        """The profile of the program until `end_ns`, and not until now: to make it,
-        modules are imported and operations counted, which is not the program's time."""
+        """The profile of the program until `end_ns`. Not until now: making it imports
+        modules and counts operations, which is not the program's time."""
         found = self._steps.profile(end_ns)
         thread = f", in thread {self._thread}" if self._thread else ""
         before = self._before
@@ -184,8 +188,8 @@ class Recorder:
         return self._idle.added_to(program) if self._idle else program
 
     def _with_end(self, program: ProfileData) -> ProfileData:
-        """The program's profile with what its report had taken when this was asked
-        first: the report and the file say the same."""
+        """The program's profile, with the time that the report had taken at the first
+        call of this: so the report and the file tell the same."""
         assert program.program is not None
         if not self._report_ns:
             self._report_ns = time.perf_counter_ns() - self._ended_ns
@@ -199,8 +203,8 @@ class Recorder:
 def _until_it_fails(
     at_step: Callable[[int], bool], thread_steps: ThreadSteps
 ) -> Callable[[int], bool]:
-    """`at_step`, which is called between steps of the program: if it raises, the
-    program goes on, and it is not called again."""
+    """A function that calls `at_step`. If that raises, the program goes on, and it is
+    not called again."""
 
     def call(steps: int) -> bool:
         try:
@@ -222,7 +226,7 @@ def _make_idle_step(flags: Flags) -> IdleStep | None:
 
 
 def _make_steps(flags: Flags) -> ThreadSteps:
-    """Make what measures the running thread as the flags say."""
+    """The object that measures the running thread, as the flags say."""
     return make_steps(
         Settings(
             functions=flags.time_thunks,

@@ -1,4 +1,4 @@
-"""Begins to profile a program: with its first import of torch, or at once."""
+"""Begins to profile a program: at its first import of torch, or at once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from torchprof_hooks.program.handover import (
 if TYPE_CHECKING:
     from torchprof_hooks.program.recorder import Recorder
 
-#: The environment variable that is read when the package is imported.
+#: The environment variable with flags, read when the package is imported.
 VARIABLE: Final = "TORCHPROF_HOOKS_FLAGS"
-#: From the command to the program's interpreter; a longer time is not to be believed.
+#: The longest believable time from the command to the program's interpreter.
 _LONGEST_LAUNCH_NS: Final = 60_000_000_000
 
 
@@ -62,9 +62,9 @@ def enable(**flags: Any) -> None:
 
 def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> None:
     """Begin as the variable `VARIABLE` says. A malformed flag ends the program with
-    exit code 2: otherwise nobody would notice it until the program ends.
+    exit code 2: otherwise it would be noticed only when the program ends.
 
-    began_ns: when code of ours was first run, by `perf_counter_ns`.
+    began_ns: when our code first ran, by `perf_counter_ns`.
     """
     text = environment.get(VARIABLE, "")
     if not text or _is_a_child() or is_of_child(environment):
@@ -82,10 +82,10 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
 
 
 def begin_as_told(text: str, began_ns: int) -> None:
-    """Begin with what the command, or a measured parent, has handed over.
+    """Begin with the settings that the command, or a measured parent, has handed over.
 
-    text: the settings, with flags that were checked.
-    began_ns: when code of ours was first run in this interpreter.
+    text: the settings, with checked flags.
+    began_ns: when our code first ran in this interpreter.
     """
     here_ns = perf_counter_ns()
     told = literal_eval(text)
@@ -101,8 +101,8 @@ def begin_as_told(text: str, began_ns: int) -> None:
 
 
 def _tell_children(flags: Flags) -> None:
-    """Have processes that this one starts measured, too, if that is asked for, and the
-    command has not done so already."""
+    """If the flags ask for it, have processes that this one starts measured, too,
+    unless the command has done so already."""
     if flags.children and FLAGS_VARIABLE not in os.environ:
         prepare(os.environ, repr({"flags": as_texts(flags)}))
 
@@ -125,9 +125,9 @@ def begin(
 
     launching_ns, ours_ns: see `Before`.
     is_bound: whether to measure this thread, even if another one calls a model first.
-    is_child: whether a program that is measured has started this one.
+    is_child: whether a measured program has started this one.
     """
-    import torch  # noqa: F401  - first: somebody may be waiting for it to begin, too
+    import torch  # noqa: F401  - first, since this import may call `begin`, too
 
     began_ns = perf_counter_ns()
     try:

@@ -13,7 +13,7 @@ def _begin() -> None:
     finally:
         sys.path = path
     path[:] = [entry for entry in path if os.path.abspath(entry or ".") != here]
-    began_ns = handover.BEGAN_NS  # when `handover` was imported
+    began_ns = handover.BEGAN_NS  # which is when `handover` was imported
     told = handover.restore(os.environ)
 
     def begin() -> None:
@@ -22,11 +22,11 @@ def _begin() -> None:
         startup.begin_as_told(told, began_ns)
 
     own = sys.modules.pop("sitecustomize")
-    try:  # the one that the program would have had without us
+    try:  # the `sitecustomize` that the program would have without us
         __import__("sitecustomize")
     except ImportError:
         sys.modules["sitecustomize"] = own
-    if told:  # torch may have been imported by that one
+    if told:  # that `sitecustomize` may have imported torch: then this begins now
         after_import.call_after_import("torch", begin)
 
 
