@@ -1,1 +1,1 @@
-"""Integrations into other libraries: extras, which nothing else imports."""
+"""Integrations into other libraries: extras, which the rest does not import."""

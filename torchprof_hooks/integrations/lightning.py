@@ -12,7 +12,8 @@ from torchprof_hooks.integrations.training import Training
 
 
 def _packages() -> list[Any]:
-    """Those that the program has imported, or the first that it could."""
+    """The packages that the program has imported; or if none, the first one that can be
+    imported."""
     names = ("lightning.pytorch", "pytorch_lightning")
     found = [sys.modules[name] for name in names if name in sys.modules]
     with suppress(ImportError):
@@ -25,8 +26,8 @@ _PROFILERS: Any = [package.profilers.Profiler for package in _packages()]
 
 
 class TorchprofCallback(Training, *_CALLBACKS):  # type: ignore[misc]
-    """Measures `Trainer.fit`, validation separately. Parameters: see `Training`;
-    numbers go to the loggers, and the profile is written into ``log_dir``.
+    """Measures `Trainer.fit`, with validation separately. It gives numbers to the
+    loggers, and writes the profile into ``log_dir``. Parameters: see `Training`.
 
     Example:
         >>> Trainer(callbacks=[TorchprofCallback()]).fit(model, loader)
@@ -50,16 +51,17 @@ class TorchprofCallback(Training, *_CALLBACKS):  # type: ignore[misc]
         self.close()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        # All ranks have to ask for the folder.
+        # All ranks must read `log_dir`, which broadcasts the folder of rank 0.
         self._finish(trainer.log_dir, prints=trainer.is_global_zero)
 
 
 class TorchprofProfiler(Training, *_PROFILERS):  # type: ignore[misc]
-    """Measures all that a Trainer does, validation within `fit` separately. The report
-    goes where Lightning's profilers write theirs: to the log, or into a file in
-    `dirpath` named by `filename`. The profile is written into `dirpath`, by default the
-    folder of the logger. Other parameters: `profiler`, `evaluator`, `save`, as of
-    `Training`. After an exception in `fit`, call `close`: a Trainer does not tell.
+    """Measures all that a Trainer does, with validation within `fit` separately. The
+    report goes where Lightning's profilers write theirs: to the log, or into a file in
+    `dirpath` named by `filename`. The profile goes into `dirpath`, by default the
+    folder of the logger. Other parameters: `profiler`, `evaluator`, `save`, as for
+    `Training`. After an exception in `fit`, call `close`: a Trainer does not report
+    exceptions to profilers.
 
     Example:
         >>> Trainer(profiler=TorchprofProfiler(filename="report")).fit(model, loader)
@@ -78,7 +80,7 @@ class TorchprofProfiler(Training, *_PROFILERS):  # type: ignore[misc]
             self._go_on_with(self.training)
 
     def summary(self) -> str:
-        """The report. Making it ends the measurement."""
+        """The report. This ends measuring."""
         self._finish(self.dirpath, prints=False)
         return self.reports()
 

@@ -34,18 +34,19 @@ from torchprof_hooks.profiles.options import (
     check_whole,
 )
 
-#: The row of all that a step does, modules or not.
+#: The name of the row of a whole step.
 STEP: Final = "(step)"
 _WARM_UP_CALLS, _LEAST_CALLS = 3, 10
-#: Tells a new process where to write its profile. The name of the file is that of the
-#: baseline, and so says which check of the test is to be measured.
+#: The environment variable that tells a new process where to write its profile. The
+#: file has the name of the baseline, which tells which check of the test to measure.
 _FILE: Final = "TORCHPROF_HOOKS_MEASURE_INTO"
-#: Has the C library keep memory that tensors free: whether it returns that to the
-#: system is chance, and can double the time of a step.
+#: Environment variables that make the C library keep memory that tensors free: whether
+#: it returns that to the system is chance, and can double the time of a step.
 _KEEP_MEMORY: Final = dict.fromkeys(
     ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(1 << 30)
 )
-#: Not for new processes: options of the session, and what xdist tells its workers.
+#: Environment variables that new processes do not get: options of the session, and what
+#: xdist tells its workers.
 _OF_SESSION: Final = re.compile("PYTEST_(ADDOPTS|XDIST_)")
 
 
@@ -67,20 +68,20 @@ class PerformanceCheck:
     ) -> None:
         """Fail if the step, or one of its modules, became slower than the baseline.
 
-        A few new processes measure, one after the other: each runs the test alone. The
-        fastest of them count, since what else a machine does only makes a step slower;
-        before the test fails, as many processes measure again.
+        A few new processes measure, one after the other: each runs only this test. The
+        faster half of them counts, since other work of the machine can only make a step
+        slower. Before the test fails, as many processes measure again.
 
         Args:
-            step: a training step, say. It has to do the same in each call.
+            step: a function, such as a training step, that does the same in each call.
             name: the name of the check, if there are several in the test.
-            threshold: by which share it may be slower: 0.1 or "10%".
-            processes: how many of them measure.
-            seconds: how long each of them measures, ten calls at least.
+            threshold: the share by which it may be slower: 0.1 or "10%".
+            processes: how many processes measure.
+            seconds: how long each process measures; at least ten calls.
 
         Raises:
-            TypeError, ValueError: a parameter is not what it may be, or the test has
-                had a check of this name before.
+            TypeError, ValueError: a parameter is not valid, or the test has had a check
+                of this name before.
         """
         __tracebackhide__ = True
         check_callable("step", step)
@@ -130,8 +131,8 @@ class PerformanceCheck:
 
 
 def _load(path: Path) -> Profile:
-    """The baseline. A test without one fails: else a machine that is new each time, as
-    those of CI are, would pass always."""
+    """The baseline. A test without one fails: else, tests would always pass on machines
+    that are new each time, as in CI."""
     __tracebackhide__ = True
     try:
         return Profile.load(path)
@@ -143,7 +144,7 @@ def _load(path: Path) -> Profile:
 
 
 def _measure(step: Callable[[], object], seconds: float) -> Profile:
-    """The profile of some calls, in a process that is there for nothing else."""
+    """The profile of some calls, in a process that does nothing else."""
     from torchprof_hooks.function_profiler import region
     from torchprof_hooks.profiler import profile
 
@@ -170,8 +171,8 @@ def _step_ns(profile: Profile) -> float:
 
 
 def _measure_anew(item: Any, name: str) -> Profile:
-    """What a new process measures: where the memory of a process happens to lie makes
-    it faster or slower for as long as it runs."""
+    """The profile that a new process measures. New, since the addresses that a process
+    happens to get make it faster or slower for as long as it runs."""
     __tracebackhide__ = True
     environment = {
         key: value for key, value in os.environ.items() if not _OF_SESSION.match(key)
@@ -201,8 +202,8 @@ def _measure_anew(item: Any, name: str) -> Profile:
 
 
 def _command(item: Any, temporary: Path) -> list[str]:
-    """A command that runs a test alone. Of the session it has the settings and the
-    plugins, but none of the options: these name files that the session writes."""
+    """A command that runs only this test. It has the settings and the plugins of the
+    session, but none of its options, which may name files that the session writes."""
     config = item.config
     settings = ["addopts="]
     if config.pluginmanager.hasplugin("cacheprovider"):
@@ -225,13 +226,13 @@ def _command(item: Any, temporary: Path) -> list[str]:
 
 
 def _names(item: Any) -> list[str]:
-    """The names of a test in its file: ``TestNet``, ``test_step[small]``. Its node id
-    may have more, added by pytest-xdist."""
+    """The names of a test in its file: ``TestNet``, ``test_step[small]``. Not from its
+    node id, to which pytest-xdist may add something."""
     return [node.name for node in item.listchain() if node.path == item.path][1:]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add our options to the command line and to the file of settings."""
+    """Add our options to the command line, and our settings to the file of settings."""
     parser.getgroup("torchprof").addoption(
         "--torchprof-update",
         action="store_true",

@@ -1,5 +1,5 @@
-"""What is given to trainers, in common: it measures training and, separately,
-evaluation."""
+"""The base class of callbacks and profilers for trainers, which measures training and,
+separately, evaluation."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from torchprof_hooks.profiles.options import check_flag, check_positive, check_w
 
 
 class Training:
-    """Base class of what is given to a trainer; measures the thread that trains.
+    """Base class of callbacks and profilers for trainers; measures the thread that
+    trains.
 
     Args:
-        profiler: for training, made by `profile`, by default ``max_overhead="5%"``.
-        evaluator: another one, for evaluation within training; by default alike.
-        every_secs: seconds between two logs of numbers (`Profile.scalars` of the steps
-            since the last ones), at least: to make them takes milliseconds.
-        top: of how many modules there are numbers.
+        profiler: the profiler for training; by default ``profile(max_overhead="5%")``.
+        evaluator: another profiler, for evaluation within training; by default
+            ``profile(max_overhead="5%")``, too.
+        every_secs: the least seconds between two logs of numbers (`Profile.scalars` of
+            the steps since the last log): to make them takes milliseconds.
+        top: how many modules the numbers include.
         report: whether rank 0 prints the report at the end.
         save: whether each rank writes the profile of training into the trainer's
             folder, as ``torchprof.json`` or ``torchprof-rank1.json``.
 
     Raises:
-        TypeError, ValueError: a parameter is not what it may be.
+        TypeError, ValueError: a parameter is not valid.
     """
 
-    _active: Profiler | None = None  # the one that measures now
+    _active: Profiler | None = None  # the profiler that measures now
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Training:
         self._logged = Profile()  # the profile when numbers were last made
 
     def __getstate__(self) -> dict[str, object]:
-        """For processes that a trainer spawns: there, nothing is measuring yet."""
+        """The state for processes that a trainer spawns, where nothing measures yet."""
         return {**vars(self), "_active": None, "_due_ns": 0.0, "_logged": Profile()}
 
     def reports(self) -> str:
@@ -75,10 +77,10 @@ class Training:
         return "\n\n".join(parts)
 
     def close(self) -> None:
-        """Stop measuring: after an exception, of which not all trainers tell."""
+        """Stop measuring. Call it after an exception: not all trainers do."""
         active, self._active = self._active, None
         if active is not None:
-            with suppress(RuntimeError):  # it was begun in a thread that has ended
+            with suppress(RuntimeError):  # it was started in another thread
                 active.stop()
 
     def _begin(self, profiler: Profiler) -> None:
@@ -87,12 +89,13 @@ class Training:
         self._active = profiler
 
     def _go_on_with(self, profiler: Profiler) -> None:
-        """Evaluation begins or ends; this means nothing outside of training."""
+        """Measure with `profiler` from now on, as evaluation begins or ends. Outside of
+        training, this does nothing."""
         if self._active not in (None, profiler):
             self._begin(profiler)
 
     def _numbers(self) -> dict[str, float]:
-        """Numbers to log; {} if none are due, or no step has ended since."""
+        """The numbers to log; {} if none are due, or no step has ended since."""
         now_ns, last = perf_counter_ns(), self._logged
         if self._active is None or now_ns < self._due_ns:
             return {}
@@ -104,12 +107,12 @@ class Training:
         return {f"torchprof/{name}": value for name, value in found.items()}
 
     def _finish(self, folder: str | Path | None, *, prints: bool) -> None:
-        """Training has ended. What fails here only warns: the trainer has not ended,
-        and may have a checkpoint to write."""
+        """Stop measuring at the end of training, save and report. Failures only warn:
+        the trainer has not ended, and may have a checkpoint to write."""
         self.close()
         if self._saves and folder:
             with _warning(f"the profile is not saved in {folder}"):
-                if "://" in str(folder):  # as a path, a local folder of that name
+                if "://" in str(folder):  # Path would make it a local folder
                     raise ValueError("it is not local; profile(save=) takes a path")
                 found = self.training.profile
                 Path(folder).mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ from torchprof_hooks.integrations.training import Training
 
 
 class TorchprofCallback(Training, TrainerCallback):
-    """Measures `Trainer.train`, evaluation separately. Parameters: see `Training`; the
-    profile is written into ``output_dir``.
+    """Measures `Trainer.train`, with evaluation separately. It writes the profile into
+    ``output_dir``. Parameters: see `Training`.
 
     Example:
         >>> callback = TorchprofCallback()
@@ -19,13 +19,14 @@ class TorchprofCallback(Training, TrainerCallback):
         >>> trainer.train()
     """
 
-    _data_sets = 1  # of an evaluation; `on_evaluate` is called after each
-    _evaluated = 0  # how many of these are done
+    _data_sets = 1  # in an evaluation; `on_evaluate` is called after each
+    _evaluated = 0  # how many of these this evaluation has done
 
     def attach_to(self, trainer: Any) -> None:
-        """Put this callback into a trainer: before those that report its logs (to
-        TensorBoard, W&B), and after the first, which says when to evaluate. If several
-        data sets are to be evaluated, the trainer must have them by now."""
+        """Add this callback to a trainer: before callbacks that report its logs (to
+        TensorBoard, W&B), and after the first one, which decides when to evaluate. If
+        there are several data sets for evaluation, the trainer must have them by now.
+        """
         data = trainer.eval_dataset
         self._data_sets = len(data) if isinstance(data, dict) else 1
         callbacks = trainer.callback_handler.callbacks
@@ -47,17 +48,18 @@ class TorchprofCallback(Training, TrainerCallback):
     on_epoch_end = on_step_end
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After a batch: the first, if nothing has announced the evaluation."""
+        """Measure evaluation from now on, after its first batch, if `on_step_end` did
+        not know that it would come."""
         self._go_on_with(self.evaluation)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After the last data set, training goes on: it loads the next batch."""
+        """After the last data set, measure training again: it loads the next batch."""
         self._evaluated += 1
         if self._evaluated >= self._data_sets:
             self.on_step_begin(args, state, control)
 
     def on_log(self, args: Any, state: Any, control: Any, **of: Any) -> None:
-        if "loss" in (of.get("logs") or ()):  # not those of evaluation, and of the end
+        if "loss" in (of.get("logs") or ()):  # not logs of evaluation, nor of the end
             numbers = self._numbers()
             for logs in (of["logs"], *state.log_history[-1:]):
                 logs.update(numbers)
