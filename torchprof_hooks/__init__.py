@@ -1,7 +1,7 @@
 """Where do the time and memory of a PyTorch program go, per module and per function,
 forward and backward?
 
-Public names are imported when they are first used: nobody waits for what stays unused.
+Public names are imported at their first use, so that no program waits for unused ones.
 """
 
 import os
@@ -174,8 +174,8 @@ def __getattr__(name: str) -> "Any":
 
 
 def _imported(name: str) -> "Any":
-    """The module of that name. What modules define stays: looking for garbage meanwhile
-    would be a tenth of the time that they take."""
+    """Import the module of that name. What modules define is no garbage, and to search
+    it for garbage would be a tenth of the time of importing."""
     from importlib import import_module
 
     from torchprof_hooks.files.collector import without_collections
@@ -185,7 +185,8 @@ def _imported(name: str) -> "Any":
 
 
 def load_ipython_extension(ipython: "Any") -> None:
-    """Called by ``%load_ext torchprof_hooks``: adds the magic ``%%torchprof``."""
+    """Add the magic ``%%torchprof``. IPython calls this at ``%load_ext
+    torchprof_hooks``."""
     from torchprof_hooks.integrations.notebook import load
 
     load(ipython)

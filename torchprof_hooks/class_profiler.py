@@ -32,9 +32,9 @@ ATTRIBUTE = "__profiler__"
 class ClassProfiler:
     """Measures every instance of a class, in every thread, until the program ends.
 
-    Calls of other modules are looked at only when an instance of the class makes them.
-    All instances are booked under the name of the class. Wall time is counted, in each
-    thread, from the first call of any module on.
+    Other modules are measured only in calls of an instance of the class. All instances
+    are booked under the name of the class. In each thread, wall time counts from the
+    first call of any module on.
     """
 
     def __init__(self, cls: type[torch.nn.Module], unit: TimeUnit, file: TextIO | None):
@@ -51,7 +51,7 @@ class ClassProfiler:
         interrupted_exit.registered()
 
     def report_with(self, unit: TimeUnit, file: TextIO | None) -> None:
-        """From now on, these are the options of the report."""
+        """Set the options of the report."""
         self._unit, self._file = unit, file
 
     @property
@@ -71,15 +71,15 @@ class ClassProfiler:
 
     def _report_at_exit(self) -> None:
         if os.getpid() != self._pid:
-            return  # a fork: the parent reports what was measured before it
+            return  # a fork: the parent reports what was measured before the fork
         with interrupted_exit.uninterrupted():
             self._report()
 
     def _report(self) -> None:
         profile = self.profile
         if profile.is_empty and multiprocessing.parent_process() is not None:
-            return  # a worker, to load data, say, that only imports the class
-        # A unit is for tables: whoever gives one wants to see them.
+            return  # a worker that only imports the class, such as one that loads data
+        # A unit is for tables, so it asks for them.
         report = profile.report(full=self._unit != "auto", unit=self._unit)
         print_to(self._file, f"{self._cls.__qualname__}\n{report}")
 
@@ -104,11 +104,11 @@ def profiled(
 ) -> Class | Callable[[Class], Class]:
     """Class decorator: measure all instances, and print a report at exit.
 
-    The report comes when the interpreter ends, also after an exception, and covers the
-    instances of the class and of its subclasses and the modules inside them, forward,
-    backward and recompute. A process that ``multiprocessing`` has started prints a
-    report only if it calls an instance. ``cls.__profiler__.profile`` is the `Profile`
-    so far.
+    The report comes when the interpreter ends, also after an exception. It covers
+    forward, backward and recompute of the instances of the class and of its subclasses,
+    and of the modules inside of them. A process that ``multiprocessing`` has started
+    prints a report only if it calls an instance. ``cls.__profiler__.profile`` is the
+    `Profile` so far.
 
     Args:
         cls: a class derived from ``nn.Module``.

@@ -30,15 +30,15 @@ class FunctionHook(Hook):
     these, except in the forward of a custom Function. Reading an attribute, and other
     calls that compute nothing, are not functions.
 
-    Callbacks are given ``function``, a `FunctionCall`; ``in_data``, the input tensors
-    that are still alive (None for the others); and in backward ``out_grad``, the
-    gradients given to the autograd node of the function that runs first, one for each
-    output of this node. None stands for an output without a gradient and, after the
-    function, for a gradient freed by then: hooks keep no tensor alive.
+    Callbacks get ``function``, a `FunctionCall`; ``in_data``, the input tensors that
+    are still alive (None for the others); and in backward ``out_grad``: of the autograd
+    nodes of the function, the gradients of the one that runs first, one for each output
+    of this node. None stands for an output without a gradient and, after the function,
+    for a gradient freed by then: hooks keep no tensor alive.
 
     However many autograd nodes a function made, a hook gets one pair of backward
     callbacks for it, if the hook is active when the backward pass starts, even if it
-    was not in the forward. A node whose forward the hook did not see counts as a
+    was not active in the forward. A node whose forward the hook did not see counts as a
     function with the node's name. A call that raises has no postprocess callback.
 
     The semantics are those of ``chainer.FunctionHook`` 7.8.

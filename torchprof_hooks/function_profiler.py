@@ -1,4 +1,4 @@
-"""`profile_function` and `region`: parts of a program that get rows of their own in
+"""`profile_function` and `region`, which give parts of a program their own rows in
 reports."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ R = TypeVar("R")
 def profile_function(
     function: Callable[P, R], name: str | None = None
 ) -> Callable[P, R]:
-    """Give `function` a row of its own in reports: like an outermost module, but with
-    the backward passes, optimizer steps and data loading that happen in it.
+    """Give `function` a row of its own in reports: like an outermost module, but its
+    backward passes, optimizer steps and data loading are inside of the row.
 
     Wrapping measures nothing by itself: calls count while a profiler or hook is active.
 
@@ -81,7 +81,7 @@ def region(name: str) -> AbstractContextManager[None]:
 
 
 class _Region:
-    """Appears to hooks as a call of `module`, from entering to leaving."""
+    """A block that hooks see as a call of `module`."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
@@ -102,6 +102,6 @@ class _Region:
 
 @functools.lru_cache(maxsize=1024)
 def _module_of_region(name: str) -> torch.nn.Module:
-    """The module that hooks see for regions of this name; cached, since each step
-    enters the same regions again."""
+    """The module that stands for regions of this name; cached, since each step enters
+    the same regions again."""
     return make_profiled_function(int, name, place_of_caller())

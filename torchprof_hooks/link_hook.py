@@ -16,11 +16,11 @@ class LinkHook(Hook):
     identified by `name`: in one thread, or on one module, no two active hooks can have
     the same name. A hook on a module replaces a thread-wide one of its name there.
 
-    Callbacks nest like the calls: pre of the outer module, pre of the inner, post of
-    the inner, post of the outer. A call that raises has no postprocess callback. In a
-    backward pass, a module's callbacks come before and after the work of the autograd
-    nodes that its forward made, for hooks that were active in that forward and are
-    active when the pass starts.
+    Callbacks nest like the calls: preprocess of the outer module, preprocess of the
+    inner one, postprocess of the inner one, postprocess of the outer one. A call that
+    raises has no postprocess callback. In a backward pass, the callbacks of a module
+    come before and after the work of the autograd nodes that its forward made, for
+    hooks that were active in that forward and are active when the pass starts.
 
     The semantics are those of ``chainer.LinkHook`` 7.8; the backward callbacks are new.
 

@@ -1,6 +1,6 @@
 """`Profile`: the record of a run, with its reports, files and exports.
 
-The code for these is imported when they are asked for: few programs need all of it.
+The code for these is imported when they are used, as few programs need all of it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Reportable:
     ) -> str:
         """Where the time went, on one screen: the answers, phases, steps, the modules,
         functions and lines of the program that took most, the peak of memory, tips, and
-        what measuring took; what was not measured is left out.
+        what measuring took. It leaves out what was not measured.
 
         Args:
-            full: with the tables below the screen: the tree of modules, and tables of
+            full: whether tables follow the screen: the tree of modules, and tables of
                 functions and of memory if these were measured.
-            unit: of the tables' times: "sec", "ms", "us", "ns", one for the whole table
-                ("auto") or the best for each cell ("auto_foreach").
+            unit: the unit of times in the tables: "sec", "ms", "us", "ns", one for the
+                whole table ("auto") or the best for each cell ("auto_foreach").
             width: characters in a line.
             max_rows: rows of each table; by default 40 modules, 20 functions and 10
                 call sites. The rows left out are summed up in one line.
@@ -78,9 +78,9 @@ class Reportable:
         max_rows: int | None = None,
         sort_by: SortBy | None = None,
     ) -> None:
-        """Print `report` with these parameters to `file`, by default standard output.
-        The screen has colours if the file is a terminal, unless the environment has
-        ``NO_COLOR``.
+        """Print the `report` with these parameters to `file`, by default standard
+        output. The screen has colours if the file is a terminal, unless the environment
+        has ``NO_COLOR``.
 
         Raises:
             TypeError, ValueError: as for `report`.
@@ -107,8 +107,8 @@ class Reportable:
         write_text(page(self._reported_profile()), where)
 
     def to_json(self) -> str:
-        """The report for programs: `answers` first, then phases, steps and tables in
-        raw units. docs/json.md has the schema.
+        """The report for programs: `answers` first, then phases, steps and tables with
+        raw numbers. docs/json.md has the schema.
 
         Example:
             >>> json.loads(prof.to_json())["answers"]["hottest_module"]["answer"]
@@ -144,9 +144,9 @@ class Reportable:
         """Draw a chart with matplotlib, which is an extra, and return its axes.
 
         Args:
-            kind: "modules" (own times of the most expensive modules, layers of a kind
-                together), "phases" (times of phases) or "memory" (what modules leave
-                in use when forward returns).
+            kind: "modules" (own times of the most expensive modules, with one bar for
+                layers of a kind), "phases" (times of phases) or "memory" (what modules
+                leave in use when forward returns).
             ax: the axes to draw on; by default those of a new figure.
 
         Raises:
@@ -168,16 +168,16 @@ class Reportable:
         of a run), ``time/evaluation_ms`` (of a call), ``time/forward_ms`` and so on for
         each phase, ``mfu``, ``hfu`` (shares, see `Profile.utilisation`) and
         ``items_per_second``, ``memory/peak_mb``, ``module/NAME/forward_ms``,
-        ``backward_ms``, ``recompute_ms``. Times of phases and modules are own times in
-        a step, on average, or of all that was measured, if there was no step.
-        What was not measured has no name here; a phase that took nothing is 0.
+        ``backward_ms``, ``recompute_ms``. Times of phases and modules are mean own
+        times per step; if there was no step, of all that was measured. What was not
+        measured has no name here; a phase that took no time is 0.
 
         Args:
-            top: how many modules: those with the most own time. Layers of one class
-                whose names differ in numbers are one: ``Net.blocks.0`` and
-                ``Net.blocks.1`` are ``Net.blocks._-Block``.
-            since: an earlier profile of the same run; only what came later counts then
-                (but for the peak of memory, utilisation and items, which are of all).
+            top: how many modules to include: those with the most own time. Layers of
+                one class whose names differ in numbers count as one: ``Net.blocks.0``
+                and ``Net.blocks.1`` are ``Net.blocks._-Block``.
+            since: an earlier profile of the same run; then only what came later counts
+                (but the peak of memory, utilisation and items are of the whole run).
 
         Raises:
             TypeError, ValueError: `top` is not a whole number, 0 or more.
@@ -208,7 +208,7 @@ class Reportable:
         raise NotImplementedError
 
 
-class Profile(ProfileData, Reportable):  # noqa: D101 - it is that of the record
+class Profile(ProfileData, Reportable):  # noqa: D101 - it has that of `ProfileData`
     __doc__ = ProfileData.__doc__
 
     @classmethod
@@ -218,18 +218,18 @@ class Profile(ProfileData, Reportable):  # noqa: D101 - it is that of the record
 
     @property
     def utilisation(self) -> Utilisation | None:
-        """Which share of what the device could have done was done, in all of the
-        measured time but that of measuring itself: MFU without, and HFU with what was
-        computed again. None where no operations were counted, or no peak is known."""
+        """The share of the device's peak that the program reached, in the measured time
+        without the profiler overhead: MFU without, and HFU with recompute. None if no
+        operations were counted, or no peak is known."""
         from torchprof_hooks.documents import utilisation
 
         return utilisation.of_profile(self)
 
     @property
     def items_per_second(self) -> float:
-        """Items in a step by the mean time of a step (without the first of a run, if
-        there are others); 0.0 where either is not known. Merged runs do not add up: it
-        is the rate of one, on average."""
+        """Items per step, divided by the mean duration of a step (without the first of
+        a run, if there are others); 0.0 if either is not known. For merged runs, it is
+        the mean rate of one, not the sum."""
         from torchprof_hooks.documents import utilisation
 
         return utilisation.items_per_second(self)
@@ -238,7 +238,8 @@ class Profile(ProfileData, Reportable):  # noqa: D101 - it is that of the record
         """Write the profile to a JSON file.
 
         An existing file keeps its mode, and is replaced only when all of the new one is
-        written. Links are followed; devices and pipes are written to.
+        written. Of a link, the file that it points to is replaced; devices and pipes
+        are written to.
 
         Raises:
             OSError: the file cannot be written.
@@ -263,5 +264,5 @@ class Profile(ProfileData, Reportable):  # noqa: D101 - it is that of the record
     def _reported_profile(self) -> Profile:
         return self
 
-    def __str__(self) -> str:  # not that of the record
+    def __str__(self) -> str:  # not that of `ProfileData`
         return self.report()

@@ -1,7 +1,7 @@
 """`profile()`, which measures, and `Profiler`, which it returns.
 
-Snapshots and reports are imported when they are needed, after measuring: every user
-waits for the imports of this module.
+Code for snapshots and reports is imported when it is needed, after measuring, since
+every user waits for the imports of this module.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class Profiler(Reportable):
 
     def start(self) -> None:
         """Begin to measure this thread, until `stop`, or until the profiler is garbage
-        collected: for code where no ``with`` fits, as in the cells of a notebook. Calls
-        may be nested: then the outermost `start` and its `stop` count."""
+        collected: for code where no ``with`` fits, such as cells of a notebook. In
+        nested calls, the outermost `start` and its `stop` count."""
         heal()
         self._own_rounds().enter(None)
         self._saving.entered(self)
 
     def stop(self) -> None:
-        """End what the last `start` in this thread began.
+        """End the last `start` in this thread.
 
         Raises:
             RuntimeError: the profiler is not measuring this thread.
@@ -121,8 +121,8 @@ class Profiler(Reportable):
         return self._signed(self._with_taken(Profile.of(self._threads.profile)))
 
     def take(self) -> Profile:
-        """What was measured since the last `take`, or since the beginning; `profile`
-        goes on to contain it, too.
+        """What was measured since the last `take`, or since the beginning. `profile`
+        still contains it afterwards.
 
         Raises:
             RuntimeError: the profiler is measuring, in this thread or another one.
@@ -180,8 +180,8 @@ def profile(
     Args:
         functions: whether to measure functions as well (see `FunctionHook` for what is
             a function), by the module that calls them and the shapes of their inputs.
-            The profile then also has floating-point operations, of those functions that
-            torch has formulas for.
+            The profile then also has floating-point operations, for the functions for
+            which torch has formulas.
         memory: whether to measure memory, in bytes. True measures CUDA's current device
             if the program has initialised CUDA when it enters the block, else the CPU.
             A device ("cpu", "cuda:1") measures the memory of that device. If memory
@@ -189,15 +189,15 @@ def profile(
         max_overhead: the largest share of the loop's time that measuring may take: 0.01
             or "1%" for one per cent. Then modules are measured in as many steps as this
             allows, and functions in few of these (see `StepTimes` for what a step is);
-            phases and outermost modules, in all. What is inside of these is scaled to
-            all steps; docs/budgets.md explains how. By default, and with "none" or
-            "100%", all is measured in all steps.
+            phases and outermost modules are measured in all. What is inside of these is
+            scaled to all steps; docs/budgets.md explains how. By default, and with
+            "none" or "100%", all is measured in all steps.
         peak_flops: floating-point operations per second that the device can do, without
             sparsity, for MFU and HFU (`Profile.utilisation`). It needs `functions`. By
             default, the data sheet's value for well-known GPUs; for the CPU, the value
             that the first report measures, if it is made while the profiler is stopped.
         items_per_step: tokens or samples in a step, for `Profile.items_per_second`.
-        save: a file to write the profile to, when the block is left and while it runs.
+        save: a file to write the profile to, while the block runs and at its end.
             Each rank of a distributed program writes a file of its own
             (``profile-rank1.json``). The folder must exist.
         flush_secs: seconds between two writes of that file while the block runs.

@@ -19,7 +19,7 @@ class Ranks(RanksData):
     world_size: how many ranks the run has.
     missing: ranks that have no file.
     stale: ranks whose files are older than the newest by more than two flushes.
-    notes: files that were left out, and why; and what else is to be known.
+    notes: which files were left out, and why; and what makes ranks hard to compare.
     """
 
     def report(
@@ -29,6 +29,8 @@ class Ranks(RanksData):
         each rank, side by side; and the rows in which ranks differ.
 
         by: what the rows are, as for `Profile.rows`.
+        max_rows: the most rows of each table.
+        width: characters in a line.
 
         Raises:
             TypeError, ValueError: a parameter is not valid.

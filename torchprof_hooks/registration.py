@@ -1,4 +1,4 @@
-"""Putting hooks on one module, one function or one autograd node."""
+"""Puts hooks on one module, one function or one autograd node."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def add_hook(
     Raises:
         KeyError: `target` has a hook of that name already.
         TypeError: `target` cannot be hooked, or `hook` is of the wrong kind for it.
-            Torch does not tell of calls of some functions, such as
-            ``torch.nn.functional.sigmoid``; then hook the function called inside, here
+            Torch does not report calls of some functions, such as
+            ``torch.nn.functional.sigmoid``; then hook the function that they call, here
             ``torch.Tensor.sigmoid``.
         ValueError: `name` is empty, or `hook` works thread-wide (``with hook:``) only.
     """
@@ -93,7 +93,7 @@ def _connect(target: Any, name: str, hook: Hook) -> None:
     if any(
         subscription.hook is hook for subscription in _subscriptions_of(target).values()
     ):
-        threads = hook._new_target_threads()  # so that each registration sees each call
+        threads = hook._new_target_threads()  # each registration gets each call
     if isinstance(target, torch.nn.Module):
         ModuleSubscription(target, name, hook, threads)
     elif is_function_class(target):
