@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.tracking.meters.memory import memory_meter
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
 from torchprof_hooks.measure.allocator_counter import AllocatorCounter
 from torchprof_hooks.measure.memory_counter import memory_counter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
@@ -141,11 +141,12 @@ def test_the_cpu(device: str | torch.device | None, cuda: FakeCuda) -> None:
 )
 def test_cuda(device: str | torch.device | None, name: str, cuda: FakeCuda) -> None:
     cuda.initialized = device is None  # and then the fake refuses whatever would
-    meter = memory_meter(device)
-    assert meter.read()[0] == (1000 if device is None else 0)
+    counter = memory_counter(device)
+    assert counter is not None
+    assert counter.read()[0] == (1000 if device is None else 0)
     cuda.initialized = True
-    assert meter.read()[0] == 1000
-    assert meter.name == name
+    assert counter.read()[0] == 1000
+    assert MemoryMeter(counter).name == name
 
 
 @pytest.mark.parametrize("device", ["mps", "meta", "xpu:1", torch.device("mps")])
