@@ -82,6 +82,12 @@ if CORE.module is not None:  # which bytes on the CPU need
         "function memory": function_hooks.MemoryProfileHook,
     }
 
+#: Also one that may measure some of the steps alone.
+WITH_BUDGET: dict[str, Measurer] = {
+    **MEASURERS,
+    "profile within a budget": lambda: profile(max_overhead=0.5),
+}
+
 
 def exact(value: Any, bits: bool = True) -> Any:
     """Something that equals another such thing only if the two values agree in types,

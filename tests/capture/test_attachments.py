@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.helpers import in_thread
+from tests.invisible import WITH_BUDGET
 from tests.programs import python
 from tests.registered import REPLACED, registered
 from torchprof_hooks import LinkHook, function_hooks, link_hooks, profile
@@ -22,7 +24,6 @@ from torchprof_hooks.capture.attach.attachments import (
     Attachments,
     Layer,
     Patch,
-    attachments,
 )
 from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
 from torchprof_hooks.capture.torch_names.place import Place
@@ -32,6 +33,8 @@ from torchprof_hooks.capture.torch_names.place import Place
 IMPORT = """
 import importlib, pkgutil, sys, types
 import torch, torch.utils.data, torch.autograd.profiler_legacy, torch._dynamo
+
+KNOWN = {"torch", "warnings", "signal", "threading", "atexit", "gc"}
 
 def functions(owner):
     return {name: id(value) for name, value in vars(owner).items() if callable(value)}
@@ -47,7 +50,6 @@ def everything():
     return found
 
 from tests.registered import registered
-KNOWN = {"torch", "warnings", "signal", "threading", "atexit", "gc"}
 import tabulate  # what we import, and what that imports, is not what this is about
 others = set(sys.modules)
 before, hooks = everything(), registered()
@@ -79,27 +81,12 @@ def test_importing_changes_nothing_in_torch() -> None:
     assert run.stdout == "the same\n", run.stderr
 
 
-def train() -> None:
-    torch.relu(nn.Linear(2, 2)(torch.ones(2))).sum().backward()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        profile,
-        lambda: profile(functions=True),
-        lambda: profile(max_overhead=0.01),
-        link_hooks.TimerHook,
-        function_hooks.TimerHook,
-    ],
-)
-def test_everything_is_there_while_it_is_used_and_not_after(
-    make: Callable[[], Any],
-) -> None:
+@pytest.mark.parametrize("measurer", WITH_BUDGET)
+def test_everything_is_there_while_it_is_used_and_not_after(measurer: str) -> None:
     before = registered()
-    with make():
+    with WITH_BUDGET[measurer]():
         assert registered() != before
-        train()
+        torch.relu(nn.Linear(2, 2)(torch.ones(2))).sum().backward()
     assert registered() == before
 
 
@@ -204,13 +191,22 @@ class _User:
     pass
 
 
-class _Counted(Attachment):
-    def __init__(self) -> None:
+class _Attached(Attachment):
+    """meanwhile: done by another thread, which is waited for, while it is put on, as a
+    canary is tried."""
+
+    is_on = False
+    interrupted = False
+
+    def __init__(self, meanwhile: Callable[[], object] = int) -> None:
         super().__init__()
-        self.is_on = False
-        self.interrupted = False
+        self._meanwhile = meanwhile
 
     def put_on(self) -> None:
+        thread = threading.Thread(target=self._meanwhile, daemon=True)
+        thread.start()
+        thread.join(timeout=20)
+        assert not thread.is_alive()
         self.is_on = True
         if self.interrupted:
             raise KeyboardInterrupt
@@ -223,7 +219,7 @@ class _Counted(Attachment):
 
 
 def test_it_is_there_as_long_as_anybody_uses_it() -> None:
-    attachments, attachment = Attachments(), _Counted()
+    attachments, attachment = Attachments(), _Attached()
     one, other = _User(), _User()
     for user in (one, other, one):
         attachments.attach(attachment, user)
@@ -236,54 +232,48 @@ def test_it_is_there_as_long_as_anybody_uses_it() -> None:
 
 
 def test_what_was_interrupted_is_healed() -> None:
-    attachments, attachment = Attachments(), _Counted()
+    attachments, attachment = Attachments(), _Attached()
     attachment.interrupted = True
     user = _User()
-    with pytest.raises(KeyboardInterrupt):
-        attachments.attach(attachment, user)
-    with pytest.raises(KeyboardInterrupt):
-        attachments.detach(attachment, user)
+    for change in (attachments.attach, attachments.detach):
+        with pytest.raises(KeyboardInterrupt):
+            change(attachment, user)
     assert attachment.is_on
     attachment.interrupted = False
     attachments.heal()
     assert not attachment.is_on
 
 
-class _WaitsForAThread(_Counted):
-    """Like a canary, which is tried in a thread of its own."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__()
-        self._work = work
-        self.is_done = False
-
-    def put_on(self) -> None:
-        thread = threading.Thread(target=self._work, daemon=True)
-        thread.start()
-        thread.join(timeout=20)
-        self.is_done = not thread.is_alive()
-
-
-def test_who_dies_in_a_thread_that_somebody_waits_for_waits_for_nobody() -> None:
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "gives up"])
+def test_a_user_goes_in_a_thread_that_somebody_waits_for(dies: bool) -> None:
     """Garbage is collected anywhere: also while another thread attaches something, and
     waits for this one."""
-    attachments, attachment = Attachments(), _Counted()
-    users = [_User()]
+    attachments, attachment = Attachments(), _Attached()
+    users, other_user = [_User()], _User()
     attachments.attach(attachment, users[0])
-    other = _WaitsForAThread(users.clear)
-    user = _User()
-    attachments.attach(other, user)
-    assert other.is_done
+
+    def go() -> None:
+        if not dies:
+            attachments.give_up(attachment, users[0])
+        users.clear()
+
+    attachments.attach(_Attached(meanwhile=go), other_user)
     assert not attachment.is_on
 
 
-def test_who_gives_up_in_a_thread_that_somebody_waits_for_waits_for_nobody() -> None:
-    attachments, attachment = Attachments(), _Counted()
-    user, other_user = _User(), _User()
+def test_what_is_given_up_while_it_is_attached_stays_known() -> None:
+    """A user of before is collected just as another one comes."""
+    attachments, user = Attachments(), _User()
+
+    class FreesAnother(_Attached):
+        def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
+            attachments.give_up(self)
+            super().add_user(user, when_gone)
+
+    attachment = FreesAnother()
     attachments.attach(attachment, user)
-    other = _WaitsForAThread(lambda: attachments.give_up(attachment, user))
-    attachments.attach(other, other_user)
-    assert other.is_done
+    assert attachment.is_on
+    attachments.detach(attachment, user)
     assert not attachment.is_on
 
 
@@ -291,9 +281,11 @@ def test_who_gives_up_in_a_thread_that_somebody_waits_for_waits_for_nobody() -> 
 
 
 class _Manager:
-    def __init__(self) -> None:
+    """interrupted: when an interrupt comes."""
+
+    def __init__(self, interrupted: str = "") -> None:
         self.held: Any = None
-        self.interrupted = ""
+        self.interrupted = interrupted
 
     def __enter__(self) -> _Manager:
         self.held = held_for(self)
@@ -310,30 +302,23 @@ class _Manager:
 
 @pytest.mark.parametrize("interrupted", ["", "entering", "leaving"])
 def test_a_with_statement_holds_something_until_it_is_over(interrupted: str) -> None:
-    manager, other = _Manager(), _Manager()
-    manager.interrupted = interrupted
-    held: list[Any] = []
+    manager, other, held = _Manager(interrupted), _Manager(), []
     try:
         with manager, other:
-            held += [manager.held(), other.held()]
-            assert all(held)
-            held.clear()
+            held = [manager.held() is not None, other.held() is not None]
     except KeyboardInterrupt:
         assert interrupted
-    assert manager.held() is None
+    assert held == ([] if interrupted == "entering" else [True, True])
     assert manager.held is not None
+    assert manager.held() is None
 
 
-def test_an_exit_stack_holds_it_too() -> None:
+def test_an_exit_stack_holds_it_too_and_a_call_nothing() -> None:
     manager = _Manager()
     with ExitStack() as stack:
         stack.enter_context(manager)
         assert manager.held() is not None
     assert manager.held() is None
-
-
-def test_a_call_holds_nothing() -> None:
-    manager = _Manager()
     manager.__enter__()
     assert manager.held is None
     manager.__exit__(None, None, None)
@@ -344,13 +329,11 @@ def test_a_block_that_ends_unheard_is_ended_by_the_next_use() -> None:
 
     class Entered(_Manager):
         def __enter__(self) -> Entered:
-            held = held_for(self)
-            self.block = Block(held, closed.append, self)
+            self.block = Block(held_for(self), closed.append, self)
             self.block.begin(lambda: None)
             return self
 
-    manager = Entered()
-    manager.interrupted = "leaving"
+    manager = Entered("leaving")
     with pytest.raises(KeyboardInterrupt), manager:
         heal()
     assert not closed
@@ -359,7 +342,7 @@ def test_a_block_that_ends_unheard_is_ended_by_the_next_use() -> None:
     assert manager.block.has_ended
 
 
-# I7: warnings
+# Warnings
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -395,35 +378,28 @@ def test_a_compiled_module_warns_of_the_hooks_of_others_alone() -> None:
     torch.compiler.reset()
 
 
-# I12: ends that fit no beginning
+# Ends that fit no beginning
 
 
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (link_hooks.TimerHook, "hook 'TimerHook' was not entered"),
-        (function_hooks.TimerHook, "hook 'TimerHook' was not entered"),
-        (profile, "this profiler was not entered"),
+        (link_hooks.TimerHook, "hook 'TimerHook'"),
+        (function_hooks.TimerHook, "hook 'TimerHook'"),
+        (profile, "this profiler"),
     ],
 )
 def test_left_twice_or_in_another_thread(make: Callable[[], Any], named: str) -> None:
     left = make()
-    errors: list[RuntimeError] = []
+    refused = f"^{named} was not entered in this thread"
 
     def leave() -> None:
-        try:
+        with pytest.raises(RuntimeError, match=refused):
             left.__exit__(None, None, None)
-        except RuntimeError as error:
-            errors.append(error)
 
     with left:
-        thread = threading.Thread(target=leave)
-        thread.start()
-        thread.join()
+        in_thread(leave)
     leave()
-    assert [str(error).partition(" in this thread")[0] for error in errors] == [
-        named
-    ] * 2
 
 
 def test_a_session_does_not_take_that_for_its_end() -> None:
@@ -435,28 +411,3 @@ def test_a_session_does_not_take_that_for_its_end() -> None:
         torchprof_hooks.TrainingSession([]) as session,
     ):
         session.run(step)
-
-
-class _FreesAnother(Attachment):
-    """While somebody comes to use it, garbage is collected: a user of before."""
-
-    is_on = False
-
-    def put_on(self) -> None:
-        self.is_on = True
-
-    def take_off(self) -> bool:
-        self.is_on = False
-        return True
-
-    def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
-        attachments.give_up(self)
-        super().add_user(user, when_gone)
-
-
-def test_what_is_given_up_while_it_is_attached_stays_known() -> None:
-    attachment, user = _FreesAnother(), nn.ReLU()
-    attachments.attach(attachment, user)
-    assert attachment.is_on
-    attachments.detach(attachment, user)
-    assert not attachment.is_on

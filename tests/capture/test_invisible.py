@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,28 +15,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torchprof_hooks
-from torchprof_hooks import LinkHook
+from tests.invisible import WITH_BUDGET, Measurer
+from torchprof_hooks import LinkHook, Profile
 from torchprof_hooks.link_hooks import TimerHook
 
 
-class Everything(LinkHook):
-    """Overrides every callback."""
-
-    name = "Everything"
-
-    def forward_preprocess(self, args: Any) -> None: ...
-    def forward_postprocess(self, args: Any) -> None: ...
-    def backward_preprocess(self, args: Any) -> None: ...
-    def backward_postprocess(self, args: Any) -> None: ...
-
-
-MEASURERS: dict[str, Callable[[], Any]] = {
-    "profile": torchprof_hooks.profile,
-    "timer": TimerHook,
-    "timer with backward": lambda: TimerHook(backward=True),
-    "callbacks": Everything,
-}
-every_measurer = pytest.mark.parametrize("measurer", MEASURERS.values(), ids=MEASURERS)
+every_measurer = pytest.mark.parametrize(
+    "measurer", WITH_BUDGET.values(), ids=WITH_BUDGET
+)
 
 
 class Block(nn.Module):
@@ -81,79 +68,71 @@ def train(steps: int = 4) -> list[torch.Tensor]:
 
 @every_measurer
 def test_results_gradients_and_random_state_are_bit_identical(
-    measurer: Callable[[], Any],
+    measurer: Measurer,
 ) -> None:
     expected = train()
     with measurer():
         measured = train()
+    assert all(map(torch.equal, measured, expected))
     assert len(measured) == len(expected)
-    assert all(torch.equal(m, e) for m, e in zip(measured, expected, strict=True))
-
-
-@every_measurer
-def test_graph_without_backward_is_freed_at_once(measurer: Callable[[], Any]) -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
-    x = torch.ones(2, 4, requires_grad=True)
-    gc.collect()
-    gc.disable()
-    try:
-        with measurer():
-            output = model(x * 2)
-            saved = weakref.ref(output.grad_fn.metadata.setdefault("probe", _Probe()))
-            assert saved() is not None
-            del output
-            assert saved() is None
-    finally:
-        gc.enable()
 
 
 class _Probe:
     """Dies with the node whose metadata holds it."""
 
 
-@every_measurer
-def test_tensors_are_freed_after_backward(measurer: Callable[[], Any]) -> None:
+def graph_without_backward(measurer: Measurer) -> object:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
+    with measurer():
+        output = model(torch.ones(2, 4, requires_grad=True) * 2)
+        alive = weakref.ref(output.grad_fn.metadata.setdefault("probe", _Probe()))
+        assert alive() is not None
+        del output
+        return alive()
+
+
+def output_after_backward(measurer: Measurer) -> object:
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
-    gc.collect()
-    gc.disable()
-    try:
-        with measurer():
-            output = model(torch.ones(2, 4))
-            hidden = weakref.ref(output)
-            output.sum().backward()
-            del output
-            assert hidden() is None
-    finally:
-        gc.enable()
+    with measurer():
+        output = model(torch.ones(2, 4))
+        alive = weakref.ref(output)
+        output.sum().backward()
+        del output
+        return alive()
 
 
-@every_measurer
-def test_modules_are_not_kept_alive(measurer: Callable[[], Any]) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        with measurer():
-            model = nn.Sequential(nn.Linear(4, 4))
-            model(torch.ones(2, 4)).sum().backward()
-            alive = weakref.ref(model)
-            del model
-            assert alive() is None
-    finally:
-        gc.enable()
+def module(measurer: Measurer) -> object:
+    with measurer():
+        model = nn.Sequential(nn.Linear(4, 4))
+        model(torch.ones(2, 4)).sum().backward()
+        alive = weakref.ref(model)
+        del model
+        return alive()
 
 
-@every_measurer
-def test_variables_of_callers_are_not_kept_alive(measurer: Callable[[], Any]) -> None:
+def variable_of_a_caller(measurer: Measurer) -> object:
     def measured() -> weakref.ref[nn.Module]:
         model = nn.Linear(4, 4)
         with measurer():
             model(torch.ones(2, 4)).sum().backward()
         return weakref.ref(model)
 
+    return measured()()
+
+
+@every_measurer
+@pytest.mark.parametrize(
+    "what",
+    [graph_without_backward, output_after_backward, module, variable_of_a_caller],
+    ids=lambda what: what.__name__,
+)
+def test_what_the_program_drops_is_freed_at_once(
+    what: Callable[[Measurer], object], measurer: Measurer
+) -> None:
     gc.collect()
     gc.disable()
     try:
-        assert measured()() is None
+        assert what(measurer) is None
     finally:
         gc.enable()
 
@@ -197,39 +176,31 @@ def test_gradients_are_not_copied() -> None:
 
 @pytest.mark.parametrize("entered", [LinkHook, torchprof_hooks.profile])
 def test_foreign_hooks_and_warnings_stay_in_place(entered: Callable[[], Any]) -> None:
-    calls: list[str] = []
+    calls: list[Any] = []
     handle = nn.modules.module.register_module_forward_hook(
-        lambda module, args, out: calls.append(type(module).__name__)
+        lambda module, args, out: calls.append(type(module))
     )
-    try:
+    with handle:
         with entered():
             nn.ReLU()(torch.ones(1))
         nn.ReLU()(torch.ones(1))
-    finally:
-        handle.remove()
-    assert calls == ["ReLU", "ReLU"]
+    assert calls == [nn.ReLU, nn.ReLU]
 
 
 def test_four_threads_with_hooks_of_their_own() -> None:
-    model = Net()
-    results: dict[int, Any] = {}
-    start = threading.Barrier(4)
+    model, start = Net(), threading.Barrier(4)
 
-    def run(number: int) -> None:
+    def run(steps: int) -> tuple[dict[str, Any], Profile]:
         start.wait()
         with TimerHook() as timer, torchprof_hooks.profile() as prof:
-            for _ in range(number + 1):
+            for _ in range(steps):
                 model(torch.randn(2, 5, 16)).sum().backward()
-        results[number] = timer.summary(), prof.profile
+        return timer.summary(), prof.profile
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, (summary, profile) in results.items():
-        assert summary["Net"]["occurrence"] == number + 1
-        rows = {row.name: row for row in profile.rows()}
-        assert rows["Net"].phases["backward"].calls == number + 1
-        assert rows["Net.blocks.1"].phases["recompute"].calls == number + 1
-        assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
+    with ThreadPoolExecutor(4) as pool:
+        for steps, (summary, profile) in enumerate(pool.map(run, range(1, 5)), 1):
+            assert summary["Net"]["occurrence"] == steps
+            rows = {row.name: row for row in profile.rows()}
+            assert rows["Net"].phases["backward"].calls == steps
+            assert rows["Net.blocks.1"].phases["recompute"].calls == steps
+            assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
