@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -66,36 +67,28 @@ def run(model: Callable[..., Any], steps: int = 3) -> None:
         model(torch.ones(4, 8)).sum().backward()
 
 
-def check_region(profile: Profile, steps: int) -> None:
-    rows = {row.name: row for row in profile.rows() if row.kind == "module"}
-    assert set(rows) == {"Outer", "Outer.first", "Outer.middle", "Outer.last"}
-    region = rows["Outer.middle"]
-    assert (region.class_name, region.compiled) == ("Middle", True)
-    assert region.phases["forward"].calls == steps
-    assert region.phases["backward"].calls == steps
-    assert region.phases["backward"].self_ns > 0
-
-
 @pytest.mark.parametrize("compiled_first", [False, True])
-def test_compiled_submodule_is_one_region(compiled_first: bool) -> None:
-    backend = Compiles()
+@pytest.mark.parametrize("real_backward", [False, True])
+def test_compiled_submodule_is_one_region(
+    compiled_first: bool, real_backward: bool
+) -> None:
+    counts = Compiles()
+    backend = "aot_eager" if real_backward else counts
     model = Outer(torch.compile(Middle(), backend=backend, fullgraph=True))
     if compiled_first:
         run(model)
-        assert backend.graphs == 1
     with torchprof_hooks.profile() as prof:
         run(model)
-    check_region(prof.profile, 3)
-    assert backend.graphs == 1
+    rows = {row.name: row for row in prof.profile.rows() if row.kind == "module"}
+    assert set(rows) == {"Outer", "Outer.first", "Outer.middle", "Outer.last"}
+    region = rows["Outer.middle"]
+    assert (region.class_name, region.compiled) == ("Middle", True)
+    assert region.phases["forward"].calls == 3
+    assert region.phases["backward"].calls == 3
+    assert region.phases["backward"].self_ns > 0
+    assert counts.graphs == (not real_backward)
     run(model)
-    assert backend.graphs <= 2  # at most one recompilation
-
-
-def test_real_backward_of_a_region() -> None:
-    model = Outer(torch.compile(Middle(), backend="aot_eager", fullgraph=True))
-    with torchprof_hooks.profile() as prof:
-        run(model)
-    check_region(prof.profile, 3)
+    assert counts.graphs <= 2  # at most one recompilation
 
 
 class Watching(LinkHook):
@@ -112,13 +105,19 @@ class Watching(LinkHook):
 
 
 @pytest.mark.parametrize(
-    "hook", [TimerHook, lambda: TimerHook(backward=True), Watching]
+    "hook",
+    [TimerHook, lambda: TimerHook(backward=True), Watching, None],
+    ids=["timer", "timer with backward", "callbacks", "on a module inside"],
 )
-def test_hooks_do_not_break_the_graph(hook: Callable[[], LinkHook]) -> None:
-    backend = Compiles()
-    model = torch.compile(Outer(Middle()), backend=backend, fullgraph=True)
-    with hook():
+def test_hooks_do_not_break_the_graph(hook: Callable[[], LinkHook] | None) -> None:
+    backend, inner = Compiles(), Middle()
+    if hook is None:
+        torchprof_hooks.add_hook(inner, TimerHook())
+    model = torch.compile(Outer(inner), backend=backend, fullgraph=True)
+    with nullcontext() if hook is None else hook():
         run(model)
+    if hook is None:
+        torchprof_hooks.delete_hook(inner, "TimerHook")
     assert backend.graphs == 1
 
 
@@ -130,16 +129,6 @@ def test_callbacks_see_a_region_as_one_module() -> None:
     assert hook.seen[:4] == forward
     assert "backward Outer.middle" in hook.seen
     assert len(hook.seen) == 8
-
-
-def test_hook_on_a_module_inside_a_region_does_not_break_the_graph() -> None:
-    backend = Compiles()
-    inner = Middle()
-    torchprof_hooks.add_hook(inner, TimerHook())
-    model = torch.compile(Outer(inner), backend=backend, fullgraph=True)
-    run(model)
-    torchprof_hooks.delete_hook(inner, "TimerHook")
-    assert backend.graphs == 1
 
 
 def test_compiled_function_belongs_to_the_module_that_calls_it() -> None:
@@ -158,12 +147,19 @@ def test_compiled_function_belongs_to_the_module_that_calls_it() -> None:
     assert rows["Calls"].phases["backward"].calls == 3
 
 
-def test_whole_model_compiled_in_place() -> None:
-    model = Outer(Middle())
-    model.compile(backend="aot_eager", fullgraph=True)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_model_is_one_row(in_place: bool) -> None:
+    model: Any = Outer(Middle())
+    if in_place:
+        model.compile(backend="aot_eager", fullgraph=True)
+    else:
+        model = torch.compile(model, backend="aot_eager")
     with torchprof_hooks.profile() as prof:
         run(model)
-    assert sum(row.self_ns for row in prof.profile.rows()) == prof.profile.wall_ns
+    rows = prof.profile.rows()
+    (row,) = [row for row in rows if row.kind == "module"]
+    assert (row.name, row.compiled, row.calls) == ("Outer", True, 3)
+    assert sum(row.self_ns for row in rows) == prof.profile.wall_ns
 
 
 def test_optimizer_step_inside_a_compiled_function() -> None:

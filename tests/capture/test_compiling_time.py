@@ -14,7 +14,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.duty import Plan
-from torchprof_hooks.profiles.names import COMPILING_NAME, Grouping
+from torchprof_hooks.profiles.names import COMPILING_NAME, GROUPINGS
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clock")]
 
@@ -147,8 +147,7 @@ def test_sections_of_a_program_add_up(plans: tuple[Plan, ...]) -> None:
     found = steps.profile()
     wall_ns = len(LENGTHS) * (7 + 10 + 3 + 3) * MS + 4 * 50 * MS
     assert found.wall_ns == wall_ns
-    groupings: tuple[Grouping, ...] = ("module", "class", "function", "call")
-    for by in groupings:
+    for by in GROUPINGS:
         rows = {row.name: row.self_ns for row in found.rows(by)}
         assert sum(rows.values()) == wall_ns
         assert rows[COMPILING_NAME] == 4 * 50 * MS

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.invisible import MEASURERS, EveryLink
+from tests.invisible import WITH_BUDGET, EveryLink
 from tests.programs import TORCH, python
 from tests.thorough import in_turns
 from torchprof_hooks import (
@@ -46,14 +46,17 @@ def new_model() -> nn.Module:
     return Net()
 
 
-def exported(model: nn.Module, strict: bool) -> str:
-    return str(torch.export.export(model, (X,), strict=strict).graph_module.code)
+def exported(model: nn.Module, strict: bool, shapes: Any = None) -> str:
+    made = torch.export.export(model, (X,), strict=strict, dynamic_shapes=shapes)
+    return str(made.graph_module.code)
 
 
+ANY_BATCH = {"x": {0: torch.export.Dim("batch")}}
 #: What torch makes of a model, as text.
 MAKERS: dict[str, Callable[[nn.Module], str]] = {
     "export, strict": lambda model: exported(model, True),
     "export": lambda model: exported(model, False),
+    "export, any batch": lambda model: exported(model, False, ANY_BATCH),
     "jit.script": lambda model: str(torch.jit.script(model).inlined_graph),
     "jit.trace": lambda model: str(torch.jit.trace(model, X).inlined_graph),
     "fx": lambda model: str(torch.fx.symbolic_trace(model).code),
@@ -90,14 +93,13 @@ def test_in_a_step_that_is_traced(bare: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measurer", "maker"), in_turns(product([*MEASURERS, "budget"], MAKERS), 0, 2)
+    ("measurer", "maker"), in_turns(product(WITH_BUDGET, MAKERS), 0, 2)
 )
 def test_of_a_model_that_is_measured(
     measurer: str, maker: str, bare: dict[str, str]
 ) -> None:
-    measurers = {**MEASURERS, "budget": lambda: profile(max_overhead=0.5)}
     model = new_model()
-    with measurers[measurer]():
+    with WITH_BUDGET[measurer]():
         model(X).sum().backward()
         assert made(maker, model) == bare[maker]
         model(X)

@@ -14,6 +14,7 @@ from torch._dynamo import eval_frame
 import torchprof_hooks
 from tests.capture.test_compile import Compiles
 from tests.functions import ONE
+from tests.helpers import occurrences
 from torchprof_hooks import FunctionHook
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
@@ -71,26 +72,30 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     return (x @ x.T).relu().sum()
 
 
-def with_custom_function(x: torch.Tensor) -> torch.Tensor:
+def custom(x: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(Square.apply(x).relu().sum())
 
 
-def with_grad_in_backward(x: torch.Tensor) -> torch.Tensor:
+def custom_with_grad(x: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(GradInBackward.apply(x).relu().sum())
 
 
-FUNCTIONS = [plain, with_custom_function, with_grad_in_backward]
-
-HOOKS: list[Callable[[], AbstractContextManager[Any]]] = [
-    TimerHook,
-    *([MemoryProfileHook] if CORE.module is not None else []),
-    Seen,
-    lambda: torchprof_hooks.profile(functions=True),
-]
+def functions(*which: Callable[..., Any]) -> pytest.MarkDecorator:
+    names = [function.__name__ for function in which]
+    return pytest.mark.parametrize("function", which, ids=names)
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-@pytest.mark.parametrize("function", [plain, with_custom_function])
+HOOKS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "timer": TimerHook,
+    "callbacks": Seen,
+    "profile": lambda: torchprof_hooks.profile(functions=True),
+}
+if CORE.module is not None:
+    HOOKS["memory"] = MemoryProfileHook
+
+
+@pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
+@functions(plain, custom)
 def test_no_graph_break_and_one_graph(function: Any, hook: Any) -> None:
     backend = Compiles()
     compiled = torch.compile(function, backend=backend, fullgraph=True)
@@ -109,7 +114,7 @@ def test_no_graph_break_and_one_graph(function: Any, hook: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("function", FUNCTIONS)
+@functions(plain, custom, custom_with_grad)
 def test_a_compiled_function_is_one_function(function: Any, backend: str) -> None:
     compiled = torch.compile(function, backend=backend)
     x = X.clone().requires_grad_()
@@ -120,18 +125,6 @@ def test_a_compiled_function_is_one_function(function: Any, backend: str) -> Non
     # Were it run eagerly, matmul or Square would be seen.
     assert hook.forward == [function.__name__, "tanh", function.__name__]
     assert hook.backward == ["tanh", function.__name__]
-
-
-def test_a_region_with_graph_breaks_is_one_function() -> None:
-    @torch.compile(backend="eager")
-    def broken(x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(x)
-        torch._dynamo.graph_break()
-        return y.exp()
-
-    with Seen() as hook:
-        broken(X)
-    assert hook.forward == ["broken"]
 
 
 def test_compiled_before_and_used_inside() -> None:
@@ -147,20 +140,22 @@ def test_compiled_before_and_used_inside() -> None:
     assert "matmul" not in rows
 
 
-def test_a_compiled_region_that_raises_ends() -> None:
+def test_a_region_with_graph_breaks_is_one_function_even_if_it_raises() -> None:
     @torch.compile(backend="eager")
-    def failing(x: torch.Tensor) -> torch.Tensor:
-        torch.relu(x)
+    def broken(x: torch.Tensor, fails: bool) -> torch.Tensor:
+        y = torch.relu(x)
         torch._dynamo.graph_break()
-        raise RuntimeError("on purpose")
+        if fails:
+            raise RuntimeError("on purpose")
+        return y.exp()
 
     with TimerHook() as hook:
+        broken(X, False)
         for _ in range(3):
             with pytest.raises(RuntimeError, match="on purpose"):
-                failing(X)
+                broken(X, True)
             torch.tanh(X)
-    assert hook.summary()["tanh"]["occurrence"] == 3
-    assert hook.summary()["failing"]["occurrence"] == 3
+    assert occurrences(hook) == {"broken": 4, "tanh": 3}
 
 
 @pytest.mark.parametrize("in_place", [False, True])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from torch import nn
 
 from tests.exact import calls, found, no_calls, outside
 from tests.fake_clock import burn
+from tests.helpers import in_thread
 from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach.interception import Subscription
 from torchprof_hooks.capture.backward import hooked
@@ -52,13 +52,8 @@ def test_a_program_that_asks_whether_modules_are_compiled_is_told_so() -> None:
         model._compiled_call_impl = saved
     assert torch.equal(model(X), X)
     assert found(prof.profile) == {("Slow", "forward"): calls(2, 2)}
-
-
-def test_an_implementation_of_the_modules_own_is_called() -> None:
-    model: Any = Slow()
-    model._compiled_call_impl = None
-    vars(model)["_call_impl"] = lambda x: "its own"
     with profile():
+        vars(model)["_call_impl"] = lambda x: "its own"
         assert model(X) == "its own"
 
 
@@ -157,9 +152,7 @@ def test_what_a_hooked_pass_calls_in_a_thread_of_a_devices() -> None:
         value.register_hook(call_in_pass)
         value.backward()
 
-    thread = Thread(target=run)
-    thread.start()
-    thread.join()
+    in_thread(run)
     tracker.close_entry(base)
     hide_modules(subscription)
     assert "Slow" in {site.path[-1] for site in tracker.sites if site.path}

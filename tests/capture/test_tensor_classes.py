@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,8 +14,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from tests.functions import Cube
 from tests.helpers import in_thread
-from tests.invisible import MEASURERS
+from tests.invisible import MEASURERS, Measurer
 from torchprof_hooks import profile
 from torchprof_hooks.capture.program_facts import read_optimizer
 from torchprof_hooks.function_hooks import PrintHook
@@ -85,35 +87,43 @@ class Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def train(kind: str) -> list[str]:
-    """What is seen of two steps of training."""
+def new_model(kind: str) -> nn.Module:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
-    x = torch.ones(2, 4)
+    layers = nn.Linear(4, 4), nn.Linear(4, 2)
     if kind == "parameters":
-        for layer in (model[0], model[2]):
-            assert isinstance(layer, nn.Linear)
+        for layer in layers:
             layer.weight = nn.Parameter(layer.weight.detach().as_subclass(Named))
-    x = {"inputs": lambda: x.as_subclass(Named), "wrapped": lambda: Wrapper(x)}.get(
-        kind, lambda: x
-    )()
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1])
+
+
+INPUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "inputs": lambda x: x.as_subclass(Named),
+    "wrapped": Wrapper,
+}
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "functions": Functions,
+    "operators": Operators,
+}
+CLASSES = (*INPUTS, "parameters")
+KINDS = (*CLASSES, *MODES, "functions, from outside")
+
+
+def train(kind: str, measurer: Measurer = nullcontext) -> list[str]:
+    """What is seen of two steps of training."""
+    model = new_model(kind)
+    x = INPUTS.get(kind, torch.clone)(torch.ones(2, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    mode = {"functions": Functions, "operators": Operators}.get(kind, nullcontext)
+    mode = MODES.get(kind, nullcontext)
+    outer = Functions() if kind == "functions, from outside" else nullcontext()
     SEEN.clear()
-    entered: AbstractContextManager[Any] = mode()
-    with entered:
+    with outer, measurer(), mode():
         for _ in range(2):
-            y = model(x)
-            loss = (
-                nn.functional.mse_loss(y, torch.zeros(2, 2)) + torch.cat([y, y]).sum()
-            )
-            loss.backward()
+            y = Cube.apply(model(x))
+            loss = nn.functional.mse_loss(y, torch.zeros(2, 2))
+            (loss + torch.cat([y, y]).sum()).backward()
             optimizer.step()
             optimizer.zero_grad()
     return SEEN.copy()
-
-
-KINDS = ("inputs", "parameters", "wrapped", "functions", "operators")
 
 
 @pytest.fixture(scope="module")
@@ -127,13 +137,10 @@ def test_they_see_what_they_would_see(
     measurer: str, kind: str, bare: dict[str, list[str]]
 ) -> None:
     assert bare[kind]
-    with MEASURERS[measurer]():
-        found = train(kind)
-    assert found == bare[kind]
+    assert train(kind, MEASURERS[measurer]) == bare[kind]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CLASSES)
 def test_reports_ask_nobody(kind: str) -> None:
     with profile(functions=True) as prof:
         before = train(kind)
