@@ -9,7 +9,6 @@ from typing import Any, Final
 import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.canaries import CANARIES
@@ -54,41 +53,32 @@ def _are_modules_on_stack() -> bool:
 
 def _are_keywords_found() -> bool:
     seen: list[dict[str, Any]] = []
-    handle = nn_module.register_module_forward_pre_hook(
+    with nn_module.register_module_forward_pre_hook(
         lambda module, args: seen.append(caller_kwargs())
-    )
-    try:
+    ):
         _Module()(1, key=2)
-    finally:
-        handle.remove()
     return seen == [{"key": 2}]
 
 
+def _nothing(*given: Any) -> None:
+    """A hook."""
+
+
 def _are_hooks_in_tables() -> bool:
-    def hook(*given: Any) -> None:
-        """Does nothing."""
-
-    def is_known(handle: RemovableHandle) -> bool:
-        try:
-            return global_hook_numbers([hook]) == {handle.id}
-        finally:
-            handle.remove()
-
-    return is_known(nn_module.register_module_forward_pre_hook(hook)) and is_known(
-        nn_module.register_module_forward_hook(hook)
-    )
+    for register in (
+        nn_module.register_module_forward_pre_hook,
+        nn_module.register_module_forward_hook,
+    ):
+        with register(_nothing) as handle:
+            if global_hook_numbers([_nothing]) != {handle.id}:
+                return False
+    return True
 
 
 def _are_optimizer_hooks_in_tables() -> bool:
-    def hook(*given: Any) -> None:
-        """Does nothing."""
-
-    handle = register_optimizer_step_pre_hook(hook)
-    try:
-        is_known = is_optimizer_hook(hook)
-    finally:
-        handle.remove()
-    return is_known and not is_optimizer_hook(hook)
+    with register_optimizer_step_pre_hook(_nothing):
+        is_known = is_optimizer_hook(_nothing)
+    return is_known and not is_optimizer_hook(_nothing)
 
 
 def _is_tracing_known() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from torch import nn
 from torch.utils.data import DataLoader, dataloader
 
 from tests.capture.canaries import ALL_CANARIES
-from tests.cores import PYTHON_CORE
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import Watching
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.torch_names import (
     Canary,
     autograd,
@@ -144,14 +145,13 @@ def _trained() -> Profile:
 
 def _booked(profile: Profile) -> dict[tuple[str, str], int]:
     """Times by name and phase, without those that are 0."""
-    booked: dict[tuple[str, str], int] = {}
+    booked: Counter[tuple[str, str]] = Counter()
     for (path, phase), totals in profile.cells.items():
-        key = path[-1].partition("(")[0] or path[-1], phase
-        booked[key] = booked.get(key, 0) + totals.self_ns
-    return {key: booked_ns for key, booked_ns in booked.items() if booked_ns}
+        booked[path[-1].partition("(")[0] or path[-1], phase] += totals.self_ns
+    return dict(+booked)
 
 
-_WHOLE = {
+_WHOLE: dict[tuple[str, str], int] = {
     ("Model", "forward"): 5 * MS,
     ("Twice", "forward"): 2 * MS,
     ("Twice", "backward"): 3 * MS,
@@ -166,15 +166,21 @@ def test_nothing_is_said_where_all_is_well(fresh: None, clock: FakeClock) -> Non
     assert not_measured() == ()
 
 
-def _no_number(self: Any = None) -> int:
-    return 0
+# What is hidden, one at a time. Afterwards, all is as before.
+
+Hide = Callable[[pytest.MonkeyPatch], None]
+Booked = dict[tuple[str, str], int]
 
 
-def _hidden_sequence_numbers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(autograd, "next_sequence_number", _no_number)
+def replaced(owner: Any, name: str, value: Any) -> Hide:
+    return lambda patch: patch.setattr(owner, name, value)
 
 
-def _hidden_entry(patch: pytest.MonkeyPatch) -> None:
+def gone(owner: Any, name: str) -> Hide:
+    return lambda patch: patch.delattr(owner, name)
+
+
+def _entry_moved(patch: pytest.MonkeyPatch) -> None:
     entry = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
     for function in (torch.autograd.backward, torch.autograd.grad):
         patch.setitem(function.__globals__, "_moved_entry", entry)
@@ -186,110 +192,9 @@ def _hidden_entry(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(function, "__code__", code.replace(co_names=names))
 
 
-def _hidden_node(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(autograd, "current_autograd_node", lambda: None)
-
-
 def _no_entry(patch: pytest.MonkeyPatch) -> None:
-    _hidden_entry(patch)
+    _entry_moved(patch)
     patch.delattr(torch.autograd, "_engine_run_backward")
-
-
-def _trained_without(
-    hide: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[str], dict[tuple[str, str], int]]:
-    """What reports say is not measured, and what is booked, where `hide` has hidden
-    something."""
-    with monkeypatch.context() as patch:
-        hide(patch)
-        result = _trained()
-    unmeasured = [line.partition(":")[0] for line in result.not_measured]
-    return unmeasured, _booked(result)
-
-
-@pytest.mark.parametrize(
-    "hide", [_hidden_sequence_numbers, _hidden_entry, _hidden_node, _no_entry]
-)
-def test_backward_passes_are_off(
-    hide: Callable[[pytest.MonkeyPatch], None],
-    fresh: None,
-    clock: FakeClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    unmeasured, booked = _trained_without(hide, monkeypatch)
-
-    assert unmeasured == ["backward passes"]
-    assert booked.pop((OUTSIDE_NAME, "outside"), 0) + booked.pop(
-        (BACKWARD_NAME, "backward"), 0
-    ) == (3 * MS)
-    assert booked == {k: v for k, v in _WHOLE.items() if k[1] == "forward"}
-
-
-def _nothing_replaced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(custom_functions.FunctionApplications, "_made", lambda self: iter(()))
-
-
-@PYTHON_CORE  # the other hears of operators
-@pytest.mark.parametrize("hide", [_nothing_replaced])
-def test_custom_functions_are_off(
-    hide: Callable[[pytest.MonkeyPatch], None],
-    fresh: None,
-    clock: FakeClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    unmeasured, booked = _trained_without(hide, monkeypatch)
-
-    assert unmeasured == ["custom autograd Functions"]
-    assert booked == {
-        ("Model", "forward"): 7 * MS,
-        ("TwiceBackward", "backward"): 3 * MS,
-    }
-
-
-@PYTHON_CORE
-@pytest.mark.parametrize(
-    "name",
-    [
-        "_len_torch_function_stack",
-        "_get_function_stack_at",
-        "_push_on_torch_function_stack",
-        "_pop_torch_function_stack",
-    ],
-)
-def test_functions_are_off(
-    name: str,
-    fresh: None,
-    clock: FakeClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.delattr(torch._C, name)
-        result = _trained()
-
-    unmeasured = [line.partition(":")[0] for line in result.not_measured]
-    assert unmeasured == ["functions"]
-    assert _booked(result) == _WHOLE
-
-
-def test_waiting_for_batches_is_off(
-    fresh: None, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.delattr(dataloader, "_BaseDataLoaderIter")
-        result = _trained()
-
-    assert [line.partition(":")[0] for line in result.not_measured] == [
-        "waiting for batches"
-    ]
-    assert _booked(result) == _WHOLE
-
-
-def _no_running_pass(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(autograd, "current_graph_task", lambda: -1)
-
-
-def _no_end_of_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(autograd, "at_end_of_nodes", lambda callback: None)
 
 
 def _no_collectives(patch: pytest.MonkeyPatch) -> None:
@@ -297,22 +202,73 @@ def _no_collectives(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(distributed, "_inside", distributed._inside.__wrapped__)
 
 
-@pytest.mark.parametrize(
-    ("hide", "missing"),
-    [
-        (_no_running_pass, "recomputation in threads of devices"),
-        (_no_end_of_nodes, "the end of backward passes"),
-        (_no_collectives, "communication"),
-    ],
-)
-def test_what_this_program_does_not_need_is_said_to_be_off(
-    hide: Callable[[pytest.MonkeyPatch], None],
+#: Of a backward, no more than that it took 3 ms is known, if that.
+_WITHOUT_BACKWARD = {key: _WHOLE[key] for key in _WHOLE if key[1] == "forward"}
+#: What of ours sees calls of custom Functions.
+_APPLICATIONS = custom_functions.FunctionApplications
+
+CASES: dict[str, tuple[Hide, str, Booked]] = {
+    **{
+        f"backward passes, {name}": (hide, "backward passes", _WITHOUT_BACKWARD)
+        for name, hide in {
+            "no numbers": replaced(autograd, "next_sequence_number", lambda: 0),
+            "no nodes": replaced(autograd, "current_autograd_node", lambda: None),
+            "their entry is another": _entry_moved,
+            "no entry": _no_entry,
+        }.items()
+    },
+    "batches": (gone(dataloader, "_BaseDataLoaderIter"), "waiting for batches", _WHOLE),
+    # What this program does not need.
+    "recomputation": (
+        replaced(autograd, "current_graph_task", lambda: -1),
+        "recomputation in threads of devices",
+        _WHOLE,
+    ),
+    "ends": (
+        replaced(autograd, "at_end_of_nodes", lambda callback: None),
+        "the end of backward passes",
+        _WHOLE,
+    ),
+    "collectives": (_no_collectives, "communication", _WHOLE),
+}
+if CORE.module is None:  # the other core hears of operators, without a mode
+    CASES |= {
+        "custom Functions": (
+            replaced(_APPLICATIONS, "_made", lambda self: iter(())),
+            "custom autograd Functions",
+            {("Model", "forward"): 7 * MS, ("TwiceBackward", "backward"): 3 * MS},
+        ),
+        **{
+            f"functions, {name}": (gone(torch._C, name), "functions", _WHOLE)
+            for name in (
+                "_len_torch_function_stack",
+                "_get_function_stack_at",
+                "_push_on_torch_function_stack",
+                "_pop_torch_function_stack",
+            )
+        },
+    }
+
+
+@pytest.mark.parametrize(("hide", "missing", "expected"), CASES.values(), ids=CASES)
+def test_what_needs_a_hidden_name_is_off(
+    hide: Hide,
     missing: str,
+    expected: Booked,
     fresh: None,
     clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert _trained_without(hide, monkeypatch) == ([missing], _WHOLE)
+    with monkeypatch.context() as patch:
+        hide(patch)
+        result = _trained()
+    booked = _booked(result)
+    if missing == "backward passes":
+        outside = [(OUTSIDE_NAME, "outside"), (BACKWARD_NAME, "backward")]
+        assert sum(booked.pop(key, 0) for key in outside) == 3 * MS
+
+    assert [line.partition(":")[0] for line in result.not_measured] == [missing]
+    assert booked == expected
 
 
 def test_reports_and_files_say_what_was_not_measured(tmp_path: Path) -> None:
