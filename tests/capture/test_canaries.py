@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, dataloader
 
 from tests.capture.canaries import ALL_CANARIES
-from tests.fake_clock import MS, FakeClock, burn
+from tests.fake_clock import MS, burn
 from tests.functions import Watching
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
@@ -158,7 +158,8 @@ _WHOLE: dict[tuple[str, str], int] = {
 }
 
 
-def test_nothing_is_said_where_all_is_well(fresh: None, clock: FakeClock) -> None:
+@pytest.mark.usefixtures("fresh", "clock")
+def test_nothing_is_said_where_all_is_well() -> None:
     result = _trained()
 
     assert _booked(result) == _WHOLE
@@ -250,13 +251,12 @@ if CORE.module is None:  # the other core hears of operators, without a mode
     }
 
 
+@pytest.mark.usefixtures("fresh", "clock")
 @pytest.mark.parametrize(("hide", "missing", "expected"), CASES.values(), ids=CASES)
 def test_what_needs_a_hidden_name_is_off(
     hide: Hide,
     missing: str,
     expected: Booked,
-    fresh: None,
-    clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:

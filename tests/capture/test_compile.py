@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from torchprof_hooks import LinkHook, Profile
+from torchprof_hooks import LinkHook
 from torchprof_hooks.capture.attach import compiling
 from torchprof_hooks.link_hooks import TimerHook
 

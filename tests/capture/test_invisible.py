@@ -19,7 +19,6 @@ from tests.invisible import WITH_BUDGET, Measurer
 from torchprof_hooks import LinkHook, Profile
 from torchprof_hooks.link_hooks import TimerHook
 
-
 every_measurer = pytest.mark.parametrize(
     "measurer", WITH_BUDGET.values(), ids=WITH_BUDGET
 )
