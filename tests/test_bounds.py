@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -16,7 +17,7 @@ import torchprof_hooks
 from tests.cores import PYTHON_CORE
 from tests.programs import TORCH, python
 from tests.thorough import THOROUGH
-from torchprof_hooks import function_hooks, link_hooks
+from torchprof_hooks import function_hooks, link_hooks, region
 from torchprof_hooks.capture.core import CORE, reference, reference_meters, span_log
 from torchprof_hooks.capture.record import memory_log
 from torchprof_hooks.link_hooks import TimerHook
@@ -56,14 +57,6 @@ def growth(work: Callable[[], None]) -> int:
     return sys.getallocatedblocks() - before
 
 
-def read(measurer: Any) -> None:
-    """Empty its logs, as whoever looks at numbers does."""
-    if isinstance(measurer, Profiler):
-        assert measurer.profile.cells
-    else:
-        assert measurer.summary()
-
-
 class CountingHook(torchprof_hooks.FunctionHook):
     def __init__(self) -> None:
         self.calls = 0
@@ -99,7 +92,9 @@ def test_memory_does_not_grow(make: Callable[[], Any], backward: bool) -> None:
 
     def work(calls: int) -> None:
         run(model, calls, backward)
-        read(measurer)
+        # Whoever looks at numbers empties the logs.
+        is_profile = isinstance(measurer, Profiler)
+        assert measurer.profile.cells if is_profile else measurer.summary()
 
     with make() as measurer:
         work(300)
@@ -142,15 +137,12 @@ def test_modules_made_for_every_step_do_not_pile_up() -> None:
 
 
 def test_one_long_call_without_gradients_is_bounded() -> None:
-    class Generate(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell = nn.Identity()
-
+    class Generate(nn.Identity):
         def forward(self, x: torch.Tensor) -> Any:
+            cell = nn.Identity()
             with torch.no_grad():
                 for _ in range(3_000):
-                    x = self.cell(x)
+                    x = cell(x)
             return x
 
     model = Generate()
@@ -159,92 +151,85 @@ def test_one_long_call_without_gradients_is_bounded() -> None:
         assert growth(lambda: model(torch.ones(1))) < LOG_BLOCKS
 
 
-def tracker_of(prof: Profiler) -> Any:
-    steps: Any = prof._rounds[0]._steps
-    return steps.tracker
+# Which call made which node, however many graphs there are
+
+
+def inner_calls(prof: Profiler, *around: str) -> dict[str, int]:
+    """Of the innermost module, by phase, where it was called inside of these."""
+    calls: Counter[str] = Counter()
+    for (path, phase), totals in prof.profile.cells.items():
+        if path[-1].endswith("1.0") and path[: len(around)] == around:
+            calls[phase] += totals.calls
+    return dict(calls)
 
 
 @pytest.mark.parametrize("functions", [False, True])
 def test_a_loop_in_a_region(functions: bool) -> None:
     model = new_model()
     x = torch.ones(1, requires_grad=True)
-    with (
-        torchprof_hooks.profile(functions=functions) as prof,
-        torchprof_hooks.region("training"),
-    ):
+    with torchprof_hooks.profile(functions=functions) as prof, region("training"):
         for _ in range(300):
-            with torchprof_hooks.region("step"):
+            with region("step"):
                 model(x).sum().backward()
-    calls = {key: each.calls for key, each in prof.profile.cells.items()}
-    inner = ("training", "step", "Sequential", "Sequential.1", "Sequential.1.0")
-    assert calls[inner, "backward"] == calls[inner, "forward"] == 300
+    assert inner_calls(prof, "training", "step") == {"forward": 300, "backward": 300}
+
+
+def train_keeping(model: nn.Module, every: int, waiting: int = 0) -> Any:
+    """300 steps. Graphs of before, and some of each time, wait; the caller is left with
+    every second one."""
+    x = torch.ones(1, requires_grad=True)
+    kept = [model(x) for _ in range(waiting)]
+    for step in range(300):
+        model(x).sum().backward()
+        if step % every == 0:
+            kept.append(model(x))
+    for y in kept[::2]:
+        y.backward()
+    return kept[1::2]
 
 
 class Trainer(nn.Module):
-    """Trains inside of its forward; graphs of before, and some of each time, wait."""
+    """Trains inside of its forward."""
 
-    def __init__(self, waiting: int, every: int) -> None:
+    def __init__(self, **options: int) -> None:
         super().__init__()
         self.model = new_model()
-        self.waiting = waiting
-        self.every = every
+        self.options = options
 
-    def forward(self, x: torch.Tensor) -> Any:
-        kept = [self.model(x) for _ in range(self.waiting)]
-        for step in range(300):
-            self.model(x).sum().backward()
-            if step % self.every == 0:
-                kept.append(self.model(x))
-        for y in kept[::2]:
-            y.backward()
-        return kept[1::2]
+    def forward(self) -> Any:
+        return train_keeping(self.model, **self.options)
 
 
 @pytest.mark.parametrize("functions", [False, True])
 def test_a_loop_in_a_forward(functions: bool) -> None:
-    trainer = nn.Sequential(Trainer(waiting=0, every=1_000))
+    trainer = nn.Sequential(Trainer(every=1_000))
     trainer.forward = trainer[0].__call__  # type: ignore[method-assign]
-    x = torch.ones(1, requires_grad=True)
     with torchprof_hooks.profile(functions=functions) as prof:
         for _ in range(2):
-            trainer(x)
-    calls = {key: each.calls for key, each in prof.profile.cells.items()}
-    inner = [key for key in calls if key[0][-1] == "Sequential.0.model.1.0"]
-    assert [calls[key] for key in inner] == [2 * 301, 2 * 301]  # and of the last, kept
+            trainer()
+    # And of the last one, which is kept.
+    assert inner_calls(prof) == {"forward": 2 * 301, "backward": 2 * 301}
 
 
-@pytest.mark.parametrize("region", [False, True])
-def test_graphs_that_a_forward_keeps_have_their_owners(region: bool) -> None:
-    trainer = Trainer(waiting=100, every=10)
-    x = torch.ones(1, requires_grad=True)
+@pytest.mark.parametrize(
+    ("train", "around", "calls"),
+    [
+        (Trainer(every=10, waiting=100), (), 430),
+        (Trainer(every=10, waiting=100), ("all",), 430),
+        (lambda: train_keeping(new_model(), every=10), ("all",), 330),
+    ],
+    ids=["in a forward", "in a forward in a region", "in a region"],
+)
+def test_kept_graphs_have_their_owners(
+    train: Callable[[], Any], around: tuple[str, ...], calls: int
+) -> None:
     with torchprof_hooks.profile() as prof:
         for _ in range(3):
-            with torchprof_hooks.region("all") if region else nullcontext():
-                kept = trainer(x)
+            with region(*around) if around else nullcontext():
+                kept = train()
             for y in kept:
                 y.backward()
-    calls = {key: each.calls for key, each in prof.profile.cells.items()}
-    found = {p: n for (path, p), n in calls.items() if path[-1] == "Trainer.model.1.0"}
-    assert found == {"forward": 3 * 430, "backward": 3 * 430}
-
-
-def test_graphs_that_a_loop_keeps_have_their_owners() -> None:
-    model = new_model()
-    x = torch.ones(1, requires_grad=True)
-    with torchprof_hooks.profile() as prof:
-        with torchprof_hooks.region("training"):
-            kept = []
-            for step in range(300):
-                model(x).sum().backward()
-                if step % 10 == 0:
-                    kept.append(model(x))
-            for y in kept[::2]:
-                y.backward()
-        for y in kept[1::2]:
-            y.backward()
-    calls = {key: each.calls for key, each in prof.profile.cells.items()}
-    inner = ("training", "Sequential", "Sequential.1", "Sequential.1.0")
-    assert calls[inner, "backward"] == calls[inner, "forward"] == 330
+    assert inner_calls(prof, *around) == {"forward": 3 * calls, "backward": 3 * calls}
 
 
 @PYTHON_CORE

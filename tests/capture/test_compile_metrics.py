@@ -31,7 +31,7 @@ import time, torch
 
 BREAKING = """
 def slow_backend(graph, inputs):
-    time.sleep(0.5)
+    time.sleep(0.1)
     return graph.forward
 
 @torch.compile(backend=slow_backend)
@@ -139,8 +139,8 @@ def test_nothing_is_imported_to_read_it(breaking: Readings) -> None:
 def test_time_is_that_of_all_compilations(breaking: Readings) -> None:
     summary = breaking["broken"]
     assert summary.timed == 2
-    assert summary.timed_ns >= 1.0e9  # two graphs, half a second each
-    assert {graph.ns >= 0.5e9 for graph in summary.graphs} == {True}
+    assert summary.timed_ns >= 0.2e9  # two graphs, a tenth of a second each
+    assert all(graph.ns >= 0.1e9 for graph in summary.graphs)
     check_times(breaking["all"], breaking.torch_total_s)
 
 
@@ -188,9 +188,8 @@ def test_code_that_could_not_be_compiled(breaking: Readings) -> None:
 def test_what_is_done_later(breaking: Readings) -> None:
     whole, first = breaking["all"], breaking["broken"]
     later = whole.since(first)
-    assert {graph.function for graph in later.graphs} == {
-        *("scaled", "given_up", "branching", "branching, resumed"),
-    }
+    functions = {"scaled", "given_up", "branching", "branching, resumed"}
+    assert {graph.function for graph in later.graphs} == functions
     assert later.total_ns == whole.total_ns - first.total_ns
     assert later.compilations == whole.compilations - 2
     assert [each.function for each in later.graph_breaks] == ["branching"]
@@ -212,9 +211,7 @@ def test_a_reset_leaves_records_and_reasons(breaking: Readings) -> None:
     (call,) = summary.graph_breaks
     assert call == before.graph_breaks[0]._replace(function="", place="")
 
-
-def test_what_is_done_after_a_reset(breaking: Readings) -> None:
-    later = breaking["again"].since(breaking["forgetful"])
+    later = breaking["again"].since(before)
     assert [graph.function for graph in later.graphs] == ["broken", "broken, resumed"]
     assert later.timed_ns == breaking["again"].timed_ns
     assert (later.timed, later.unrecorded) == (2, 0)
@@ -230,26 +227,25 @@ def test_graphs_of_a_backward_pass(tmp_path: Path) -> None:
     check_times(readings["all"], readings.torch_total_s)
 
 
-@pytest.mark.parametrize(
-    "missing",
-    [
-        "compilation_time_metrics",
-        "counters",
-        "get_compilation_metrics",
-        "graph_break_reasons",
-    ],
-)
+#: Names of torch's -> what they tell.
+NEEDED_FOR = {
+    "compilation_time_metrics": "timed",
+    "get_compilation_metrics": "graphs",
+    "counters": "",
+    "graph_break_reasons": "",
+}
+
+
+@pytest.mark.parametrize("missing", NEEDED_FOR)
 def test_a_name_that_torch_has_dropped(
-    monkeypatch: pytest.MonkeyPatch, missing: str
+    missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     utils: Any = pytest.importorskip("torch._dynamo.utils")
     torch.compile(torch.sin, backend="eager")(torch.ones(2))
-    assert not read_compilation().is_empty
     monkeypatch.delattr(utils, missing)
     summary = read_compilation()
-    assert bool(summary.timed) == (missing != "compilation_time_metrics")
-    assert bool(summary.graphs) == (missing != "get_compilation_metrics")
-    assert not summary.is_empty
+    for told in ("timed", "graphs"):
+        assert bool(getattr(summary, told)) == (NEEDED_FOR[missing] != told)
 
 
 @pytest.mark.parametrize(

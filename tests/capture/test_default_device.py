@@ -12,10 +12,10 @@ from torch import nn
 from tests.functions import FunctionRecorder, Tensors
 from torchprof_hooks import FunctionCall, FunctionHook, profile
 
-OPTIONS: tuple[dict[str, Any], ...] = (
-    {"functions": True},
-    {"functions": True, "max_overhead": 0.02},
-    {"functions": True, "max_overhead": 0.5},
+each_option = pytest.mark.parametrize(
+    "options",
+    [{}, {"max_overhead": 0.02}, {"max_overhead": 0.5}],
+    ids=["every step", "few steps", "half of the steps"],
 )
 
 
@@ -39,12 +39,12 @@ def steps(count: int = 6) -> None:
         model(x).sum().backward()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@each_option
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_default_device_that_comes_and_goes(
     options: dict[str, Any], count: int
 ) -> None:
-    with profile(**options):
+    with profile(functions=True, **options):
         torch.set_default_device("cpu")
         steps(count)
         assert "DeviceContext" not in modes()[1:]
@@ -55,10 +55,10 @@ def test_a_default_device_that_comes_and_goes(
         steps(count)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@each_option
 def test_a_default_device_around(options: dict[str, Any]) -> None:
     torch.set_default_device("cpu")
-    with profile(**options):
+    with profile(functions=True, **options):
         steps()
     assert modes() == ["DeviceContext"]
     torch.set_default_device(None)
@@ -93,10 +93,8 @@ def test_a_hook_that_is_entered_in_a_backward_pass() -> None:
 
 
 def test_a_hook_that_is_left_before_the_device_is_back() -> None:
-    hook = FunctionRecorder()
-
     def enter_and_leave() -> None:
-        with hook:
+        with FunctionRecorder():
             pass
 
     with AtBackward(enter_and_leave):
