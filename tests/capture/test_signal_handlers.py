@@ -29,15 +29,22 @@ def handle() -> None:
         PROBE(torch.ones(2, 4))
 
 
-def traced(step: Callable[[], None], before: Callable[[Place], object]) -> None:
-    """Make a step, with `before` called before each instruction of the package."""
+def traced(
+    step: Callable[[], None],
+    before: Callable[[Place], object],
+    only: CodeType | None = None,
+) -> None:
+    """Make a step, with `before` called before each instruction of the package, or of
+    one function of it."""
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        code = frame.f_code
+        is_other = only is not None and code is not only
+        if is_other or not code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            before((frame.f_code, frame.f_lasti))
+            before((code, frame.f_lasti))
         return trace
 
     run_traced(step, trace)
@@ -65,9 +72,10 @@ def test_what_one_calls_raises_nothing() -> None:
                     left.clear()
                     handle()
 
-            traced(step, before)
+            traced(step, before, only=each[0])
             assert not left
     found = prof.profile
+    assert len(places) > 100
     assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
     assert min(t.self_ns for t in found.cells.values()) >= 0
     assert found.steps == len(places) + 2
