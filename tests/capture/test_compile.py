@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.helpers import Recorder
 from torchprof_hooks import LinkHook
 from torchprof_hooks.capture.attach import compiling
 from torchprof_hooks.link_hooks import TimerHook
@@ -91,22 +92,9 @@ def test_compiled_submodule_is_one_region(
     assert counts.graphs <= 2  # at most one recompilation
 
 
-class Watching(LinkHook):
-    name = "Watching"
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def forward_preprocess(self, args: Any) -> None:
-        self.seen.append(args.path)
-
-    def backward_postprocess(self, args: Any) -> None:
-        self.seen.append("backward " + args.path)
-
-
 @pytest.mark.parametrize(
     "hook",
-    [TimerHook, lambda: TimerHook(backward=True), Watching, None],
+    [TimerHook, lambda: TimerHook(backward=True), Recorder, None],
     ids=["timer", "timer with backward", "callbacks", "on a module inside"],
 )
 def test_hooks_do_not_break_the_graph(hook: Callable[[], LinkHook] | None) -> None:
@@ -123,12 +111,12 @@ def test_hooks_do_not_break_the_graph(hook: Callable[[], LinkHook] | None) -> No
 
 def test_callbacks_see_a_region_as_one_module() -> None:
     model = Outer(torch.compile(Middle(), backend="aot_eager", fullgraph=True))
-    with Watching() as hook:
+    with Recorder() as hook:
         run(model, steps=1)
-    forward = ["Outer", "Outer.first", "Outer.middle", "Outer.last"]
-    assert hook.seen[:4] == forward
-    assert "backward Outer.middle" in hook.seen
-    assert len(hook.seen) == 8
+    seen = "Outer", "Outer.first", "Outer.middle", "Outer.last"
+    assert [e for e in hook.events if e.startswith("pre")] == [f"pre {s}" for s in seen]
+    ended = {e for e in hook.events if e.startswith("backward post")}
+    assert ended == {f"backward post {s}" for s in seen}
 
 
 def test_compiled_function_belongs_to_the_module_that_calls_it() -> None:

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._dynamo import eval_frame
 
 import torchprof_hooks
 from tests.capture.test_compile import Compiles
-from tests.functions import ONE
+from tests.functions import ONE, Cube, FunctionRecorder, backward_pres, pres
 from tests.helpers import occurrences
-from torchprof_hooks import FunctionHook
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
 
@@ -24,41 +22,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 X = torch.ones(4, 8)
 
 
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        (x,) = ctx.saved_tensors
-        return torch.as_tensor(2 * x * grad)
-
-
-class GradInBackward(Square):
+class GradInBackward(Cube):
     """Its backward runs with gradients enabled: as does a recomputation, and, up to
     torch 2.8, all that is compiled of a custom Function's backward."""
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, *gradients: Any) -> Any:
         (x,) = ctx.saved_tensors
         with torch.enable_grad():
-            return torch.as_tensor(2 * x * grad)
-
-
-class Seen(FunctionHook):
-    name = "Seen"
-
-    def __init__(self) -> None:
-        self.forward: list[str] = []
-        self.backward: list[str] = []
-
-    def forward_preprocess(self, function: Any, in_data: Any) -> None:
-        self.forward.append(function.name)
-
-    def backward_preprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
-        self.backward.append(function.name)
+            return 3 * x * x * gradients[0]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +45,7 @@ def plain(x: torch.Tensor) -> torch.Tensor:
 
 
 def custom(x: torch.Tensor) -> torch.Tensor:
-    return torch.as_tensor(Square.apply(x).relu().sum())
+    return torch.as_tensor(Cube.apply(x).relu().sum())
 
 
 def custom_with_grad(x: torch.Tensor) -> torch.Tensor:
@@ -87,7 +59,7 @@ def functions(*which: Callable[..., Any]) -> pytest.MarkDecorator:
 
 HOOKS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "timer": TimerHook,
-    "callbacks": Seen,
+    "callbacks": FunctionRecorder,
     "profile": lambda: torchprof_hooks.profile(functions=True),
 }
 if CORE.module is not None:
@@ -118,13 +90,13 @@ def test_no_graph_break_and_one_graph(function: Any, hook: Any) -> None:
 def test_a_compiled_function_is_one_function(function: Any, backend: str) -> None:
     compiled = torch.compile(function, backend=backend)
     x = X.clone().requires_grad_()
-    with Seen() as hook:
+    with FunctionRecorder() as hook:
         torch.tanh(compiled(x)).backward()
         with torch.no_grad():
             compiled(x)
-    # Were it run eagerly, matmul or Square would be seen.
-    assert hook.forward == [function.__name__, "tanh", function.__name__]
-    assert hook.backward == ["tanh", function.__name__]
+    # Were it run eagerly, matmul or Cube would be seen.
+    assert pres(hook.events) == [function.__name__, "tanh", function.__name__]
+    assert backward_pres(hook.events) == ["tanh", function.__name__]
 
 
 def test_compiled_before_and_used_inside() -> None:
@@ -165,18 +137,11 @@ def test_compiled_modules(in_place: bool) -> None:
         model.compile(backend="aot_eager")
     else:
         model = torch.compile(model, backend="aot_eager")
-    with Seen() as hook:
+    with FunctionRecorder() as hook:
         model(X).sum().backward()
-    assert hook.forward == ["Sequential", "sum"]
-    assert hook.backward == ["sum", "Sequential"]
+    assert pres(hook.events) == ["Sequential", "sum"]
+    assert backward_pres(hook.events) == ["sum", "Sequential"]
     with torchprof_hooks.profile(functions=True) as prof:
         model(X).sum().backward(ONE)
     functions = {r.name for r in prof.profile.rows("function") if r.kind == "function"}
     assert functions == {"Sequential", "sum"}
-
-
-def test_nothing_is_left_in_the_compiler() -> None:
-    before = eval_frame._maybe_set_eval_frame
-    with TimerHook():
-        assert eval_frame._maybe_set_eval_frame is not before
-    assert eval_frame._maybe_set_eval_frame is before
