@@ -1,4 +1,5 @@
-"""What the autograd engine does before it runs the first node is a row of its own."""
+"""What the autograd engine does before it runs the first node, and what it is asked to
+do after the last one, is nobody's backward: it is a row of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.doing import DoesInBackward, Net, X
+from tests.doing import DoesInBackward, Net, X, at_the_end
 from tests.exact import (
     NET_FORWARD,
     Found,
@@ -22,17 +23,20 @@ from tests.exact import (
     passes,
 )
 from tests.fake_clock import burn
-from torchprof_hooks import FunctionHook, LinkHook, Profile, add_hook, profile
+from tests.functions import FunctionRecorder
+from tests.helpers import BACKWARD, FORWARD, MyModel, Recorder, inputs
+from tests.planted import Work
+from torchprof_hooks import Profile, add_hook, profile
 from torchprof_hooks.link_hooks import TimerHook
 
-Backward = Callable[[torch.Tensor], object]
-
 ENGINE = ("(autograd engine)", "backward")
+PASSES = ("(backward outside modules)", "backward")
 NET_BACKWARD: Found = {
     ("Net", "backward"): calls(12, own=0),
     ("Net.first", "backward"): calls(4),
     ("Net.last", "backward"): calls(8),
 }
+LEAF = torch.ones(3, requires_grad=True)
 
 
 @pytest.fixture
@@ -52,18 +56,23 @@ def nothing() -> None: ...
 
 @each_option
 @pytest.mark.usefixtures("slow_engine")
-def test_it_is_nobodys_backward(options: Any) -> None:
+def test_it_is_nobodys_backward(options: Any, tmp_path: Path) -> None:
     net = Net(nothing)
     with profile(**options) as prof:
         for _ in range(2):
             net(X).sum().backward()
     rows = found(prof.profile)
     assert rows[ENGINE] == no_calls(10)
-    assert rows["(backward outside modules)", "backward"] == calls(17, 17, own=0)
-    for name, kind in NET_BACKWARD:
-        (of_one,) = (row for key, row in NET_BACKWARD.items() if key == (name, kind))
-        assert rows[name, kind].own == 2 * of_one.own
+    assert rows[PASSES] == calls(17, 17, own=0)
+    for key, of_one in NET_BACKWARD.items():
+        assert rows[key].own == 2 * of_one.own
     assert prof.profile.aborted_calls == 0
+    prof.profile.save(tmp_path / "saved.json")
+    loaded = Profile.load(tmp_path / "saved.json")
+    assert found(loaded) == rows
+    places = {node.name: node for _, node in loaded.tree().walk()}
+    assert places[ENGINE[0]].phases["backward"].self_ns == 10_000_000
+    assert ENGINE[0] in loaded.report(full=True)
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -80,29 +89,37 @@ def test_what_runs_first_may_belong_to_nobody() -> None:
     }
 
 
-LEAF = torch.ones(3, requires_grad=True)
+def over_a_graph_that_is_gone(loss: torch.Tensor) -> None:
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
 
-WAYS: dict[str, Backward] = {
-    "backward": lambda loss: loss.backward(),
-    "grad": lambda loss: torch.autograd.grad(loss, LEAF),
-    "a graph of its own": lambda loss: torch.autograd.grad(
-        loss, LEAF, create_graph=True
+
+#: Ways to run the engine, and how often each does.
+WAYS: dict[str, tuple[int, Callable[[torch.Tensor], object]]] = {
+    "backward": (1, lambda loss: loss.backward()),
+    "grad": (1, lambda loss: torch.autograd.grad(loss, LEAF)),
+    "with a graph": (
+        1,
+        lambda loss: torch.autograd.grad(loss, LEAF, create_graph=True),
     ),
-    "several roots": lambda loss: torch.autograd.backward([loss * 1, loss * 2]),
-    "retained": lambda loss: loss.backward(retain_graph=True),
+    "several roots": (1, lambda loss: torch.autograd.backward([loss * 1, loss * 2])),
+    "retained": (1, lambda loss: loss.backward(retain_graph=True)),
+    "twice": (2, lambda loss: (loss.backward(retain_graph=True), loss.backward())),
+    "a graph that is gone": (2, over_a_graph_that_is_gone),
 }
 
 
-@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.usefixtures("slow_engine")
-def test_each_kind_of_pass_has_it(run: Backward) -> None:
-    net = Net(nothing)
+def test_each_kind_of_pass_has_it(way: str) -> None:
+    net, (times, run) = Net(nothing), WAYS[way]
     with profile() as prof:
         for _ in range(3):  # the first pass shows how others are followed
             run(net(LEAF).sum())
     rows = found(prof.profile)
-    assert rows[ENGINE] == no_calls(15)
-    assert rows["(backward outside modules)", "backward"].own == 0
+    assert rows[ENGINE] == no_calls(3 * times * 5)
+    assert rows[PASSES].own == 0
 
 
 @pytest.mark.usefixtures("clock")
@@ -116,24 +133,8 @@ def test_gradients_that_cannot_be_made_begin_no_pass() -> None:
         enter: Any = vars(torch.autograd)["_engine_run_backward"]
         gradients = (torch.ones_like(output),)
         enter((output,), gradients, False, False, (), True, accumulate_grad=True)
-    assert found(prof.profile) == {
-        **NET_FORWARD,
-        **NET_BACKWARD,
-        **passes(12),
-        **outside(3),
-    }
-
-
-@pytest.mark.usefixtures("slow_engine")
-def test_a_second_pass_over_a_graph_has_its_own() -> None:
-    net = Net(nothing)
-    with profile() as prof:
-        loss = net(X).sum()
-        loss.backward(retain_graph=True)
-        loss.backward()
-        with pytest.raises(RuntimeError, match="second time"):
-            loss.backward()
-    assert found(prof.profile)[ENGINE] == no_calls(15)
+    expected = {**NET_FORWARD, **NET_BACKWARD, **passes(12), **outside(3)}
+    assert found(prof.profile) == expected
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -143,7 +144,7 @@ def test_a_leaf_has_nothing_to_run() -> None:
         leaf.backward()
     rows = found(prof.profile)
     assert sum(row.own for row in rows.values()) == 5
-    assert rows["(backward outside modules)", "backward"].calls == 1
+    assert rows[PASSES].calls == 1
 
 
 @pytest.mark.usefixtures("clock")
@@ -159,12 +160,8 @@ def test_an_engine_that_never_runs_a_node(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(RuntimeError, match="no"):
             loss.backward()
         burn(1)
-    assert found(prof.profile) == {
-        **NET_FORWARD,
-        **passes(5),
-        ENGINE: no_calls(5),
-        **outside(1),
-    }
+    expected = {**NET_FORWARD, **passes(5), ENGINE: no_calls(5), **outside(1)}
+    assert found(prof.profile) == expected
     assert prof.profile.aborted_calls == 0
 
 
@@ -183,63 +180,25 @@ def test_a_pass_inside_of_another_is_a_part_of_what_started_it() -> None:
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_it_is_kept_in_files_and_trees(tmp_path: Path) -> None:
-    net = Net(nothing)
-    with profile() as prof:
-        net(X).sum().backward()
-    prof.profile.save(tmp_path / "saved.json")
-    loaded = Profile.load(tmp_path / "saved.json")
-    assert found(loaded) == found(prof.profile)
-    places = {node.name: node for _, node in loaded.tree().walk()}
-    assert places[ENGINE[0]].phases["backward"].self_ns == 5_000_000
-    assert ENGINE[0] in loaded.report(full=True)
-
-
-class Calls(LinkHook):
-    name = "calls"
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def backward_preprocess(self, args: Any) -> None:
-        self.seen.append(args.path)
-
-    def backward_postprocess(self, args: Any) -> None:
-        self.seen.append("end of " + args.path)
-
-
-@pytest.mark.usefixtures("slow_engine")
 def test_hooks_are_told_of_modules_alone() -> None:
-    model = nn.Sequential(Net(nothing))
-    hook, timer = Calls(), TimerHook(backward=True, by="module")
-    with hook, timer:
-        model(X).sum().backward()
-    assert hook.seen[0] == "Sequential"
-    assert all("Sequential" in name for name in hook.seen)
-    assert set(timer.summary()) == {name for name in hook.seen if "end" not in name}
-
-
-class Nodes(FunctionHook):
-    name = "nodes"
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def backward_preprocess(self, function: Any, *_: Any) -> None:
-        self.seen.append(function.name)
-
-    def backward_postprocess(self, function: Any, *_: Any) -> None:
-        self.seen.append("end of " + function.name)
+    model = MyModel()
+    with Recorder() as hook, TimerHook(backward=True, by="module") as timer:
+        model(inputs()).sum().backward()
+    assert hook.taken()[1:-1] == FORWARD + BACKWARD
+    assert set(timer.summary()) == {"MyModel", "MyModel.l1", "MyModel.l2"}
 
 
 @pytest.mark.usefixtures("slow_engine")
 def test_a_hook_on_the_node_that_runs_first_begins_after_it() -> None:
-    hook = Nodes()
+    hook = FunctionRecorder()
     loss = (LEAF * 2).sum()
     add_hook(loss.grad_fn, hook)
     with profile() as prof:
         loss.backward()
-    assert hook.seen == ["SumBackward0", "end of SumBackward0"]
+    assert hook.taken()[1:] == [
+        "backward pre SumBackward0",
+        "backward post SumBackward0",
+    ]
     assert found(prof.profile)[ENGINE] == no_calls(5)
 
 
@@ -247,7 +206,37 @@ def test_where_a_pass_with_several_roots_begins_is_no_function() -> None:
     net = nn.Linear(3, 3)
     with profile(functions=True) as prof:
         for _ in range(2):
-            y = net(torch.ones(3))
+            y = net(X)
             torch.autograd.backward([y.sum(), (y * 2).sum()])
-    names = {path[-1] for path, _ in prof.profile.cells}
-    assert not {name for name in names if "GraphRoot" in name}
+    assert not [path for path, _ in prof.profile.cells if "GraphRoot" in path[-1]]
+
+
+@each_option
+@pytest.mark.usefixtures("clock")
+def test_what_it_is_asked_to_do_at_the_end(options: Any) -> None:
+    """Also a pass, which is booked once."""
+    net, other = Net(nothing), Work(1, 20)
+
+    def late_pass() -> None:
+        burn(10)
+        with torch.enable_grad():
+            other(X.clone().requires_grad_()).sum().backward()
+        burn(10)
+
+    with profile(**options) as prof:
+        for late in (late_pass, lambda: burn(50), late_pass):
+            x = X.clone().requires_grad_()
+            at_the_end(x, late)
+            net(x).sum().backward()
+    rows = found(prof.profile)
+    own = {key: row.own for key, row in rows.items() if row.own}
+    assert own == {
+        ("Net.first", "forward"): 3 * 1,
+        ("Net.first", "backward"): 3 * 4,
+        ("Net.last", "forward"): 3 * 2,
+        ("Net.last", "backward"): 3 * 8,
+        ("Work", "recompute"): 2 * 1,
+        ("Work", "backward"): 2 * 20,
+        ENGINE: 2 * 20 + 50,
+    }
+    assert prof.profile.aborted_calls == 0

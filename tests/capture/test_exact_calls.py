@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tests.doing import X
 from tests.exact import Found, calls, each_option, found, no_calls, outside, passes
-from tests.fake_clock import burn
+from tests.fake_clock import MS, burn
 from tests.functions import Runs
 from tests.planted import Work
 from torchprof_hooks import profile
@@ -68,13 +68,18 @@ def test_forward_and_backward(options: Any) -> None:
             model.set(step)
             burn(7)
             model(X).sum().backward()
-    assert found(prof.profile) == {
+    measured = prof.profile
+    assert found(measured) == {
         **of_outer("forward", **FORWARD),
         **of_outer("backward", **BACKWARD),
         **passes(*(84 * s for s in STEPS)),
         **outside(7),
         ("(outside modules, after backward)", "outside"): no_calls(7 * 2),
     }
+    [node] = [node for _, node in measured.tree().walk() if node.name == "Outer"]
+    for phase, whole in (("forward", 31), ("backward", 84)):
+        of_phase = dict[Any, Any](node.phases)[phase]
+        assert of_phase.cumulative_ns == whole * sum(STEPS) * MS
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -88,6 +93,8 @@ def test_recomputation(options: Any, reentrant: bool) -> None:
             x = X.clone().requires_grad_()
             head(checkpoint(model, x, use_reentrant=reentrant)).sum().backward()
     rows = found(prof.profile)
+    inside = {path[-2:] for path, phase in prof.profile.cells if phase == "recompute"}
+    assert {("Outer", "Outer.first"), ("Outer", "Outer.second")} <= inside
     expected = of_outer("backward", **BACKWARD)
     for phase in ("forward", "recompute"):
         expected |= of_outer(phase, **{**FORWARD, "whole": 29, "own": 9})

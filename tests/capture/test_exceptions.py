@@ -11,13 +11,17 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.doing import Does, DoesInBackward, SGDThat
 from tests.fake_clock import MS, burn
+from tests.functions import raises
 from tests.planted import Work
 from torchprof_hooks import LinkCall, LinkHook, Profile
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = pytest.mark.usefixtures("clock")
+
+X = torch.ones(3)
 
 ERRORS = [ValueError, KeyboardInterrupt, GeneratorExit]
 every_error = pytest.mark.parametrize("error", ERRORS)
@@ -26,117 +30,101 @@ every_error = pytest.mark.parametrize("error", ERRORS)
 class Failing(nn.Module):
     """Raises in forward or backward when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: type[BaseException] = ValueError) -> None:
         super().__init__()
         self.work = Work(1, 2)
+        self.error = error
         self.fail_in = ""
-        self.error: type[BaseException] = ValueError
+
+    def fail(self, where: str) -> None:
+        if self.fail_in == where:
+            raise self.error("planted")
 
     def forward(self, x: torch.Tensor) -> Any:
-        x = _FailingFunction.apply(self.work(x), self)
-        if self.fail_in == "forward":
-            raise self.error("planted")
+        x = DoesInBackward.apply(self.work(x), lambda: self.fail("backward"))
+        self.fail("forward")
         return x
-
-
-class _FailingFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, module: Failing) -> Any:
-        ctx.module = module
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        if ctx.module.fail_in == "backward":
-            raise ctx.module.error("planted")
-        return grad, None
 
 
 def model_with(failing: Failing) -> nn.Module:
     return nn.Sequential(Work(1, 2), nn.Sequential(failing, Work(1, 1)))
 
 
-def profile_of_failing(fail_in: str, error: type[BaseException]) -> Profile:
-    """A good step, a failing one, some work outside, and a good one."""
-    failing = Failing()
-    failing.error = error
+def run(failing: Failing, model: nn.Module, *fail_in: str) -> None:
+    """Steps, which fail there, or are good. After a failure there is work outside."""
+    for failing.fail_in in fail_in:
+        fails = pytest.raises(failing.error, match="planted")
+        with fails if failing.fail_in else nullcontext():
+            model(X).sum().backward()
+        burn(20 if failing.fail_in else 0)
+
+
+#: Of a good, a failing and another good step: calls of all, of the failing one, and of
+#: what comes after it, and backwards of all and of the first.
+CALLS = {"forward": ((3, 3, 2), (2, 2)), "backward": ((3, 3, 3), (3, 2))}
+
+
+def check_sums(profile: Profile) -> None:
+    assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
+
+
+@every_error
+@pytest.mark.parametrize("fail_in", CALLS)
+def test_in_a_step(fail_in: str, error: type[BaseException]) -> None:
+    failing = Failing(error)
     model = model_with(failing)
     with torchprof_hooks.profile() as prof:
-        for failing.fail_in in ("", fail_in, ""):
-            if failing.fail_in:
-                with pytest.raises(error, match="planted"):
-                    model(torch.ones(3)).sum().backward()
-                burn(20)
-            else:
-                model(torch.ones(3)).sum().backward()
-    return prof.profile
-
-
-@every_error
-def test_exception_in_forward(error: type[BaseException]) -> None:
-    profile = profile_of_failing("forward", error)
-    rows = {row.name: row for row in profile.rows()}
-    assert profile.aborted_calls == 3  # the failing module, and two around it
-    assert rows["Sequential"].calls == 3
-    assert rows["Sequential.1.0"].calls == 3
-    assert rows["Sequential.1.1"].calls == 2
-    assert rows["Sequential"].phases["backward"].calls == 2
+        run(failing, model, "", fail_in, "")
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert prof.profile.aborted_calls == 3  # the failing one, and two around it
+    called, backwards = CALLS[fail_in]
+    names = ("Sequential", "Sequential.1.0", "Sequential.1.1")
+    assert tuple(rows[name].calls for name in names) == called
+    names = ("Sequential", "Sequential.0")
+    assert tuple(rows[n].phases["backward"].calls for n in names) == backwards
     # What came after the exception belongs to no module: the last that ended well was a
-    # backward pass.
-    assert rows["(outside modules, after backward)"].self_ns == 20 * MS
-    assert rows["(outside modules)"].self_ns == 0
+    # backward pass, or a forward.
+    outside = ("(outside modules)", "(outside modules, after backward)")
+    where = outside[fail_in == "forward"]
+    assert {n: rows[n].self_ns for n in outside if n in rows and rows[n].self_ns} == {
+        where: 20 * MS
+    }
     assert rows["Sequential"].self_ns == 0
     assert rows["Sequential.0"].self_ns == (3 * 1 + 2 * 2) * MS
-    assert rows["Sequential.1.1"].self_ns == (2 * 1 + 2 * 1) * MS
-    assert len(profile.tree().children) <= 5
-    assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
-
-
-@every_error
-def test_exception_in_backward(error: type[BaseException]) -> None:
-    profile = profile_of_failing("backward", error)
-    rows = {row.name: row for row in profile.rows()}
-    assert profile.aborted_calls == 3
-    assert rows["Sequential"].phases["backward"].calls == 3
-    assert rows["Sequential.0"].phases["backward"].calls == 2
-    assert rows["(outside modules)"].self_ns == 20 * MS
-    assert rows["Sequential"].self_ns == 0
-    assert rows["Sequential.0"].self_ns == (3 * 1 + 2 * 2) * MS
-    assert rows["Sequential.1.1"].self_ns == (3 * 1 + 3 * 1) * MS
-    assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
+    assert rows["Sequential.1.1"].self_ns == 2 * called[2] * MS
+    assert len(prof.profile.tree().children) <= 5
+    check_sums(prof.profile)
 
 
 @every_error
 @pytest.mark.parametrize("fail_in", ["forward", "backward"])
-def test_exception_that_ends_the_measured_block(
+def test_that_ends_the_measured_block(
     error: type[BaseException], fail_in: str
 ) -> None:
-    failing = Failing()
-    failing.error, failing.fail_in = error, fail_in
-    model = model_with(failing)
+    failing = Failing(error)
+    model, failing.fail_in = model_with(failing), fail_in
     prof = torchprof_hooks.profile()
     with pytest.raises(error, match="planted"), prof:
-        model(torch.ones(3)).sum().backward()
-    failing.fail_in = ""
+        model(X).sum().backward()
     with prof:
-        model(torch.ones(3)).sum().backward()
+        run(failing, model, "")
     rows = {row.name: row for row in prof.profile.rows()}
     assert rows["Sequential"].calls == 2
     assert prof.profile.aborted_calls == 3
 
 
 @every_error
-def test_exception_in_an_optimizer_step(error: type[BaseException]) -> None:
-    class Broken(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            burn(3)
-            raise error("planted")
+def test_in_an_optimizer_step(error: type[BaseException]) -> None:
+    def fail() -> None:
+        burn(3)
+        raise error("planted")
 
     model = nn.Linear(3, 3)
-    optimizer = Broken(model.parameters(), lr=0.1)
+    optimizer: Any = SGDThat(model.parameters(), 0.1)
+    optimizer.work = fail
     with torchprof_hooks.profile() as prof:
         for _ in range(2):
-            model(torch.ones(3)).sum().backward()
+            model(X).sum().backward()
             with pytest.raises(error, match="planted"):
                 optimizer.step()
             burn(5)
@@ -144,32 +132,27 @@ def test_exception_in_an_optimizer_step(error: type[BaseException]) -> None:
     assert prof.profile.steps == 2  # those of passes: no optimizer has stepped
     assert rows["Linear"].calls == 2
     # torch says nothing of a step that failed: what it took is on nobody's account.
-    assert rows["(optimizer) Broken"].self_ns == 0
+    assert rows["(optimizer) SGDThat"].self_ns == 0
     outside = "(outside modules)", "(outside modules, after backward)"
     assert [rows[name].self_ns for name in outside] == [(3 + 5) * MS] * 2
-    assert prof.profile.tree().children[0].name != "(optimizer) Broken"
+    assert prof.profile.tree().children[0].name != "(optimizer) SGDThat"
 
 
 @every_error
 def test_timer_after_an_exception(error: type[BaseException]) -> None:
-    failing = Failing()
-    failing.error, failing.fail_in = error, "forward"
+    failing = Failing(error)
     model = model_with(failing)
     with TimerHook() as timer:
-        with pytest.raises(error, match="planted"):
-            model(torch.ones(3))
-        failing.fail_in = ""
-        model(torch.ones(3))
+        run(failing, model, "forward", "")
     assert timer.summary()["Sequential"]["occurrence"] == 4
-    total_s = timer.total_time()
-    assert 2e-3 < total_s < timer.summary()["Sequential"]["elapsed_time"]
+    assert 2e-3 < timer.total_time() < timer.summary()["Sequential"]["elapsed_time"]
 
 
 def test_error_of_the_engine_reaches_the_user() -> None:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with torchprof_hooks.profile() as prof:
-        loss = model(torch.ones(3)).sum()
+        loss = model(X).sum()
         loss.backward()
         with pytest.raises(RuntimeError, match="second time"):
             loss.backward()
@@ -179,27 +162,18 @@ def test_error_of_the_engine_reaches_the_user() -> None:
     del optimizer
 
 
-def test_exception_in_recomputation() -> None:
-    attempts: list[int] = []
-
-    class Flaky(nn.Module):
-        def forward(self, x: torch.Tensor) -> Any:
-            attempts.append(1)
-            if len(attempts) == 2:
-                raise ValueError("planted")
-            return x.exp()
-
-    model = Flaky()
+def test_in_a_recomputation() -> None:
+    attempts = iter([int, raises(ValueError), int, int])
+    model = nn.Sequential(Does(lambda: next(attempts)()), nn.Tanh())
     with torchprof_hooks.profile() as prof:
-        for _ in range(2):
+        for fails in (True, False):
             x = torch.ones(3, requires_grad=True)
             y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False)
-            try:
+            with pytest.raises(ValueError, match="planned") if fails else nullcontext():
                 y.sum().backward()
-            except ValueError:
-                continue
-    (row,) = [row for row in prof.profile.rows() if row.kind == "module"]
-    assert (row.calls, row.phases["recompute"].calls) == (2, 2)
+    rows = {row.name: row for row in prof.profile.rows()}
+    for name in ("Sequential", "Sequential.0"):
+        assert (rows[name].calls, rows[name].phases["recompute"].calls) == (2, 2)
     assert prof.profile.aborted_calls >= 1
 
 
@@ -254,10 +228,7 @@ def test_a_pass_that_fails_while_an_exception_is_handled() -> None:
         try:
             raise ValueError("other")
         except ValueError:
-            for failing.fail_in in ("", "backward", ""):
-                raises = pytest.raises(ValueError, match="planted")
-                with raises if failing.fail_in else nullcontext():
-                    model(torch.ones(3)).sum().backward()
+            run(failing, model, "", "backward", "")
     assert (prof.profile.steps, prof.profile.aborted_calls) == (2, 3)
 
 
@@ -265,21 +236,16 @@ def test_pass_that_an_interrupt_kept_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = nn.Sequential(Work(1, 1))
-    end_pass = Tracker.end_pass
     with torchprof_hooks.profile() as prof:
-        with monkeypatch.context() as patch:
-
-            def interrupted(*_: Any) -> None:
-                raise KeyboardInterrupt
-
-            patch.setattr(Tracker, "end_pass", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                model(torch.ones(3)).sum().backward()
-        assert Tracker.end_pass is end_pass
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Tracker, "end_pass", lambda *_: raises(KeyboardInterrupt)())
+            model(X).sum().backward()
         for _ in range(3):
-            model(torch.ones(3)).sum().backward()
-    rows = {row.name: row for row in prof.profile.rows()}
-    phases = rows["Sequential"].phases
-    assert (phases["forward"].calls, phases["recompute"].calls) == (4, 0)
-    assert phases["backward"].calls == 4
-    assert sum(row.self_ns for row in prof.profile.rows()) == prof.profile.wall_ns
+            model(X).sum().backward()
+    phases = next(r for r in prof.profile.rows() if r.name == "Sequential").phases
+    assert {phase: phases[phase].calls for phase in phases} == {
+        "forward": 4,
+        "backward": 4,
+        "recompute": 0,
+    }
+    check_sums(prof.profile)
