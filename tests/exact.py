@@ -88,3 +88,12 @@ NET_FORWARD: Found = {
     ("Net.first", "forward"): calls(1),
     ("Net.last", "forward"): calls(2),
 }
+
+
+def net_backward(own: float = 0) -> Found:
+    """Its backward, of which so much is spent between those of the others."""
+    return {
+        ("Net", "backward"): calls(12 + own, own=own),
+        ("Net.first", "backward"): calls(4),
+        ("Net.last", "backward"): calls(8),
+    }

@@ -14,10 +14,10 @@ from torch import nn
 from tests.doing import DoesInBackward, Net, X, at_the_end
 from tests.exact import (
     NET_FORWARD,
-    Found,
     calls,
     each_option,
     found,
+    net_backward,
     no_calls,
     outside,
     passes,
@@ -31,11 +31,6 @@ from torchprof_hooks.link_hooks import TimerHook
 
 ENGINE = ("(autograd engine)", "backward")
 PASSES = ("(backward outside modules)", "backward")
-NET_BACKWARD: Found = {
-    ("Net", "backward"): calls(12, own=0),
-    ("Net.first", "backward"): calls(4),
-    ("Net.last", "backward"): calls(8),
-}
 LEAF = torch.ones(3, requires_grad=True)
 
 
@@ -64,7 +59,7 @@ def test_it_is_nobodys_backward(options: Any, tmp_path: Path) -> None:
     rows = found(prof.profile)
     assert rows[ENGINE] == no_calls(10)
     assert rows[PASSES] == calls(17, 17, own=0)
-    for key, of_one in NET_BACKWARD.items():
+    for key, of_one in net_backward().items():
         assert rows[key].own == 2 * of_one.own
     assert prof.profile.aborted_calls == 0
     prof.profile.save(tmp_path / "saved.json")
@@ -83,7 +78,7 @@ def test_what_runs_first_may_belong_to_nobody() -> None:
         loss.sum().backward()
     assert found(prof.profile) == {
         **NET_FORWARD,
-        **NET_BACKWARD,
+        **net_backward(),
         **passes(20, own=3),
         ENGINE: no_calls(5),
     }
@@ -133,7 +128,7 @@ def test_gradients_that_cannot_be_made_begin_no_pass() -> None:
         enter: Any = vars(torch.autograd)["_engine_run_backward"]
         gradients = (torch.ones_like(output),)
         enter((output,), gradients, False, False, (), True, accumulate_grad=True)
-    expected = {**NET_FORWARD, **NET_BACKWARD, **passes(12), **outside(3)}
+    expected = {**NET_FORWARD, **net_backward(), **passes(12), **outside(3)}
     assert found(prof.profile) == expected
 
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.doing import Does, X, at_the_end, in_communication
-from tests.exact import calls, each_option, found, no_calls
+from tests.exact import calls, each_option, found
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import profile
@@ -134,11 +134,8 @@ def test_what_lies_between_begin_and_end_is_no_time_of_ours() -> None:
         model(X)
         x.wait()
     [found] = prof.profile.collectives
-    assert (found.call_ns, found.waiting_ns, found.elapsed_ns) == (
-        4 * MS,
-        8 * MS,
-        17 * MS,
-    )
+    times = (found.call_ns, found.waiting_ns, found.elapsed_ns)
+    assert times == (4 * MS, 8 * MS, 17 * MS)
     assert found.bytes_per_second == pytest.approx(X.nbytes / 0.017)
 
 
@@ -182,38 +179,26 @@ def test_two_groups_are_two_collectives() -> None:
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("is_parallel", [True, False])
 @each_option
-def test_waiting_for_gradients(options: Any, is_parallel: bool) -> None:
-    inner: Any = nn.Sequential(Work(1, 2))
-    model = DistributedDataParallel(inner) if is_parallel else inner
+def test_waiting_for_gradients(options: Any) -> None:
+    inner = nn.Sequential(Work(1, 2))
+    model = DistributedDataParallel(inner)
     with profile(**options) as prof:
         for waited in (9, 3, 5):
             x = X.clone().requires_grad_()
             at_the_end(x, partial(burn, waited))
             model(x).sum().backward()
-    rows = found(prof.profile)
-    name = "DistributedDataParallel.module.0" if is_parallel else "Sequential.0"
+    rows, name = found(prof.profile), "DistributedDataParallel.module.0"
     assert rows[name, "forward"] == calls(1, 1, 1)
     assert rows[name, "backward"] == calls(2, 2, 2)
-    waiting = rows.get(("(waiting for gradients)", "waiting"))
-    of_passes = rows["(backward outside modules)", "backward"]
-    engine = rows.get(("(autograd engine)", "backward"))
-    assert of_passes.own == 0
-    if is_parallel:
-        assert (waiting, engine) == (calls(9, 3, 5), None)
-        assert of_passes == calls(2, 2, 2, own=0)
-    else:
-        assert (waiting, engine) == (None, no_calls(17))
-        assert of_passes == calls(11, 5, 7, own=0)
+    assert rows["(waiting for gradients)", "waiting"] == calls(9, 3, 5)
+    assert rows["(backward outside modules)", "backward"] == calls(2, 2, 2, own=0)
+    assert ("(autograd engine)", "backward") not in rows
     assert sum(row.own for row in rows.values()) == 3 + 6 + 17
-    collectives = {each.name: each for each in prof.profile.collectives}
-    buckets = collectives.pop(BUCKETS_NAME, None)
-    assert (buckets is not None) == is_parallel
-    if buckets is not None:
-        gradients = sum(p.nbytes for p in inner.parameters())
-        assert (buckets.group_size, buckets.bytes) == (1, 3 * gradients)
-        assert (buckets.call_ns, buckets.waiting_ns) == (0, 17 * MS)
+    [buckets] = [c for c in prof.profile.collectives if c.name == BUCKETS_NAME]
+    gradients = sum(p.nbytes for p in inner.parameters())
+    assert (buckets.group_size, buckets.bytes) == (1, 3 * gradients)
+    assert (buckets.call_ns, buckets.waiting_ns) == (0, 17 * MS)
 
 
 @pytest.mark.usefixtures("alone")

@@ -22,13 +22,28 @@ from tests.doing import (
     in_optimizer,
     in_recomputation,
 )
-from tests.exact import NET_FORWARD, Found, calls, each_option, found, no_calls, passes
+from tests.exact import (
+    NET_FORWARD,
+    Found,
+    calls,
+    each_option,
+    found,
+    net_backward,
+    no_calls,
+    passes,
+)
 from tests.fake_clock import burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 
 pytestmark = pytest.mark.usefixtures("clock")
 
+#: Forward of the model in which work is done when it is called again.
+OF_CHECKPOINT: Found = {
+    ("Sequential", "forward"): calls(1, own=0),
+    ("Sequential.0", "forward"): calls(0),
+    ("Sequential.1", "forward"): calls(1),
+}
 #: Where work may be done, and the rows that it is found in: while it lasts for 100 ms,
 #: and after that and 50 more.
 PLACES: dict[str, tuple[Callable[[Any], None], Found, Found]] = {
@@ -47,26 +62,13 @@ PLACES: dict[str, tuple[Callable[[Any], None], Found, Found]] = {
             ("Net", "backward"): no_calls(100),
             ("Net.last", "backward"): calls(8),
         },
-        {
-            **NET_FORWARD,
-            ("Net", "backward"): calls(162, own=150),
-            ("Net.first", "backward"): calls(4),
-            ("Net.last", "backward"): calls(8),
-            **passes(162),
-        },
+        {**NET_FORWARD, **net_backward(own=150), **passes(162)},
     ),
     "recomputation": (
         in_recomputation,
+        {**OF_CHECKPOINT, ("Sequential.0", "recompute"): no_calls(100)},
         {
-            ("Sequential", "forward"): calls(1, own=0),
-            ("Sequential.0", "forward"): calls(0),
-            ("Sequential.1", "forward"): calls(1),
-            ("Sequential.0", "recompute"): no_calls(100),
-        },
-        {
-            ("Sequential", "forward"): calls(1, own=0),
-            ("Sequential.0", "forward"): calls(0),
-            ("Sequential.1", "forward"): calls(1),
+            **OF_CHECKPOINT,
             ("Sequential", "recompute"): calls(151, own=0),
             ("Sequential.0", "recompute"): calls(150),
             ("Sequential.1", "recompute"): calls(1),
@@ -152,15 +154,6 @@ def backward_with(work: Callable[[], object], options: Any) -> Found:
     return found(prof.profile)
 
 
-BACKWARD: Found = {
-    **NET_FORWARD,
-    ("Net", "backward"): calls(12, own=0),
-    ("Net.first", "backward"): calls(4),
-    ("Net.last", "backward"): calls(8),
-    **passes(12),
-}
-
-
 @each_option
 @pytest.mark.usefixtures("alone")
 def test_what_interrupts_a_pass(options: Any) -> None:
@@ -170,7 +163,9 @@ def test_what_interrupts_a_pass(options: Any) -> None:
         in_communication(lambda: burn(64))
 
     assert backward_with(work, options) == {
-        **BACKWARD,
+        **NET_FORWARD,
+        **net_backward(),
+        **passes(12),
         ("(optimizer) SGDThat", "optimizer"): calls(16),
         ("(data loading)", "data"): calls(32),
         ("(communication) all_gather_object", "communication"): calls(64),
@@ -193,18 +188,5 @@ def test_a_pass_and_a_call_inside_of_a_pass(options: Any) -> None:
     # A pass is no interruption in there, but a part of what was running.
     assert rows.pop(("Net", "backward")).own == 64 + 128
     assert rows.pop(("(backward outside modules)", "backward")).own == 0
-    rest = {k: v for k, v in BACKWARD.items() if k[1] == "forward" or "." in k[0]}
-    assert rows == rest
-
-
-@each_option
-def test_gradients_of_gradients(options: Any) -> None:
-    work = Work(1, 2)
-    with profile(**options) as prof:
-        x = X.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(work(x).sum(), x, create_graph=True)
-        gradient.sum().backward()
-    rows = found(prof.profile)
-    assert rows["Work", "forward"] == calls(1)
-    assert rows["Work", "backward"].own == 2 + 2
-    assert rows["(backward outside modules)", "backward"] == calls(2, 2, own=0)
+    of_parts = {key: row for key, row in net_backward().items() if key[0] != "Net"}
+    assert rows == {**NET_FORWARD, **of_parts}

@@ -31,7 +31,15 @@ from tests.doing import (
     in_optimizer,
     in_recomputation,
 )
-from tests.exact import NET_FORWARD, calls, each_option, found, outside, passes
+from tests.exact import (
+    NET_FORWARD,
+    calls,
+    each_option,
+    found,
+    net_backward,
+    outside,
+    passes,
+)
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
@@ -93,9 +101,7 @@ def test_what_another_thread_does_is_only_waited_for(options: Any) -> None:
         ("Sequential", "forward"): calls(took, own=0),
         ("Sequential.0", "forward"): calls(took),
         **NET_FORWARD,
-        ("Net", "backward"): calls(12 + took, own=took),
-        ("Net.first", "backward"): calls(4),
-        ("Net.last", "backward"): calls(8),
+        **net_backward(own=took),
         **passes(12 + took),
         ("(optimizer) SGDThat", "optimizer"): calls(took),
         ("(data loading)", "data"): calls(took),
@@ -126,9 +132,7 @@ def test_each_thread_has_its_calls(options: Any) -> None:
     assert found(prof.profile) == {
         ("Does", "forward"): calls(2 + 4 + 8 + 3 + 28 + 32, 8),
         **NET_FORWARD,
-        ("Net", "backward"): calls(28, own=16),
-        ("Net.first", "backward"): calls(4),
-        ("Net.last", "backward"): calls(8),
+        **net_backward(own=16),
         **passes(28),
         **outside(4),
     }
@@ -220,19 +224,9 @@ def test_nodes_of_another_thread_with_the_same_number_are_its_own() -> None:
     assert rows["(backward outside modules)"].phases["backward"].self_ns == 16 * MS
 
 
-class DearBackward(nn.Module):
-    def __init__(self, ms: int) -> None:
-        super().__init__()
-        self.ms = ms
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = DoesInBackward.apply(x, lambda: burn(self.ms))
-        return result
-
-
 def test_a_pass_of_another_thread_over_our_graph_is_not_ours() -> None:
     """It runs its nodes when a pass of ours has begun, and before the first of that."""
-    of_others, of_ours = DearBackward(4), DearBackward(8)
+    of_others, of_ours = Work(0, 4), Work(0, 8)
     x = torch.ones(1, requires_grad=True)
 
     def come_between(grad: torch.Tensor) -> None:
