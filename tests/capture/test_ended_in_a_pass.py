@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from tests.programs import python
 from torchprof_hooks import profile
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.profiler import Profiler
 
-
-def deep(layers: int) -> nn.Module:
-    return nn.Sequential(*[nn.Sequential(nn.Linear(2, 2)) for _ in range(layers)])
+X = torch.ones(1, 2)
 
 
-def train(model: nn.Module) -> None:
-    model(torch.ones(1, 2)).sum().backward()
+@pytest.fixture
+def when_a_node_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[int, Callable[[], object]], None]:
+    """Has something done when the call of so many nodes is not known yet."""
+
+    def do(at: int, work: Callable[[], object]) -> None:
+        original, calls = CallTree.backward_site, list[int]()
+
+        def site(*args: Any) -> Any:
+            calls.append(1)
+            if len(calls) == at:
+                work()
+            return original(*args)
+
+        monkeypatch.setattr(CallTree, "backward_site", site)
+
+    return do
 
 
 @pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("at", [1, 7])
-def test_a_profile_that_a_signal_stops_while_a_node_is_looked_up(
-    monkeypatch: pytest.MonkeyPatch, functions: bool, at: int
+def test_a_profile_that_a_signal_stops(
+    when_a_node_is_looked_up: Any, functions: bool, at: int
 ) -> None:
     stopped: list[Profiler] = []
 
@@ -34,65 +51,46 @@ def test_a_profile_that_a_signal_stops_while_a_node_is_looked_up(
         stopped.append(prof)
         prof.stop()
 
-    def site(*args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == at:
-            signal.raise_signal(signal.SIGUSR1)
-        return original(*args)
-
-    original = CallTree.backward_site
-    calls: list[int] = []
-    model = deep(9)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(2, 2)) for _ in range(9)])
+    prof = profile(functions=functions)
     before = signal.signal(signal.SIGUSR1, stop)
     try:
-        with monkeypatch.context() as patch:
-            patch.setattr(CallTree, "backward_site", site)
-            prof = profile(functions=functions)
-            prof.start()
-            train(model)
+        when_a_node_is_looked_up(at, lambda: signal.raise_signal(signal.SIGUSR1))
+        prof.start()
+        model(X).sum().backward()
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert stopped == [prof]
     assert not [k for k, t in prof.profile.cells.items() if t.self_ns < 0]
     with profile(functions=functions) as after:
-        train(model)
+        model(X).sum().backward()
     (row,) = [row for row in after.profile.rows() if row.name == "Sequential"]
     assert row.phases["backward"].calls == 1
 
 
-FORKS = """
-import os, signal, threading, torch, torchprof_hooks
-from torchprof_hooks.capture.record.call_tree import CallTree
-
-@torchprof_hooks.profiled
-class Model(torch.nn.Sequential):
-    pass
-
-is_asked, may_go_on = threading.Event(), threading.Event()
-original = CallTree.backward_site
-
-def site(*args):
-    if threading.current_thread() is thread:
-        is_asked.set()
-        may_go_on.wait(60)
-    return original(*args)
-
-CallTree.backward_site = site
-model = Model(torch.nn.Linear(2, 2))
-thread = threading.Thread(target=lambda: model(torch.ones(1, 2)).sum().backward())
-thread.start()
-assert is_asked.wait(60)
-child = os.fork()
-if not child:
-    signal.alarm(20)
-    rows = Model.__profiler__.profile.rows()
-    os._exit(7 if "Model" in [row.name for row in rows] else 1)
-may_go_on.set()
-thread.join()
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-def test_a_fork_while_another_thread_is_in_a_pass() -> None:
+def test_a_fork_while_another_thread_is_in_a_pass(
+    when_a_node_is_looked_up: Any,
+) -> None:
     """The child can read what was measured by then."""
-    assert python("-c", FORKS).stdout == "7\n"
+    is_asked, may_go_on = Event(), Event()
+    when_a_node_is_looked_up(1, lambda: (is_asked.set(), may_go_on.wait(60)))
+    prof, model = profile(), nn.Sequential(nn.Linear(2, 2))
+
+    def train() -> None:
+        with prof:
+            model(X).sum().backward()
+
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(train)
+        assert is_asked.wait(60)
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # else it would wait without end
+            try:
+                found = {row.name: row.calls for row in prof.profile.rows()}
+                os._exit(6 + found["Sequential"])
+            finally:
+                os._exit(1)
+        may_go_on.set()
+        training.result()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

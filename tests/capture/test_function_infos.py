@@ -1,4 +1,5 @@
-"""What is told of functions besides their times: what runs them, and on what."""
+"""What is told of functions besides their times: what runs them, on what, and where the
+program calls them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchprof_hooks
-from tests.functions import x
+from tests.functions import Cube, x
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.profiles.names import Grouping
@@ -20,16 +21,6 @@ from torchprof_hooks.profiles.rows import Row
 
 #: The native core hears of operators, however they are called.
 IN_PYTHON, OPERATOR = ("C", "C") if CORE.module else ("Py", "op")
-
-
-class Twice(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return 2 * x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return 2 * gradient
 
 
 def profiled(step: Callable[[], object], times: int = 1) -> Profile:
@@ -44,8 +35,12 @@ def row(profile: Profile, name: str, by: Grouping = "call") -> Row:
     return found
 
 
+def implementation(profile: Profile, name: str) -> str:
+    return row(profile, name, "function").implementation
+
+
 @pytest.mark.parametrize(
-    ("call", "name", "implementation"),
+    ("call", "name", "expected"),
     [
         (lambda: F.linear(x(5, 3), x(4, 3)), "linear", "C"),
         (lambda: x(5, 3) @ x(3, 4), "matmul", "C"),
@@ -56,24 +51,21 @@ def row(profile: Profile, name: str, by: Grouping = "call") -> Row:
         (lambda: torch.einsum("ij,jk", x(5, 3), x(3, 4)), "einsum", IN_PYTHON),
         (lambda: torch.ops.aten.mm(x(5, 3), x(3, 4)), "mm", OPERATOR),
         (lambda: torch.ops.aten.mm.default(x(5, 3), x(3, 4)), "mm", OPERATOR),
-        (lambda: Twice.apply(x(5, 3)), "Twice", "custom"),
+        (lambda: Cube.apply(x(5, 3)), "Cube", "custom"),
     ],
 )
-def test_what_runs_a_function(call: Any, name: str, implementation: str) -> None:
+def test_what_runs_a_function(call: Any, name: str, expected: str) -> None:
     profile = profiled(call)
-    assert row(profile, name, "function").implementation == implementation
-    assert {
-        row.implementation for row in profile.rows("call") if row.class_name == name
-    } == {implementation}
+    assert implementation(profile, name) == expected
+    calls = [row for row in profile.rows("call") if row.class_name == name]
+    assert {row.implementation for row in calls} == {expected}
 
 
 def test_what_runs_a_node() -> None:
-    outputs = torch.relu(Twice.apply(x(5, 3)))  # nobody looked
-
+    outputs = torch.relu(Cube.apply(x(5, 3)))  # nobody looked
     profile = profiled(lambda: outputs.sum().backward())
-
-    assert row(profile, "TwiceBackward", "function").implementation == "custom"
-    assert row(profile, "ReluBackward0", "function").implementation == "C"
+    assert implementation(profile, "CubeBackward") == "custom"
+    assert implementation(profile, "ReluBackward0") == "C"
 
 
 def test_functions_of_one_name_show_what_runs_each() -> None:
@@ -86,15 +78,12 @@ def test_functions_of_one_name_show_what_runs_each() -> None:
         relu.apply(x(5, 3))
         nn.Sequential(nn.ReLU())(x(5, 3))
 
-    assert (
-        row(profiled(step), "relu", "function").implementation == f"{IN_PYTHON}|custom"
-    )
+    assert implementation(profiled(step), "relu") == f"{IN_PYTHON}|custom"
 
 
 def test_modules_are_run_by_nothing_in_particular() -> None:
-    profile = profiled(lambda: nn.Linear(3, 4)(x(5, 3)))
-    assert row(profile, "Linear").implementation == ""
-    assert row(profile, "Linear").inputs == ()
+    found = row(profiled(lambda: nn.Linear(3, 4)(x(5, 3))), "Linear")
+    assert (found.implementation, found.inputs) == ("", ())
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own
@@ -112,47 +101,33 @@ def test_compiled_functions() -> None:
 
 
 def test_inputs_of_calls() -> None:
+    tanhs = nn.Sequential(nn.Tanh(), nn.Tanh())
+    double = torch.ones(3).double()
+
     def step() -> None:
         F.linear(torch.ones(5, 3), weight=x(4, 3), bias=x(4))
         torch.where(torch.ones(5, 3) > 0, torch.ones(3, dtype=torch.float64), 0.0)
         torch.cat([torch.ones(2, device="meta", dtype=torch.bfloat16)] * 20)
         F.embedding(torch.tensor([1]), nn.Parameter(torch.ones(5, 3)))
+        with torch.autocast("cpu", torch.bfloat16):
+            F.linear(x(7, 3), x(4, 3))
+        tanhs(torch.ones(3))
+        tanhs[1](double)  # and then others at the places of the first step
 
     profile = profiled(step, times=2)
     found = {row.name: row.inputs for row in profile.rows("call") if row.inputs}
     assert found["linear(5x3, 4x3, 4)"] == ("float32@cpu",) * 3
+    assert found["linear(7x3, 4x3)"] == ("float32@cpu",) * 2
     assert found["where(5x3, 3)"] == ("bool@cpu", "float64@cpu")
     assert found["cat(20 * 2)"] == ("bfloat16@meta",) * 8
+    assert found["Sequential.0: tanh(3)"] == ("mixed",)
+    assert found["Sequential.1: tanh(3)"] == ("mixed",)
     [embedding] = [inputs for name, inputs in found.items() if "embedding" in name]
     assert set(embedding) == {"int64@cpu", "float32@cpu"}
+    autocast = {row.name: row.autocast for row in profile.rows("call")}
+    assert autocast["linear(7x3, 4x3)"] == "bfloat16"
+    assert autocast["linear(5x3, 4x3, 4)"] == ""
     assert not [row for row in profile.rows("function") if row.inputs]
-
-
-def test_what_autocast_makes_of_inputs() -> None:
-    layer = nn.Linear(3, 4)
-
-    def step() -> None:
-        layer(x(5, 3))
-        with torch.autocast("cpu", torch.bfloat16):
-            layer(x(7, 3))
-
-    found = {row.name: row for row in profiled(step, times=2).rows("call")}
-    assert found["Linear: linear(5x3, 4x3, 4)"].autocast == ""
-    made = found["Linear: linear(7x3, 4x3, 4)"]
-    assert (made.inputs, made.autocast) == (("float32@cpu",) * 3, "bfloat16")
-
-
-def test_inputs_that_differ_by_place() -> None:
-    model = nn.Sequential(nn.Tanh(), nn.Tanh())
-    single, double = torch.ones(3), torch.ones(3).double()
-
-    def step() -> None:
-        model(single)
-        model[1](double)
-
-    profile = profiled(step, times=2)
-    assert row(profile, "Sequential.0: tanh(3)").inputs == ("mixed",)
-    assert row(profile, "Sequential.1: tanh(3)").inputs == ("mixed",)
 
 
 def test_inputs_are_those_of_the_first_call_at_a_place() -> None:
@@ -182,27 +157,9 @@ class Pretending(torch.Tensor):
 def test_looking_at_inputs_runs_no_code_of_the_user() -> None:
     pretending = torch.ones(3).as_subclass(Pretending)
     Pretending.asked = 0
-
     profile = profiled(pretending.tanh)
-
     assert Pretending.asked == 0
     assert row(profile, "tanh(3)").inputs == ("float32@cpu",)
-
-
-@pytest.mark.filterwarnings("ignore")  # it is on its way out
-def test_tracing_does_not_see_that_inputs_are_looked_at() -> None:
-    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x @ y
-
-    inputs = torch.ones(3, 3), torch.ones(3, 3)
-    expected = operations(torch.jit.trace(function, inputs))
-    with torchprof_hooks.profile(functions=True):
-        traced = operations(torch.jit.trace(function, inputs))
-    assert traced == expected
-
-
-def operations(traced: Any) -> list[str]:
-    return [node.kind() for node in traced.graph.nodes()]
 
 
 def test_files_have_all_of_it(tmp_path: Path) -> None:
@@ -213,3 +170,23 @@ def test_files_have_all_of_it(tmp_path: Path) -> None:
     found = row(loaded, "matmul(5x3, 3x4)")
     assert (found.implementation, found.inputs) == ("C", ("float32@cpu",) * 2)
     assert found.flops == 3 * 2 * 5 * 3 * 4
+
+
+def test_the_place_of_the_first_call_outside_of_modules() -> None:
+    small, large = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3)
+    net = nn.Sequential(nn.ReLU(), nn.Sigmoid())
+
+    def step() -> None:
+        hidden = torch.tanh(small)
+        hidden = torch.tanh(torch.tanh(hidden))
+        torch.tanh(large)  # other shapes, another line
+        net(hidden).sum().backward()
+        torch.sigmoid(small)  # that was called by a module first
+
+    first = step.__code__.co_firstlineno
+    infos = profiled(step).modules
+    lines = {"tanh(2x3)": 1, "tanh(4x3)": 3, "sum(2x3)": 4, "Sequential": 4}
+    for name, line in {**lines, "sigmoid(2x3)": 5}.items():
+        place = f"called first at test_function_infos.py:{first + line}"
+        assert infos[name].place == place
+    assert infos["relu(2x3)"].place == ""  # the module's own code calls it
