@@ -75,9 +75,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     "saved tensor hooks": inside(torch.autograd.graph.save_on_cpu),
     "autocast": inside(lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
     "gradient edge": from_a_gradient_edge,
-    "anomaly detection": inside(
-        lambda: torch.autograd.detect_anomaly(check_nan=False)
-    ),
+    "anomaly detection": inside(lambda: torch.autograd.detect_anomaly(check_nan=False)),
 }
 
 

@@ -1,8 +1,11 @@
-"""Backward passes in a device's thread that make graphs of their own."""
+"""Backward passes in the threads that the engine has for devices, also where they make
+graphs of their own: see `tests.capture.device_thread`."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
+from typing import Any
 
 import pytest
 from torch.utils import backend_registration
@@ -20,44 +23,56 @@ pytestmark = pytest.mark.skipif(
     reason="this torch does not let Python play a device",
 )
 places = pytest.mark.parametrize("place", ["device", "cpu"])
+each_functions = pytest.mark.parametrize("functions", [False, True])
 
 
-def backward_ms(*options: str) -> dict[str, float]:
-    """See `tests.capture.device_graphs`."""
-    done = python("-m", "tests.capture.device_graphs", *options)
+@cache
+def answers() -> dict[tuple[Any, ...], Any]:
+    """What is measured of each program: calls and milliseconds, by row and phase."""
+    done = python("-m", "tests.capture.device_thread")
     assert done.returncode == 0, done.stderr
-    found: dict[str, float] = json.loads(done.stdout)
-    return {name: ms for name, ms in found.items() if ms}
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {tuple(question): answer for question, answer in lines}
 
 
-def expected(times: int) -> dict[str, float]:
-    layers = {name: STEPS * times * ms for name, ms in BACKWARD.items()}
-    return {"Net": sum(layers.values()), **layers}
-
-
-@pytest.mark.slow
+@each_functions
 @places
-@pytest.mark.parametrize("where", ["outside", "inside"])
-def test_double_backward_belongs_to_whose_backward_made_it(
-    where: str, place: str
+@pytest.mark.parametrize("program", ["plain", "checkpoint"])
+def test_calls(program: str, place: str, functions: bool) -> None:
+    """A checkpoint is outside of modules, and calls them in the device's thread."""
+    found = answers()[program, place, functions]
+    recomputed = STEPS if program == "checkpoint" else 0
+    for name in ("Net", *BACKWARD):
+        calls = {phase: calls for phase, (calls, _) in found[name].items()}
+        assert calls == {"forward": STEPS, "backward": STEPS, "recompute": recomputed}
+
+
+#: How often the planted work of a layer is its backward: where gradients of gradients
+#: are asked for, the work of the first backward has one as well, which is its own, too.
+#: What is made inside of a backward, and what nobody uses, hides no owner.
+TIMES = {
+    "plain": 1,
+    "checkpoint": 1,
+    "outside": 2 + OF_BACKWARD,
+    "inside": 2 + OF_BACKWARD,
+    "alone": 2 + OF_BACKWARD,
+    "backward": 1,
+    "nothing": 2,
+}
+
+
+@each_functions
+@places
+@pytest.mark.parametrize("program", TIMES)
+def test_backward_belongs_to_whose_forward_or_backward_made_it(
+    program: str, place: str, functions: bool
 ) -> None:
-    assert backward_ms(where, place) == expected(times=2 + OF_BACKWARD)
-
-
-@pytest.mark.slow
-@places
-def test_double_backward_where_one_owner_is_open_until_the_end(place: str) -> None:
-    assert backward_ms("alone", place) == {"Alone": STEPS * (2 + OF_BACKWARD)}
-
-
-@pytest.mark.slow
-@places
-def test_graphs_made_inside_of_a_backward_hide_no_owner(place: str) -> None:
-    assert backward_ms("backward", place) == expected(times=1)
-
-
-@pytest.mark.slow
-@places
-def test_graphs_of_a_backward_that_returns_nothing(place: str) -> None:
-    found = backward_ms("nothing", place)
-    assert {name: found[name] for name in expected(times=2)} == expected(times=2)
+    found = answers()[program, place, functions]
+    layers = {"Alone": 1} if program == "alone" else BACKWARD
+    expected = {name: STEPS * TIMES[program] * ms for name, ms in layers.items()}
+    if program != "alone":
+        expected["Net"] = sum(expected.values())
+    backward = {name: row["backward"][1] for name, row in found.items()}
+    if program == "nothing":  # the graph of the loss is outside of modules
+        backward = {name: backward[name] for name in expected}
+    assert {name: ms for name, ms in backward.items() if ms} == expected

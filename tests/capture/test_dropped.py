@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.helpers import Recorder
+from tests.helpers import Recorder, in_thread
 from tests.registered import registered
 from torchprof_hooks import function_hooks, link_hooks, profile
 
@@ -21,6 +20,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"max_overhead": 0.02},
     {"max_overhead": 0.5, "functions": True},
 )
+each_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
 
 
 def step(inside: Callable[[], object] = int) -> None:
@@ -40,9 +40,9 @@ def size(found: Any) -> int:
     return found if isinstance(found, int) else len(found)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@each_option
 @pytest.mark.parametrize("begin", ["start", "__enter__"])
-def test_a_profiler_that_is_dropped_is_off(options: dict[str, Any], begin: str) -> None:
+def test_a_profiler_that_is_dropped_is_off(options: Any, begin: str) -> None:
     before = registered()
     prof = profile(**options)
     getattr(prof, begin)()
@@ -53,27 +53,22 @@ def test_a_profiler_that_is_dropped_is_off(options: dict[str, Any], begin: str) 
     assert registered() == before  # at once, without the garbage collector
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_profiler_that_is_started_again_and_again(options: dict[str, Any]) -> None:
-    prof = profile(**options)
-    prof.start()
-    step()
-    once = registered()
-    for _ in range(5):  # as by a cell of a notebook
+@each_option
+def test_a_profiler_that_is_started_again_and_again(options: Any) -> None:
+    found = []
+    for _ in range(6):  # as by a cell of a notebook
         prof = profile(**options)
         prof.start()
         step()
-    again = registered()
+        found.append(registered())
     for what in ("function modes", "who sees modules", "told of collections"):
-        assert size(again[what]) == size(once[what])
+        assert size(found[-1][what]) == size(found[0][what])
     prof.stop()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@each_option
 @pytest.mark.parametrize("place", ["forward", "backward"])
-def test_a_profiler_that_is_dropped_in_the_middle(
-    options: dict[str, Any], place: str
-) -> None:
+def test_a_profiler_that_is_dropped_in_the_middle(options: Any, place: str) -> None:
     held = [profile(**options)]
     held[0].start()
     step()
@@ -89,17 +84,13 @@ def test_a_profiler_that_is_dropped_by_another_thread() -> None:
     held = [profile(functions=True)]
     held[0].start()
     step()
-
-    other = threading.Thread(target=held.clear)
-    other.start()
-    other.join()
-
+    in_thread(held.clear)
     with profile(functions=True):  # the other thread could not take the mode off here
         step()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_thread_that_ends_without_a_stop(options: dict[str, Any]) -> None:
+@each_option
+def test_a_thread_that_ends_without_a_stop(options: Any) -> None:
     def begin() -> None:
         profile(**options).start()
         step()
@@ -107,24 +98,19 @@ def test_a_thread_that_ends_without_a_stop(options: dict[str, Any]) -> None:
         function_hooks.TimerHook().__enter__()
         step()
 
-    thread = threading.Thread(target=begin)
-    thread.start()
-    thread.join()
+    in_thread(begin)
 
 
-def test_a_profiler_that_only_the_with_statement_has() -> None:
+def test_what_only_the_with_statement_has_goes_on() -> None:
     before = registered()
     with profile(functions=True):
         step()
         assert registered() != before
-
-
-def test_a_hook_that_only_the_with_statement_has() -> None:
     with Recorder("dropped"):
         step()
-        before = registered()
+        hooked = registered()
         step()
-        assert registered() == before
+        assert registered() == hooked
 
 
 def test_a_profiler_that_is_kept_measures_on() -> None:

@@ -98,9 +98,7 @@ def test_in_a_step(fail_in: str, error: type[BaseException]) -> None:
 
 @every_error
 @pytest.mark.parametrize("fail_in", ["forward", "backward"])
-def test_that_ends_the_measured_block(
-    error: type[BaseException], fail_in: str
-) -> None:
+def test_that_ends_the_measured_block(error: type[BaseException], fail_in: str) -> None:
     failing = Failing(error)
     model, failing.fail_in = model_with(failing), fail_in
     prof = torchprof_hooks.profile()

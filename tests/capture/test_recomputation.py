@@ -4,7 +4,7 @@ the backward of the module whose tensors were asked for."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -13,9 +13,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torchprof_hooks
-from tests.fake_clock import MS, burn
+from tests.exact import calls, found, no_calls, passes
+from tests.fake_clock import burn
+from tests.functions import raises
 from tests.planted import Work
-from torchprof_hooks import Profile
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -32,21 +33,28 @@ def bookkeeping() -> Iterator[None]:
         burn(5)
 
 
-def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), bookkeeping()
-
-
 def again(function: Any, x: torch.Tensor) -> Any:
-    return checkpoint(function, x, use_reentrant=False, context_fn=contexts)
+    return checkpoint(
+        function,
+        x,
+        use_reentrant=False,
+        context_fn=lambda: (nullcontext(), bookkeeping()),
+    )
 
 
-def own_ms(profile: Profile) -> dict[tuple[str, str], float]:
-    return {
-        (row.name, phase): totals.self_ns / MS
-        for row in profile.rows()
-        for phase, totals in row.phases.items()
-        if totals.self_ns
-    }
+class Block(nn.Module):
+    """Has a part of itself computed again: a module, or a function."""
+
+    def __init__(self, has_module: bool) -> None:
+        super().__init__()
+        self.part = Work(1, 2) if has_module else self.sin
+
+    def sin(self, x: torch.Tensor) -> torch.Tensor:
+        burn(7)
+        return x.sin()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return again(self.part, x)
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -55,66 +63,49 @@ def test_around_an_outermost_module(steps: int) -> None:
     with torchprof_hooks.profile() as prof:
         for _ in range(steps):
             again(net, X.clone().requires_grad_()).sum().backward()
-    assert own_ms(prof.profile) == {
-        ("Sequential", "recompute"): 25 * steps,
-        **{
-            (f"Sequential.{n}", phase): milliseconds * steps
-            for n, times in enumerate([(1, 2, 1), (3, 4, 3)])
-            for phase, milliseconds in zip(
-                ("forward", "backward", "recompute"), times, strict=True
-            )
-        },
+    expected = {
+        ("Sequential", "forward"): calls(*[4] * steps, own=0),
+        ("Sequential", "backward"): calls(*[6] * steps, own=0),
+        ("Sequential", "recompute"): calls(*[4] * steps, own=25 * steps),
+        **passes(*[6] * steps),
     }
-    rows = {row.name: row for row in prof.profile.rows()}
-    assert rows["Sequential"].phases["recompute"].calls == steps
+    for name, forward, backward in (("Sequential.0", 1, 2), ("Sequential.1", 3, 4)):
+        expected[name, "forward"] = calls(*[forward] * steps)
+        expected[name, "recompute"] = calls(*[forward] * steps)
+        expected[name, "backward"] = calls(*[backward] * steps)
+    assert found(prof.profile) == expected
     assert prof.profile.aborted_calls == 0
 
 
-class Block(nn.Module):
-    """Has a part of itself computed again: a module, or a function."""
-
-    def __init__(self, has_module: bool) -> None:
-        super().__init__()
-        self.work = Work(1, 2)
-        self.has_module = has_module
-
-    def part(self, x: torch.Tensor) -> torch.Tensor:
-        burn(7)
-        return x.sin()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        if self.has_module:
-            return again(self.work, x)
-        return again(self.part, x)
+def own_ms(profile: torchprof_hooks.Profile) -> dict[tuple[str, str], float]:
+    return {key: row.own for key, row in found(profile).items() if row.own}
 
 
-def test_around_a_module_inside_of_another() -> None:
-    with torchprof_hooks.profile() as prof:
-        Block(True)(X.clone().requires_grad_()).sum().backward()
-    assert own_ms(prof.profile) == {
+OF_BLOCK = {
+    "a function": {("Block", "forward"): 7, ("Block", "recompute"): 25 + 7},
+    "a module": {
         ("Block", "recompute"): 25,
-        ("Block.work", "forward"): 1,
-        ("Block.work", "backward"): 2,
-        ("Block.work", "recompute"): 1,
-    }
+        ("Block.part", "forward"): 1,
+        ("Block.part", "backward"): 2,
+        ("Block.part", "recompute"): 1,
+    },
+}
 
 
 @pytest.mark.parametrize("functions", [False, True])
-def test_around_a_function(functions: bool) -> None:
+@pytest.mark.parametrize("part", OF_BLOCK)
+def test_around_a_part_of_a_module(part: str, functions: bool) -> None:
     with torchprof_hooks.profile(functions=functions) as prof:
-        Block(False)(X.clone().requires_grad_()).sum().backward()
-    assert own_ms(prof.profile) == {
-        ("Block", "forward"): 7,
-        ("Block", "recompute"): 32,
-    }
+        Block(part == "a module")(X.clone().requires_grad_()).sum().backward()
+    assert own_ms(prof.profile) == OF_BLOCK[part]
 
 
-def test_a_recomputation_that_fails_leaves_nothing_open() -> None:
+def test_one_that_fails_leaves_nothing_open() -> None:
     class Fails(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if torch._C._current_graph_task_id() != -1:
                 burn(1)
-                raise KeyError("again")
+                raises(KeyError)()
             return x.sin()
 
     net, work = Fails(), Work(1, 2)
@@ -122,9 +113,8 @@ def test_a_recomputation_that_fails_leaves_nothing_open() -> None:
         with pytest.raises(KeyError):
             again(net, X.clone().requires_grad_()).sum().backward()
         work(X).sum().backward()
-    found = own_ms(prof.profile)
-    assert (found["Work", "forward"], found["Work", "backward"]) == (1, 2)
-    assert ("Work", "recompute") not in found
-    assert prof.profile.wall_ns == sum(
-        totals.self_ns for totals in prof.profile.cells.values()
-    )
+    own = own_ms(prof.profile)
+    assert {phase: ms for (name, phase), ms in own.items() if name == "Work"} == {
+        "forward": 1,
+        "backward": 2,
+    }

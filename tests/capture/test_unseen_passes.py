@@ -13,12 +13,12 @@ from torch import nn
 
 from tests.capture.budgeted import Fixed, bare, followed, train
 from tests.cores import NATIVE_CORE
-from tests.doing import DoesInBackward
+from tests.doing import Does, DoesInBackward, X
+from tests.exact import found
 from tests.fake_clock import MS, burn
+from tests.functions import raises
 from tests.planted import Work
-from torchprof_hooks import profile
-from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks import Profile, profile
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("clock")]
 
@@ -35,13 +35,10 @@ def started_by_script() -> Callable[[torch.Tensor], None]:
 run_backward = started_by_script()
 
 
-def own_ns(found: ProfileData, phase: Phase) -> dict[str, int]:
-    """Own time of each module, or what is not one, in a phase."""
-    times: dict[str, int] = {}
-    for (path, at), totals in found.cells.items():
-        if at == phase and totals.self_ns:
-            times[path[-1]] = times.get(path[-1], 0) + totals.self_ns
-    return times
+def own_ms(measured: Profile, phase: str) -> dict[str, float]:
+    """Of each row that has some in a phase; all of them are the wall time."""
+    rows = found(measured).items()
+    return {name: row.own for (name, at), row in rows if at == phase and row.own}
 
 
 class Net(nn.Sequential):
@@ -50,24 +47,14 @@ class Net(nn.Sequential):
 
 
 def test_they_are_divided_among_modules() -> None:
+    """Also among others, that Python starts."""
     net = Net()
     with profile() as prof:
-        for _ in range(3):
-            run_backward(net(torch.ones(2)).sum())
-    found = prof.profile
-    assert own_ns(found, "backward") == {"Net.0": 3 * 2 * MS, "Net.1": 3 * 5 * MS}
-    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
-
-
-def test_they_take_turns_with_others() -> None:
-    net = Net()
-    with profile() as prof:
-        for start in (run_backward, torch.Tensor.backward, run_backward):
-            start(net(torch.ones(2)).sum())
+        for start in (run_backward, torch.Tensor.backward, run_backward, run_backward):
+            start(net(X).sum())
             burn(7)
-    found = prof.profile
-    assert own_ns(found, "backward") == {"Net.0": 3 * 2 * MS, "Net.1": 3 * 5 * MS}
-    assert sum(own_ns(found, "outside").values()) == 3 * 7 * MS
+    assert own_ms(prof.profile, "backward") == {"Net.0": 4 * 2, "Net.1": 4 * 5}
+    assert sum(own_ms(prof.profile, "outside").values()) == 4 * 7
 
 
 def test_one_inside_of_another_pass_is_a_part_of_it() -> None:
@@ -75,58 +62,44 @@ def test_one_inside_of_another_pass_is_a_part_of_it() -> None:
 
     @torch.enable_grad()
     def run() -> None:
-        run_backward(inner(torch.ones(2)).sum())
+        run_backward(inner(X).sum())
 
     with profile() as prof:
-        outer(DoesInBackward.apply(outer(torch.ones(2)), run)).sum().backward()
-    found = prof.profile
-    backward = own_ns(found, "backward")
-    assert backward == {"Work": 2 * 5 * MS, "Work#2": 2 * MS}
-    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
+        outer(DoesInBackward.apply(outer(X), run)).sum().backward()
+    assert own_ms(prof.profile, "backward") == {"Work": 2 * 5, "Work#2": 2}
 
 
 def test_one_inside_of_a_module_interrupts_it() -> None:
     inner = Work(1, 2)
 
-    class Trains(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            burn(4)
-            with torch.enable_grad():
-                run_backward(inner(x).sum())
-            burn(8)
-            return x
+    def work() -> None:
+        burn(4)
+        run_backward(inner(X).sum())
+        burn(8)
 
-    model = Trains()
     with profile() as prof:
-        model(torch.ones(2))
-    found = prof.profile
-    assert own_ns(found, "forward")["Trains"] == 12 * MS
-    assert sum(own_ns(found, "backward").values()) == 2 * MS
+        Does(work)(X)
+    assert own_ms(prof.profile, "forward") == {"Does": 12, "Does.<Work>": 1}
+    assert sum(own_ms(prof.profile, "backward").values()) == 2
 
 
 def test_one_that_fails_is_over() -> None:
-    def fail() -> None:
-        raise ValueError("mine")
-
     net = Net()
     with profile() as prof:
-        with pytest.raises(Exception, match="mine"):
-            run_backward(DoesInBackward.apply(net(torch.ones(2)), fail).sum())
+        with pytest.raises(Exception, match="planned"):
+            run_backward(DoesInBackward.apply(net(X), raises(ValueError)).sum())
         burn(7)
-        run_backward(net(torch.ones(2)).sum())
-        net(torch.ones(2)).sum().backward()
-    found = prof.profile
-    assert own_ns(found, "backward") == {"Net.0": 2 * 2 * MS, "Net.1": 2 * 5 * MS}
-    assert sum(own_ns(found, "outside").values()) >= 7 * MS
-    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
+        run_backward(net(X).sum())
+        net(X).sum().backward()
+    assert own_ms(prof.profile, "backward") == {"Net.0": 2 * 2, "Net.1": 2 * 5}
+    assert sum(own_ms(prof.profile, "outside").values()) >= 7
 
 
 def test_functions_are_divided_too() -> None:
-    net = Net()
     with profile(functions=True) as prof:
-        run_backward(net(torch.ones(2)).sum())
-    backward = own_ns(prof.profile, "backward")
-    assert backward == {"_Burning(2, scalar)": 7 * MS}
+        run_backward(Net()(X).sum())
+    rows = found(prof.profile, "function")
+    assert rows["_Burning", "backward"].own == 7
 
 
 def test_of_more_threads_than_a_hand_has_fingers() -> None:
@@ -134,38 +107,30 @@ def test_of_more_threads_than_a_hand_has_fingers() -> None:
     count = 12
     all_are_in = Barrier(count)
 
-    def meet() -> None:
-        all_are_in.wait(60)
-
     class Last(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = DoesInBackward.apply(x, meet)
+            result: torch.Tensor = DoesInBackward.apply(x, lambda: all_are_in.wait(60))
             return result
 
-    def work(number: int) -> dict[str, int]:
+    def work(number: int) -> list[int]:
         start = run_backward if number % 2 else torch.Tensor.backward
-        model = nn.Sequential(Last(), nn.Linear(2, 2), Last())
+        model = nn.Sequential(Last(), nn.Linear(3, 3), Last())
         with profile() as prof:
-            start(model(torch.ones(2, requires_grad=True)).sum())
-        return {
-            path[-1]: totals.calls
-            for (path, phase), totals in prof.profile.cells.items()
-            if phase == "backward"
-        }
+            start(model(torch.ones(3, requires_grad=True)).sum())
+        cells = prof.profile.cells
+        names = [f"Sequential.{part}" for part in range(3)]
+        return [cells[("Sequential", name), "backward"].calls for name in names]
 
     with ThreadPoolExecutor(count) as pool:
-        counted = list(pool.map(work, range(count)))
-    for calls in counted:
-        assert calls["Sequential.0"] == calls["Sequential.1"] == 1
-        assert calls["Sequential.2"] == 1
+        assert list(pool.map(work, range(count))) == [[1, 1, 1]] * count
 
 
 def test_nobody_hears_after_the_end() -> None:
     net = Net()
     with profile() as prof:
-        run_backward(net(torch.ones(2)).sum())
+        run_backward(net(X).sum())
     before = prof.profile
-    run_backward(net(torch.ones(2)).sum())
+    run_backward(net(X).sum())
     assert prof.profile == before
 
 
@@ -175,12 +140,12 @@ def test_of_programs_they_are_heard_of_where_nothing_else_is() -> None:
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     with followed(Fixed(bare(9))) as steps:
         for _ in range(7):
-            run_backward(net(torch.ones(2)).sum())
+            run_backward(net(X).sum())
             optimizer.step()
     assert steps.profile().phase_times_ns()["backward"] == 7 * 7 * MS
 
 
 def test_nobody_listens_to_nodes_where_there_are_none_of_them() -> None:
     with followed(Fixed(bare(9))) as steps:
-        train(Net(), 3)
+        train(nn.Linear(4, 1), 3)
         assert not steps.tracker.hears_unseen_passes
