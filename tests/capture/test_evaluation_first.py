@@ -41,18 +41,20 @@ def fit(evaluations: int, steps: int = 6) -> None:
         optimizer.step()
 
 
+def measured_here(
+    program: Callable[[], object], is_disturbed: Callable[[int], bool] | None = None
+) -> ProfileData:
+    with followed(Fixed(bare(), measured())) as steps:
+        steps.at_step = is_disturbed
+        program()
+    return steps.profile()
+
+
 def measured_in_new_thread(
     program: Callable[[], object], is_disturbed: Callable[[int], bool] | None = None
 ) -> ProfileData:
     """One that has made no graph before."""
-
-    def measure() -> ProfileData:
-        with followed(Fixed(bare(), measured())) as steps:
-            steps.at_step = is_disturbed
-            program()
-        return steps.profile()
-
-    return in_thread(measure)
+    return in_thread(lambda: measured_here(program, is_disturbed))
 
 
 def of_start(found: ProfileData) -> int:
@@ -107,9 +109,7 @@ def test_after_training_the_first_evaluation_is_the_start() -> None:
     def measure() -> ProfileData:
         model = Net()
         train(model, 1)
-        with followed(Fixed(bare())) as steps:
-            infer(model, 9)
-        return steps.profile()
+        return measured_here(lambda: infer(model, 9))
 
     assert of_start(in_thread(measure)) == 1
 

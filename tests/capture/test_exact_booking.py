@@ -135,11 +135,11 @@ def test_folding_adds_up() -> None:
     log.fold()  # nothing
     first = [[4, 10, 13], [1, 20, 25], [4, 30, 31]]
     second = [[0, 40, 40], [4, 50, 60], [large, 1, 3]]
-    for spans, already in (first, 0), (second, 3):
-        log.entries.extend(sum(spans, []))
-        assert log.spans == already + 3
+    for spans, so_far in (first, 3), (second, 6):
+        log.entries.extend(number for span in spans for number in span)
+        assert log.spans == so_far
         log.fold()
-        assert (log.spans, log.entries) == (already + 3, [])
+        assert (log.spans, log.entries) == (so_far, [])
     assert batches == [first, second]
     codes = [0, 1, 2, 3, 4, large]
     assert log.calls[codes].tolist() == [1, 1, 0, 0, 3, 1]

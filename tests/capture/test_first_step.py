@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import nn
 from tests.capture.budgeted import THIRDS, Limited, bare, measured, sgd
 from tests.exact import calls, each_option, numbers
 from tests.fake_clock import MS, burn
+from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import steps as step_rules
@@ -116,15 +116,6 @@ def test_a_step_that_ends_in_a_call_of_a_module() -> None:
     assert found.loop.cells[("Trains",), "forward"].calls == 3
 
 
-def test_evaluation_before_training_is_a_part_of_the_start() -> None:
-    model = Slow(4, 6)
-    with profile() as prof:
-        with torch.no_grad():
-            model(torch.ones(2))
-        train(model, [sgd(model)], 3)
-    assert prof.profile.start_up.wall_ns == (104 + 4 + 6 + 1) * MS
-
-
 def test_without_another_step_nothing_is_apart() -> None:
     model = Slow(4, 6)
     with profile() as prof:
@@ -134,19 +125,6 @@ def test_without_another_step_nothing_is_apart() -> None:
     with prof:
         train(model, [sgd(model)], 1)
     assert "111.00ms start-up with the first step, then 11.00ms" in prof.report()
-
-
-def test_without_an_optimizer_of_torchs_it_is_not_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
-    model = Slow(4, 6)
-    with profile() as prof:
-        train(model, [], 5)
-    found = prof.profile
-    assert [part.name for part in found.parts] == ["loop"]
-    assert found.loop is found
-    assert found.start_up.is_empty
 
 
 def test_a_budget_measures_it_and_scales_the_others(limited: Limited) -> None:
@@ -192,19 +170,25 @@ def test_parts_that_are_taken_are_those_of_one_run(steps: int) -> None:
     assert own_ms(merged.start_up) == own_ms(whole.start_up)
 
 
+@pytest.mark.parametrize("is_made", [True, False])
 def test_parts_without_an_optimizer_of_torchs_count_each_step_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, is_made: bool
 ) -> None:
-    for is_made in (True, False):
-        monkeypatch.setattr(step_rules, "any_optimizer_made", lambda made=is_made: made)
-        prof, model = profile(), Slow(4, 6)
-        for number in range(3):
-            with prof:
-                train(model, [], 3)
-            part = prof.take()
-            assert part.steps == 3
-            assert part.step_times.first_steps == (number == 0)
-        assert prof.profile.steps == 9
+    """The first step is not known where there is none in the process."""
+    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: is_made)
+    prof, model = profile(), Slow(4, 6)
+    for number in range(3):
+        with prof:
+            train(model, [], 3)
+        if not number and not is_made:
+            found = prof.profile
+            assert [part.name for part in found.parts] == ["loop"]
+            assert found.loop is found
+            assert found.start_up.is_empty
+        part = prof.take()
+        assert part.steps == 3
+        assert part.step_times.first_steps == (number == 0)
+    assert prof.profile.steps == 9
 
 
 def test_a_step_that_goes_on_in_the_next_part_is_whole() -> None:
@@ -228,7 +212,7 @@ def test_a_budget_goes_on_with_the_next_part(limited: Limited) -> None:
     assert [part.measured.measured for part in parts] == [2, 0, 3]
     assert [part.step_times.first_steps for part in parts] == [1, 0, 0]
     [whole] = taken_in_parts(limited(*plans), takes=False)
-    merged = parts[0].merge(parts[1]).merge(parts[2])
+    merged = reduce(Profile.merge, parts)
     assert merged.step_times == whole.step_times
     assert merged.measured == whole.measured
     assert merged.wall_ns == whole.wall_ns
@@ -243,9 +227,7 @@ def test_each_thread_has_its_own(tmp_path: Path) -> None:
             train(model, [sgd(model)], 3)
 
     for _ in range(2):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
+        in_thread(work)
     merged = prof.profile
     check_parts(merged)
     assert (merged.start_up.steps, merged.loop.steps) == (2, 4)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torchprof_hooks
-from tests.exact import calls, found, no_calls, passes
+from tests.exact import calls, found, passes
 from tests.fake_clock import burn
 from tests.functions import raises
 from tests.planted import Work

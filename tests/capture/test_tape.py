@@ -21,11 +21,6 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 ROOM = 1 << 18
 
 
-def codes(owners: list[tuple[object, int]] | None) -> list[int]:
-    assert owners is not None
-    return [code for _, code in owners]
-
-
 class Calls:
     """Calls that are shown to a cursor, with numbers of nodes that are made up."""
 
@@ -47,7 +42,7 @@ class Calls:
         self.cursor.own_until(outermost, number)
 
     def owners(self, number: int) -> list[int]:
-        return codes(self.cursor.owners_of(number))
+        return [code for _, code in self.cursor.owners_of(number)]
 
 
 @NATIVE_CORE
@@ -132,14 +127,15 @@ class Unrolled(nn.Module):
 
 
 @NATIVE_CORE
-@pytest.mark.slow
+@pytest.mark.thorough  # what is owned is shown above
 def test_of_more_calls_in_one_graph_the_oldest_belong_to_the_call_around() -> None:
-    model = Unrolled(300_000)
+    calls = ROOM + 1_000
+    model = Unrolled(calls)
     with profile() as prof:
         model(torch.ones(1, requires_grad=True)).backward()
     cells = {key: totals.calls for key, totals in prof.profile.cells.items()}
     inner = ("Unrolled", "Unrolled.cell")
-    assert cells[inner, "forward"] == 300_000
+    assert cells[inner, "forward"] == calls
     # The outermost call has an entry, too.
     assert cells[inner, "backward"] == ROOM
     assert cells[("Unrolled",), "backward"] == 1
