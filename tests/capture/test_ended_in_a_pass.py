@@ -73,7 +73,12 @@ def test_a_fork_while_another_thread_is_in_a_pass(
 ) -> None:
     """The child can read what was measured by then."""
     is_asked, may_go_on = Event(), Event()
-    when_a_node_is_looked_up(1, lambda: (is_asked.set(), may_go_on.wait(60)))
+
+    def wait() -> None:
+        is_asked.set()
+        may_go_on.wait(60)
+
+    when_a_node_is_looked_up(1, wait)
     prof, model = profile(), nn.Sequential(nn.Linear(2, 2))
 
     def train() -> None:

@@ -80,8 +80,8 @@ def test_in_a_step(fail_in: str, error: type[BaseException]) -> None:
     called, backwards = CALLS[fail_in]
     names = ("Sequential", "Sequential.1.0", "Sequential.1.1")
     assert tuple(rows[name].calls for name in names) == called
-    names = ("Sequential", "Sequential.0")
-    assert tuple(rows[n].phases["backward"].calls for n in names) == backwards
+    passed = (rows["Sequential"].phases, rows["Sequential.0"].phases)
+    assert tuple(phases["backward"].calls for phases in passed) == backwards
     # What came after the exception belongs to no module: the last that ended well was a
     # backward pass, or a forward.
     outside = ("(outside modules)", "(outside modules, after backward)")
