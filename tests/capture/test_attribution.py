@@ -260,93 +260,80 @@ def test_recomputation_is_a_phase_of_its_own(reentrant: bool, nested: bool) -> N
     assert calls(profile)["Net.block.1.0"] == 1
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients(mode: Callable[[], Any]) -> None:
-    model = nn.Sequential(Work(), Work())
-
-    def step() -> None:
+def without_gradients(mode: Callable[[], Any]) -> Callable[[Any, Any], None]:
+    def step(first: Any, second: Any) -> None:
         with mode():
-            model(X)
+            second(first(X))
 
-    assert not any(calls(checked(step, model)).values())
-
-
-def test_frozen_modules_have_no_backward() -> None:
-    model = nn.Sequential(Work().requires_grad_(False), Work())
-    found = calls(checked(train(model), model))
-    assert found == {"Sequential": 1, "Sequential.0": 0, "Sequential.1": 1}
+    return step
 
 
-def test_several_forwards_before_one_backward() -> None:
-    siamese, head = nn.Sequential(Work(2, 4)), First(2, 3)
-
-    def step() -> None:
-        head(siamese(X) * siamese(2 * X)).sum().backward()
-
-    found = calls(checked(step, siamese, head))
-    assert found == {"Sequential": 2, "Sequential.0": 2, "First": 1}
+def pair_of_adversaries(generator: Any, critic: Any) -> None:
+    fake = generator(X)
+    critic(fake.detach()).sum().backward()
+    critic(fake).sum().backward()
 
 
-def test_adversarial_pair_of_models() -> None:
-    generator, critic = First(2, 5), Second(3, 4)
-
-    def step() -> None:
-        fake = generator(X)
-        critic(fake.detach()).sum().backward()
-        critic(fake).sum().backward()
-
-    assert calls(checked(step, generator, critic)) == {"First": 1, "Second": 2}
+def retained(first: Any, second: Any) -> None:
+    loss = second(first(X)).sum()
+    for retain in (True, True, False):
+        loss.backward(retain_graph=retain)
 
 
-def test_gradient_accumulation_over_many_calls() -> None:
-    cell = Work(0.5, 1.0)
-
-    def step() -> None:
-        x = X
-        for _ in range(74):
-            x = cell(x)
-        x.sum().backward()
-
-    assert calls(checked(step, cell)) == {"Work": 74}
+def of_a_part(first: Any, second: Any) -> None:
+    hidden = first(X)
+    torch.autograd.grad(second(hidden).sum(), hidden)
 
 
-def test_second_backward_over_a_retained_graph() -> None:
-    model = shared_input()
-
-    def step() -> None:
-        loss = model(X).sum()
-        for retain in (True, True, False):
-            loss.backward(retain_graph=retain)
-
-    assert calls(checked(step, model))["Net.k"] == 3
+def many_calls(first: Any, second: Any) -> None:
+    x = X
+    for _ in range(74):
+        x = first(x)
+    second(x).sum().backward()
 
 
-@pytest.mark.parametrize("outermost", ["one", "several"])
-def test_double_backward(outermost: str) -> None:
-    first, second = First(2, 3), Second(2, 5)
-    together = nn.Sequential(first, second)
-
-    def step() -> None:
-        x = torch.ones(3, requires_grad=True)
-        y = together(x) if outermost == "one" else second(first(x))
-        (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-        grad.square().sum().backward()
-
-    roots = (together,) if outermost == "one" else (first, second)
-    rows = {row.name: row for row in checked(step, *roots).rows()}
-    passes = rows["(backward outside modules)"].phases["backward"]
-    assert (passes.calls, passes.self_ns) == (2, 0)
+def twice_differentiated(first: Any, second: Any) -> None:
+    x = torch.ones(3, requires_grad=True)
+    loss = second(first(x)).square().sum()
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    gradient.square().sum().backward()
 
 
-def test_autograd_grad_of_a_part() -> None:
-    first, second, third = First(2, 3), Second(2, 5), Work(2, 4)
+#: Steps of two outermost modules, how often these have a backward, and passes.
+STEPS: dict[str, tuple[Callable[[Any, Any], object], tuple[int, int, int]]] = {
+    "no_grad": (without_gradients(torch.no_grad), (0, 0, 0)),
+    "inference_mode": (without_gradients(torch.inference_mode), (0, 0, 0)),
+    "the first is frozen": (
+        lambda a, b: b(a.requires_grad_(False)(X)).sum().backward(),
+        (0, 1, 1),
+    ),
+    "several forwards before one backward": (
+        lambda a, b: b(a(X) * a(2 * X)).sum().backward(),
+        (2, 1, 1),
+    ),
+    "a pair of adversaries": (pair_of_adversaries, (1, 2, 2)),
+    "a retained graph": (retained, (3, 3, 3)),
+    "the gradient of a part": (of_a_part, (0, 1, 1)),
+    "many calls": (many_calls, (74, 1, 1)),
+    "double backward": (twice_differentiated, (3, 3, 2)),
+}
 
-    def step() -> None:
-        hidden = first(X)
-        torch.autograd.grad(third(second(hidden)).sum(), hidden)
 
-    found = calls(checked(step, first, second, third))
-    assert found == {"First": 0, "Second": 1, "Work": 1}
+@pytest.mark.parametrize("name", STEPS)
+def test_steps(name: str) -> None:
+    step, expected = STEPS[name]
+    first, second = First(2, 5), Second(3, 4)
+    profile = checked(lambda: step(first, second), first, second)
+    passes = {r.name: r for r in profile.rows()}.get("(backward outside modules)")
+    assert passes is None or not passes.self_ns
+    of_passes = passes.phases["backward"].calls if passes else 0
+    found = calls(profile)
+    assert (found["First"], found["Second"], of_passes) == expected
+
+
+def test_double_backward_through_one_outermost_call() -> None:
+    model = nn.Sequential(Work(2, 3), Work(2, 5))
+    checked(lambda: twice_differentiated(model, lambda y: y), model)
 
 
 def test_two_models_of_one_class_have_a_row_each() -> None:
