@@ -134,13 +134,13 @@ def test_folding_adds_up() -> None:
     log.on_fold = lambda spans: batches.append(spans.tolist())
     log.fold()  # nothing
     first = [[4, 10, 13], [1, 20, 25], [4, 30, 31]]
-    second = [[0, 40, 40], [4, 50, 60], [large, 1, 3]]
-    for spans, so_far in (first, 3), (second, 6):
+    second, third = [[0, 40, 40], [4, 50, 60]], [[large, 1, 3]]
+    for spans, so_far in (first, 3), (second, 5), (third, 6):
         log.entries.extend(number for span in spans for number in span)
         assert log.spans == so_far
         log.fold()
         assert (log.spans, log.entries) == (so_far, [])
-    assert batches == [first, second]
+    assert batches == [first, second, third]
     codes = [0, 1, 2, 3, 4, large]
     assert log.calls[codes].tolist() == [1, 1, 0, 0, 3, 1]
     assert log.total_ns[codes].tolist() == [0, 5, 0, 0, 14, 2]

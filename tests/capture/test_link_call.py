@@ -8,19 +8,20 @@ import pytest
 import torch
 
 from tests.helpers import Keeper, MyModel, inputs
-from torchprof_hooks import LinkCall, add_hook, delete_hook
+from torchprof_hooks import LinkCall, LinkHook, add_hook, delete_hook
 
 
-class Told(Keeper):
-    """Keeps what was told when it was told."""
+class Told(LinkHook):
+    """Keeps what callbacks of the outermost module were told, when they were told."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.told: list[Any] = []
+        self.told: list[tuple[LinkCall, Any, dict[str, Any], Any]] = []
 
-    def note(self, callback: str, args: LinkCall) -> None:
-        super().note(callback, args)
-        self.told.append((args.args, dict(args.kwargs), args.out))
+    def forward_preprocess(self, args: LinkCall) -> None:
+        if isinstance(args.link, MyModel):
+            self.told.append((args, args.args, dict(args.kwargs), args.out))
+
+    forward_postprocess = forward_preprocess
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
@@ -42,10 +43,10 @@ def test_what_the_callbacks_are_told(
         add_hook(model, hook)
         out = model(*args, **kwargs)
         delete_hook(model, hook.name)
-    assert hook.told[0] == (args, kwargs, None)
-    assert hook.told[-1][:2] == (args, kwargs)
-    assert hook.told[-1][2] is out
-    call = hook.calls[-1]
+    (_, *before), (call, *after) = hook.told
+    assert before == [args, kwargs, None]
+    assert after[:2] == [args, kwargs]
+    assert after[2] is out
     assert call.link is call.module is model
     assert (call.path, call.forward_name) == ("MyModel", "forward")
 
