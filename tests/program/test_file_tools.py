@@ -1,10 +1,16 @@
+"""The commands for files of profiles: `show`, `compare`, `merge`."""
+
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
 import random
 import re
+import shlex
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +27,7 @@ from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.theano import program_text
 from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.report import page
-from torchprof_hooks.profiles.compare import Comparison, compare
+from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.program.file_tools import main
@@ -29,51 +35,39 @@ from torchprof_hooks.program.file_tools import main
 FORMATS = ("text", "json", "csv", "speedscope", "collapsed")
 
 
-@pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+class Tool:
+    """The command, in a folder of its own."""
 
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Callable[..., str]:
-    """Saves a profile and says where."""
-
-    def save(profile: Profile, name: str = "profile.json") -> str:
-        profile.save(tmp_path / name)
-        return str(tmp_path / name)
-
-    return save
-
-
-@pytest.fixture
-def output(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that has to succeed, and returns what it prints."""
-
-    def run(*argv: str, code: int = 0) -> str:
-        assert main(argv) == code
-        printed = capsys.readouterr()
+    def prints(self, command: str, code: int = 0) -> str:
+        """What it prints where all is well."""
+        assert main(shlex.split(command)) == code
+        printed = self._capsys.readouterr()
         assert printed.err == ""
         return printed.out
 
-    return run
+    def complains(self, command: str) -> str:
+        """What it says where it ends with 2: one line, that of argparse after some."""
+        try:
+            code: object = main(shlex.split(command))
+        except SystemExit as exit_:
+            code = exit_.code
+        printed = self._capsys.readouterr()
+        assert (code, printed.out) == (2, "")
+        first, *rest = printed.err.splitlines()
+        assert not rest or first.startswith("usage: ")
+        return (rest or [first])[-1].removeprefix("torchprof_hooks: ")
 
 
 @pytest.fixture
-def complaint(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command that has to fail, and returns its one line."""
-
-    def run(*argv: str) -> str:
-        assert main(argv) == 2
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        [line] = printed.err.splitlines()
-        return line.removeprefix("torchprof_hooks: ")
-
-    return run
-
-
-Save = Callable[..., str]
-Output = Callable[..., str]
+def tool(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Tool:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    return Tool(capsys)
 
 
 def slowed(factor: float = 1.0, noise: float = 0.02, seed: int = 0) -> Profile:
@@ -95,174 +89,178 @@ def slowed(factor: float = 1.0, noise: float = 0.02, seed: int = 0) -> Profile:
     )
 
 
-def test_show_prints_the_report(saved: Save, output: Output) -> None:
-    assert output("show", saved(FUNCTIONS)) == FUNCTIONS.report() + "\n"
-
-
-def test_show_prints_tables_where_they_are_asked_for(
-    saved: Save, output: Output
-) -> None:
-    path = saved(FUNCTIONS)
-
-    full = FUNCTIONS.report(full=True)
-    assert output("show", path, "--full") == full + "\n"
-    few = FUNCTIONS.report(full=True, max_rows=2)
-    assert output("show", path, "--full", "--max-rows=2") == few + "\n"
-    by_calls = FUNCTIONS.report(full=True, sort_by="calls")
-    assert output("show", path, "--full", "--sort-by=calls") == by_calls + "\n"
-
-
 #: A program of two steps.
-PROGRAM = replace(
-    FUNCTIONS,
-    program=Program("train.py", FUNCTIONS.wall_ns),
+PROGRAM = replace(FUNCTIONS, program=Program("train.py", FUNCTIONS.wall_ns))
+
+
+@pytest.mark.parametrize(
+    ("profile", "options", "expected"),
+    [
+        (FUNCTIONS, "", FUNCTIONS.report),
+        (FUNCTIONS, "--full", lambda: FUNCTIONS.report(full=True)),
+        (
+            FUNCTIONS,
+            "--full --max-rows=2",
+            lambda: FUNCTIONS.report(full=True, max_rows=2),
+        ),
+        (
+            FUNCTIONS,
+            "--full --sort-by=calls",
+            lambda: FUNCTIONS.report(full=True, sort_by="calls"),
+        ),
+        (FUNCTIONS, "--format=html", lambda: page(FUNCTIONS)),
+        (PROGRAM, "", PROGRAM.report),
+        (PROGRAM, "--full", lambda: f"{PROGRAM.report()}\n\n{program_text(PROGRAM)}"),
+    ],
 )
-
-
-def test_show_prints_the_screen_of_a_program(saved: Save, output: Output) -> None:
-    path = saved(PROGRAM)
-
-    screen = PROGRAM.report()
-    assert screen.startswith("torchprof_hooks: train.py, ")
-    assert output("show", path) == screen + "\n"
-    tables = program_text(PROGRAM)
-    assert output("show", path, "--full") == f"{screen}\n\n{tables}\n"
-
-
-def test_show_writes_a_page(saved: Save, output: Output, tmp_path: Path) -> None:
-    path, file = saved(FUNCTIONS), tmp_path / "page.html"
-
-    assert output("show", path, "--format", "html", "-o", str(file)) == ""
-    assert file.read_text() == page(FUNCTIONS) + "\n"
-    assert output("show", path, "--format", "html") == page(FUNCTIONS) + "\n"
-
-
-def test_what_has_all_rows_takes_no_grouping(
-    saved: Save, complaint: Callable[..., str]
+def test_show_prints_what_reports_are(
+    profile: Profile, options: str, expected: Callable[[], str], tool: Tool
 ) -> None:
-    line = complaint("show", saved(PROGRAM), "--format=html", "--by=class")
-    assert line == "--by is for rows, but --format html has all of them"
-
-
-@pytest.mark.parametrize("format_", [*FORMATS, "html"])
-def test_show_writes_to_a_file(
-    saved: Save, output: Output, tmp_path: Path, format_: str
-) -> None:
-    path, file = saved(FUNCTIONS), tmp_path / "shown"
-
-    assert output("show", path, "--format", format_, "-o", str(file)) == ""
-    assert file.read_text() == output("show", path, "--format", format_)
-
-
-def test_show_cannot_write_everywhere(
-    saved: Save, complaint: Callable[..., str], tmp_path: Path
-) -> None:
-    where = str(tmp_path / "missing" / "page.html")
-
-    said = complaint("show", saved(STEP), "--format", "html", "-o", where)
-    assert said == f"cannot write {where}: No such file or directory"
-
-
-def test_compare_writes_a_page(saved: Save, output: Output, tmp_path: Path) -> None:
-    old, new = saved(slowed()), saved(slowed(1.5, seed=1), "new.json")
-    file = tmp_path / "page.html"
-
-    assert output("compare", old, new, "--format=html", "-o", str(file), code=1) == ""
-    made = page_of(comparison_document(found(old, new)))
-    assert file.read_text() == made + "\n"
-
-
-def found(old: str, new: str) -> Comparison:
-    return compare(Profile.load(old), Profile.load(new))
+    profile.save("a.json")
+    assert tool.prints(f"show a.json {options}") == expected() + "\n"
 
 
 def test_show_takes_the_width_of_the_terminal(
-    saved: Save, output: Output, monkeypatch: pytest.MonkeyPatch
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
+    FUNCTIONS.save("a.json")
+    assert tool.prints("show a.json") == FUNCTIONS.report(width=60) + "\n"
 
-    assert output("show", saved(FUNCTIONS)) == FUNCTIONS.report(width=60) + "\n"
 
-
-def test_show_with_fewer_rows(saved: Save, output: Output) -> None:
-    path = saved(STEP)
-
-    assert "... 6 more rows" in output("show", path, "--full", "--max-rows", "2")
-    assert "... 6 more rows" in output("show", path, "--by=module", "--max-rows", "2")
+@pytest.mark.parametrize("profile", [FUNCTIONS, profile_of()], ids=["some", "empty"])
+@pytest.mark.parametrize("kind", [*FORMATS, "html"])
+def test_every_format_is_printed_or_written_to_a_file(
+    kind: str, profile: Profile, tool: Tool
+) -> None:
+    profile.save("a.json")
+    printed = tool.prints(f"show a.json --format {kind}")
+    assert printed
+    assert tool.prints(f"show a.json --format {kind} -o shown") == ""
+    assert Path("shown").read_text() == printed
 
 
 @pytest.mark.parametrize("by", ["module", "class", "function", "call"])
-def test_show_groups_rows(by: Grouping, saved: Save, output: Output) -> None:
-    path = saved(FUNCTIONS)
-
-    assert f"by {by}" in output("show", path, "--by", by)
-    document = json.loads(output("show", path, "--by", by, "--format", "json"))
-    table = csv.DictReader(
-        io.StringIO(output("show", path, "--by", by, "--format", "csv"))
-    )
+def test_show_groups_rows(by: Grouping, tool: Tool) -> None:
+    FUNCTIONS.save("a.json")
+    show = f"show a.json --by {by}"
+    assert f"by {by}" in tool.prints(show)
+    document = json.loads(tool.prints(f"{show} --format json"))
+    table = csv.DictReader(io.StringIO(tool.prints(f"{show} --format csv")))
     names = {row.name for row in FUNCTIONS.rows(by)}
     name = {"class": "classes"}.get(by, f"{by}s")
     assert {row["name"] for row in document["tables"][name]["rows"]} == names
     assert {row["name"] for row in table} == names
 
 
-def test_show_for_flame_graphs(saved: Save, output: Output) -> None:
-    path = saved(STEP)
+def test_with_fewer_rows(tool: Tool) -> None:
+    STEP.save("a.json")
+    assert "... 6 more rows" in tool.prints("show a.json --full --max-rows 2")
+    assert "... 6 more rows" in tool.prints("show a.json --by=module --max-rows 2")
+    slowed().save("b.json")
+    assert "... 2 more rows" in tool.prints("compare b.json b.json --max-rows=1")
 
-    document = json.loads(output("show", path, "--format", "speedscope"))
+
+def test_stacks_for_flame_graphs_add_up(tool: Tool) -> None:
+    STEP.save("a.json")
+    document = json.loads(tool.prints("show a.json --format speedscope"))
     assert sum(sum(graph["weights"]) for graph in document["profiles"]) == STEP.wall_ns
-    lines = output("show", path, "--format", "collapsed").splitlines()
+    lines = tool.prints("show a.json --format collapsed").splitlines()
     assert sum(int(line.rpartition(" ")[2]) for line in lines) == STEP.wall_ns
 
 
-@pytest.mark.parametrize("stacks", ["speedscope", "collapsed"])
-def test_stacks_cannot_be_grouped(stacks: str, saved: Save, complaint: Output) -> None:
-    line = complaint("show", saved(STEP), "--format", stacks, "--by", "class")
-
-    assert line == f"--by is for rows, but --format {stacks} has stacks"
+NOT_A_FORMATS = [
+    ("html --by=class", "--by is for rows, but --format html has all of them"),
+    ("speedscope --by=class", "--by is for rows, but --format speedscope has stacks"),
+    ("collapsed --by=class", "--by is for rows, but --format collapsed has stacks"),
+    ("csv --max-rows=2", "--max-rows is for tables, but --format csv has all there is"),
+    ("speedscope --max-rows=2", "but --format speedscope has all there is"),
+    ("html --max-rows=2", "but --format html has all there is"),
+    ("json --sort-by=calls", "--sort-by is for --format text, not for --format json"),
+    ("report --sort-by=calls", "--sort-by is for --format text, not for --format rep"),
+    ("text --max-rows=2", "--max-rows is for tables: give --full or --by"),
+    ("text --sort-by=self", "--sort-by is for tables: give --full or --by"),
+]
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("command", "line"),
     [
-        (["csv", "--max-rows=2"], "--max-rows is for tables, but --format csv has all"),
-        (["speedscope", "--max-rows=2"], "but --format speedscope has all there is"),
-        (["html", "--max-rows=2"], "but --format html has all there is"),
-        (["json", "--sort-by=calls"], "--sort-by is for --format text, not for --f"),
-        (["report", "--sort-by=calls"], "--sort-by is for --format text, not for --f"),
-        (["text", "--max-rows=2"], "--max-rows is for tables: give --full or --by"),
-        (["text", "--sort-by=self"], "--sort-by is for tables: give --full or --by"),
+        *((f"show a.json --format {options}", line) for options, line in NOT_A_FORMATS),
+        (
+            "compare a.json a.json --format=html --max-rows=2",
+            "--max-rows is for tables, but --format html has all",
+        ),
+        ("show no.json", "cannot read no.json: No such file or directory"),
+        ("show .", "cannot read .: Is a directory"),
+        (
+            "show a.json --format html -o no/page.html",
+            "cannot write no/page.html: No such file or directory",
+        ),
+        (
+            "merge a.json -o no/c.json",
+            "cannot write no/c.json: No such file or directory",
+        ),
+        ("merge a.json no.json -o c.json", "cannot read no.json"),
+        ("compare a b --fail-above=5", 'must be a share, "2%" or 0.02: above 1, write'),
+        ("compare a b --fail-above=-5%", "error: argument --fail-above: must be a sha"),
+        ("compare a b --fail-above much", "error: argument --fail-above: must be a sh"),
+        ("ranks ''", "argument folder: give the folder with the profiles of ranks"),
+        ("", "error: "),
+        ("show", "error: "),
+        ("show a --format xml", "error: argument --format: "),
+        ("show a --by layer", "error: argument --by: "),
+        ("show a --max-rows 0", "error: argument --max-rows: '0' is not a positive nu"),
+        ("show a --max-rows many", "error: argument --max-rows: 'many' is not a posit"),
+        ("compare a", "error: "),
+        ("merge -o c", "error: "),
+        ("merge a b", "error: "),
     ],
 )
-def test_what_a_format_does_not_heed_is_refused(
-    options: list[str], line: str, saved: Save, complaint: Output
-) -> None:
-    assert line in complaint("show", saved(STEP), "--format", *options)
+def test_what_is_wrong_is_one_line(command: str, line: str, tool: Tool) -> None:
+    STEP.save("a.json")
+    assert line in tool.complains(command)
+    assert [path.name for path in Path().iterdir()] == ["a.json"]
 
 
-def test_a_page_of_a_comparison_has_all_rows(saved: Save, complaint: Output) -> None:
-    path = saved(STEP)
-    line = complaint("compare", path, path, "--format=html", "--max-rows=2")
-    assert line == "--max-rows is for tables, but --format html has all"
+@pytest.mark.parametrize("command", ["show", "compare", "merge", "ranks"])
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([command, "--help"])
+    assert exit_.value.code == 0
+    assert "usage" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_an_empty_profile_has_every_format(
-    kind: str, saved: Save, output: Output
-) -> None:
-    assert output("show", saved(profile_of()), "--format", kind)
+# Comparisons
 
 
-def test_a_planted_slowdown_fails(saved: Save, output: Output) -> None:
-    old, new = saved(slowed(), "a.json"), saved(slowed(1.5, seed=1), "b.json")
+@pytest.fixture
+def compared(tool: Tool) -> Callable[..., str]:
+    """Saves two profiles and prints what became slower."""
 
-    printed = output("compare", old, new, code=1)
+    def run(old: Profile, new: Profile, options: str = "", code: int = 0) -> str:
+        old.save("old.json")
+        new.save("new.json")
+        return tool.prints(f"compare old.json new.json {options}", code)
 
+    return run
+
+
+Compared = Callable[..., str]
+
+
+@pytest.mark.parametrize("options", ["", "--fail-above 5%"])
+def test_a_planted_slowdown_fails(options: str, compared: Compared) -> None:
+    printed = compared(slowed(), slowed(1.5, seed=1), options, code=1)
     assert re.search(r"Net\.slow +forward .* slower\n", printed)
     assert "Slower: 1 of 3 rows: most of all Net.slow, forward, by " in printed
-    assert "Slower: 1 of 3 rows" in output(
-        "compare", old, new, "--fail-above", "5%", code=1
-    )
+
+
+def test_a_page_of_a_comparison(compared: Compared) -> None:
+    old, new = slowed(), slowed(1.5, seed=1)
+    assert compared(old, new, "--format=html -o page.html", code=1) == ""
+    made = page_of(comparison_document(compare(old, new)))
+    assert Path("page.html").read_text() == made + "\n"
 
 
 @pytest.mark.parametrize(
@@ -279,197 +277,78 @@ def test_a_planted_slowdown_fails(saved: Save, output: Output) -> None:
         (slowed(), slowed().merge(slowed(seed=1))),  # twice as many steps
     ],
 )
-def test_what_must_not_fail(
-    old: Profile, new: Profile, saved: Save, output: Output
-) -> None:
-    printed = output("compare", saved(old, "a.json"), saved(new, "b.json"))
-
+def test_what_must_not_fail(old: Profile, new: Profile, compared: Compared) -> None:
+    printed = compared(old, new)
     assert "none of 3 rows" in printed or "nothing to compare" in printed
 
 
-def test_the_threshold_decides(saved: Save, output: Output) -> None:
-    old = saved(slowed(noise=0.001), "a.json")
-    new = saved(slowed(1.1, noise=0.001, seed=1), "b.json")
-
-    output("compare", old, new, "--fail-above=9.5%", code=1)
-    output("compare", old, new, "--fail-above=10.5%", code=0)
-    output("compare", old, new, "--fail-above=0%", "--by=call", code=1)
-    output("compare", old, new, "--fail-above=3%", "--by=class", code=1)
-
-
-def test_compare_with_fewer_rows(saved: Save, output: Output) -> None:
-    path = saved(slowed())
-
-    assert "... 2 more rows" in output("compare", path, path, "--max-rows=1")
+def test_the_threshold_decides(compared: Compared) -> None:
+    for options, code in (
+        ("--fail-above=9.5%", 1),
+        ("--fail-above=10.5%", 0),
+        ("--fail-above=0% --by=call", 1),
+        ("--fail-above=3% --by=class", 1),
+    ):
+        compared(slowed(noise=0.001), slowed(1.1, noise=0.001, seed=1), options, code)
 
 
-@pytest.mark.parametrize("share", ["5%", "5.0 %", "0.05"])
-def test_the_threshold_in_both_notations(
-    share: str, saved: Save, output: Output
-) -> None:
-    path = saved(slowed())
-
-    assert "by more than 5 %" in output("compare", path, path, "--fail-above", share)
+@pytest.mark.parametrize("share", ["5%", "'5.0 %'", "0.05"])
+def test_the_threshold_in_both_notations(share: str, compared: Compared) -> None:
+    printed = compared(slowed(), slowed(), f"--fail-above {share}")
+    assert "by more than 5 %" in printed
 
 
-@pytest.mark.parametrize(
-    ("written", "wanted"),
-    [("5", 'be a share, "2%" or 0.02: above 1, write "5%"'), ("-5%", "be a share, ")],
-)
-def test_what_is_no_threshold(
-    written: str, wanted: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["compare", "a", "b", f"--fail-above={written}"])
+# Sums
 
-    assert exit_.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert f"error: argument --fail-above: must {wanted}" in last
+
+def test_merge(tool: Tool) -> None:
+    for name in "abc":
+        STEP.save(f"{name}.json")
+    printed = tool.prints("merge a.json b.json c.json -o all.json")
+    assert Profile.load("all.json") == STEP.merge(STEP).merge(STEP)
+    assert printed == "all.json: 3 profiles, 0 steps, 504.00ns wall\n"
+    tool.prints("merge a.json -o one.json")
+    assert Profile.load("one.json") == STEP
+    tool.prints("merge a.json a.json -o a.json")
+    assert Profile.load("a.json") == STEP.merge(STEP)
+
+
+# Damaged files
 
 
 @pytest.mark.parametrize(
-    "argv",
+    ("content", "reason"),
     [
-        [],
-        ["show"],
-        ["show", "a", "--format", "xml"],
-        ["show", "a", "--by", "layer"],
-        ["show", "a", "--max-rows", "0"],
-        ["show", "a", "--max-rows", "many"],
-        ["compare", "a"],
-        ["compare", "a", "b", "--fail-above", "much"],
-        ["merge", "-o", "c"],
-        ["merge", "a", "b"],
+        (b"", "is not a whole JSON file"),
+        (b'{"format": "torchprof_hooks pro', "is not a whole JSON file"),
+        (b"\xff\xfe\x00", "is not a whole JSON file"),
+        (b"PK\x03\x04", "is not a whole JSON file"),
+        (b'{"traceEvents": []}', "is not a profile of torchprof_hooks"),
+        (b"[]", "is not a profile of torchprof_hooks"),
+        (b'{"format": "torchprof_hooks profile", "version": 99}', "has version 99"),
+        (
+            b'{"format": "torchprof_hooks profile", "version": 6, "modules": 1}',
+            "is damaged",
+        ),
+        (
+            b'{"format": "torchprof_hooks profile", "version": 6, "modules": {},'
+            b' "cells": "' + b"\\n long " * 10_000 + b'"}',
+            "is damaged",
+        ),
     ],
+    ids=range(9),
 )
-def test_what_cannot_be_parsed_is_exit_code_2(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(argv)
-
-    assert exit_.value.code == 2
-    assert "error: " in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_folder_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["ranks", ""])
-
-    assert exit_.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert "argument folder: give the folder with the profiles of ranks" in last
-
-
-@pytest.mark.parametrize("command", ["show", "compare", "merge"])
-def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main([command, "--help"])
-
-    assert exit_.value.code == 0
-    assert "usage" in capsys.readouterr().out
-
-
-def test_merge(saved: Save, output: Output, tmp_path: Path) -> None:
-    files = [saved(profile, f"{i}.json") for i, profile in enumerate([STEP] * 3)]
-    merged = tmp_path / "merged.json"
-
-    printed = output("merge", *files, "-o", str(merged))
-
-    assert Profile.load(merged) == STEP.merge(STEP).merge(STEP)
-    assert printed == f"{merged}: 3 profiles, 0 steps, 504.00ns wall\n"
-
-
-def test_merge_into_one_of_the_files(saved: Save, output: Output) -> None:
-    path = saved(STEP)
-
-    output("merge", path, path, "-o", path)
-
-    assert Profile.load(path) == STEP.merge(STEP)
-
-
-def test_a_single_file_can_be_merged(
-    saved: Save, output: Output, tmp_path: Path
-) -> None:
-    output("merge", saved(STEP), "-o", str(tmp_path / "one.json"))
-
-    assert Profile.load(tmp_path / "one.json") == STEP
-
-
-def test_what_cannot_be_merged_leaves_no_file(
-    saved: Save, complaint: Output, tmp_path: Path
-) -> None:
-    merged = tmp_path / "merged.json"
-
-    complaint("merge", saved(STEP), str(tmp_path / "missing"), "-o", str(merged))
-
-    assert not merged.exists()
-
-
-def test_a_place_that_cannot_be_written(
-    saved: Save, complaint: Output, tmp_path: Path
-) -> None:
-    place = tmp_path / "missing" / "c.json"
-
-    line = complaint("merge", saved(STEP), "-o", str(place))
-
-    assert line == f"cannot write {place}: No such file or directory"
-
-
-BAD_FILES = [
-    (b"", "bad.json is not a whole JSON file"),
-    (b'{"format": "torchprof_hooks pro', "bad.json is not a whole JSON file"),
-    (b"\xff\xfe\x00", "bad.json is not a whole JSON file"),
-    (b"PK\x03\x04", "bad.json is not a whole JSON file"),
-    (b'{"traceEvents": []}', "bad.json is not a profile of torchprof_hooks"),
-    (b"[]", "bad.json is not a profile of torchprof_hooks"),
-    (
-        b'{"format": "torchprof_hooks profile", "version": 99}',
-        "bad.json has version 99",
-    ),
-    (
-        b'{"format": "torchprof_hooks profile", "version": 6, "modules": 1}',
-        "bad.json is damaged",
-    ),
-    (
-        b'{"format": "torchprof_hooks profile", "version": 6, "modules": {},'
-        b' "cells": "' + b"\\n long " * 10_000 + b'"}',
-        "bad.json is damaged",
-    ),
-]
-
-
-@pytest.mark.parametrize("bad_file", BAD_FILES, ids=range(len(BAD_FILES)))
-@pytest.mark.parametrize("command", ["show", "compare", "merge"])
+@pytest.mark.parametrize(
+    "command", ["show bad", "compare bad a.json", "merge bad a.json -o c.json"]
+)
 def test_a_bad_file_is_one_line(
-    command: str,
-    bad_file: tuple[bytes, str],
-    saved: Save,
-    complaint: Output,
-    tmp_path: Path,
+    command: str, content: bytes, reason: str, tool: Tool
 ) -> None:
-    content, reason = bad_file
-    bad = tmp_path / "bad.json"
-    bad.write_bytes(content)
-    rest = {
-        "show": [],
-        "compare": [saved(STEP)],
-        "merge": [saved(STEP), "-o", str(tmp_path / "c.json")],
-    }[command]
-
-    line = complaint(command, str(bad), *rest)
-
-    assert reason in line
+    STEP.save("a.json")
+    Path("bad").write_bytes(content)
+    line = tool.complains(command)
+    assert f"bad {reason}" in line
     assert len(line) < 400
-
-
-def test_a_file_that_cannot_be_read(complaint: Output, tmp_path: Path) -> None:
-    missing = tmp_path / "missing.json"
-
-    assert complaint("show", str(missing)) == (
-        f"cannot read {missing}: No such file or directory"
-    )
-    assert complaint("show", str(tmp_path)) == f"cannot read {tmp_path}: Is a directory"
 
 
 @given(st.integers(0, 10**6), st.binary(max_size=3), st.sampled_from(FORMATS))
@@ -486,3 +365,68 @@ def test_a_damaged_file_never_ends_in_a_traceback(
 
         assert main(["show", str(path), "--format", kind]) in (0, 2)
         assert main(["compare", str(path), str(path)]) in (0, 2)
+
+
+# Where output goes
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_output_that_cannot_show_every_name(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd, path = "Net.ä\ud800", str(tmp_path / "a.json")
+    hand_built({(odd, "forward"): timed(1)}, {odd: "Net"}).save(path)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert [main(["show", path, "--format", kind]) for kind in FORMATS] == [0] * 5
+
+
+IN_PROCESS = """
+import sys
+from torchprof_hooks.program.file_tools import main
+code = main(sys.argv[1:])
+assert "torch" not in sys.modules
+sys.exit(code)
+"""
+
+
+def in_process(command: str, stdout: int) -> tuple[int, bytes]:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PROCESS, *shlex.split(command)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "120"},
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_files_are_shown_without_torch(tmp_path: Path) -> None:
+    FUNCTIONS.save(tmp_path / "a.json")
+    with (tmp_path / "out").open("w") as file:
+        done = in_process(f"show {tmp_path / 'a.json'}", file.fileno())
+    assert done == (0, b"")
+    assert (tmp_path / "out").read_text() == FUNCTIONS.report(width=120) + "\n"
+
+
+def test_nobody_reads_to_the_end(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    slowed().save(old)
+    slowed(1.5, seed=1).save(new)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert in_process(f"compare {old} {new} --format json", writer) == (1, b"")
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+def test_a_full_disk(tmp_path: Path) -> None:
+    STEP.save(tmp_path / "a.json")
+    with open("/dev/full", "w") as full:
+        code, said = in_process(f"show {tmp_path / 'a.json'}", full.fileno())
+    assert code == 2
+    assert said == (
+        b"torchprof_hooks: cannot write the output: No space left on device\n"
+    )
