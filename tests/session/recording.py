@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torchprof_hooks import RunArgs, RunContext, RunValues, SessionHook, TrainingSession
@@ -19,12 +18,10 @@ class Clock:
 class Recorder(SessionHook):
     """Appends ``"a.before_run"`` and the like to a log that several hooks share.
 
-    does: what to do in a callback, by its name.
+    does: what to raise, or to call, in a callback, by its name in the log.
     """
 
-    def __init__(
-        self, name: str, log: list[str], **does: Callable[[Any], object]
-    ) -> None:
+    def __init__(self, name: str, log: list[str], does: dict[str, Any]) -> None:
         self.name = name
         self.log = log
         self.does = does
@@ -34,9 +31,13 @@ class Recorder(SessionHook):
         self.fetches: Any = None
 
     def note(self, callback: str, subject: Any = None) -> None:
-        self.log.append(f"{self.name}.{callback}")
-        if callback in self.does:
-            self.does[callback](subject)
+        called = f"{self.name}.{callback}"
+        self.log.append(called)
+        does = self.does.get(called)
+        if isinstance(does, BaseException):
+            raise does
+        if does:
+            does(subject)
 
     def begin(self) -> None:
         self.note("begin")
@@ -62,13 +63,6 @@ class Recorder(SessionHook):
     ) -> None:
         self.errors.append((run_context, error))
         self.note("on_exception", run_context)
-
-
-def raises(error: BaseException) -> Callable[[Any], object]:
-    def raise_it(subject: Any) -> object:
-        raise error
-
-    return raise_it
 
 
 START = ["a.begin", "b.begin", "a.after_create_session", "b.after_create_session"]

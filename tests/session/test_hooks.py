@@ -6,66 +6,50 @@ import io
 import re
 import sys
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from tests.session.recording import Clock
-from torchprof_hooks import (
-    ReportHook,
-    StepTimerHook,
-    TrainingSession,
-    profile,
-)
+from torchprof_hooks import ReportHook, StepTimerHook, TrainingSession, profile
 
 X = torch.ones(2, 3)
 
 
-def test_step_timer() -> None:
+@pytest.mark.parametrize(
+    ("every", "start", "step_s", "printed"),
+    [
+        ({"every_steps": 4}, 0, 0.5, ["step 5: 2.00", "step 9: 2.00"]),
+        ({"every_secs": 5}, 10, 0.8, ["step 18: 1.25"]),
+    ],
+)
+def test_step_timer(
+    every: dict[str, Any], start: int, step_s: float, printed: list[str]
+) -> None:
     clock, file = Clock(), io.StringIO()
-    hook = StepTimerHook(every_steps=4, file=file, clock=clock)
+    hook = StepTimerHook(**every, file=file, clock=clock)
 
     def step() -> None:
-        clock.now += 0.5
+        clock.now += step_s
 
-    with TrainingSession([hook]) as session:
+    with TrainingSession([hook], start) as session:
         for _ in range(10):
             session.run(step)
-        assert hook.steps_per_sec == 2.0
-    assert file.getvalue() == "step 5: 2.00 steps/s\nstep 9: 2.00 steps/s\n"
-
-
-def test_step_timer_by_seconds() -> None:
-    clock, file = Clock(), io.StringIO()
-    hook = StepTimerHook(every_secs=2, file=file, clock=clock)
-
-    def step() -> None:
-        clock.now += 0.8
-
-    with TrainingSession([hook], start_step=10) as session:
-        for _ in range(5):
-            session.run(step)
-    assert file.getvalue() == "step 14: 1.25 steps/s\n"
+        assert hook.steps_per_sec == pytest.approx(1 / step_s)
+    assert file.getvalue() == "".join(f"{line} steps/s\n" for line in printed)
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_progress_bar(fails: bool) -> None:
     file = io.StringIO()
     hook = StepTimerHook(progress=True, total=5, file=file)
-
-    def train() -> None:
-        with TrainingSession([hook], start_step=2) as session:
-            for _ in range(3):
-                session.run(int)
-            if fails:
-                raise ValueError("planted")
-
-    if fails:
-        with pytest.raises(ValueError, match="planted"):
-            train()
-    else:
-        train()
+    with suppress(ValueError), TrainingSession([hook], start_step=2) as session:
+        for _ in range(3):
+            session.run(int)
+        if fails:
+            raise ValueError("planted")
     assert "5/5" in file.getvalue()
     assert file.getvalue().endswith("\n")  # closed
 
@@ -80,24 +64,20 @@ def headings(file: io.StringIO) -> list[str]:
     return [line for line in file.getvalue().splitlines() if line.startswith("steps")]
 
 
-def test_report_every_steps() -> None:
+@pytest.mark.parametrize("steps", [4, 5])
+def test_report_every_steps(steps: int) -> None:
+    """The last one is of what is left, if there is anything."""
     model, file = nn.Linear(3, 3), io.StringIO()
     hook = ReportHook(every_steps=2, file=file)
     with TrainingSession([hook]) as session:
-        for _ in range(5):
+        for _ in range(steps):
             session.run(model, X)
-    assert headings(file) == ["steps 1 to 2", "steps 3 to 4", "steps 5 to 5"]
-    assert file.getvalue().count("\nHottest module: Linear, ") == 3
-    assert hook.profile is not None
-    assert [row.calls for row in hook.profile.rows() if row.kind == "module"] == [1]
-
-
-def test_no_empty_report_at_the_end() -> None:
-    model, file = nn.Linear(3, 3), io.StringIO()
-    with TrainingSession([ReportHook(every_steps=2, file=file)]) as session:
-        for _ in range(4):
-            session.run(model, X)
-    assert headings(file) == ["steps 1 to 2", "steps 3 to 4"]
+    told = ["steps 1 to 2", "steps 3 to 4", "steps 5 to 5"][: steps - 2]
+    assert headings(file) == told
+    assert file.getvalue().count("\nHottest module: Linear, ") == len(told)
+    if steps == 5:
+        assert hook.profile is not None
+        assert [r.calls for r in hook.profile.rows() if r.kind == "module"] == [1]
 
 
 def test_report_every_seconds_of_functions() -> None:
@@ -119,25 +99,21 @@ def test_report_every_seconds_of_functions() -> None:
     assert linear.calls == 4  # all intervals
 
 
-def test_what_was_measured_is_reported_after_an_exception() -> None:
+@pytest.mark.parametrize(
+    ("fails_at", "is_caught", "told"),
+    [(3, False, ["steps 1 to 3"]), (2, True, ["steps 1 to 2", "steps 3 to 5"])],
+    ids=["ends training", "is caught"],
+)
+def test_what_was_measured_before_an_exception_is_reported(
+    fails_at: int, is_caught: bool, told: list[str]
+) -> None:
     model, file = nn.Linear(3, 3), io.StringIO()
-
-    def train() -> None:
-        with TrainingSession([ReportHook(every_steps=100, file=file)]) as session:
-            for _ in range(3):
-                session.run(model, X)
-            session.run(model, None)
-
-    with pytest.raises(TypeError):
-        train()
-    assert headings(file) == ["steps 1 to 3"]
-    assert "1 call ended by an exception" in file.getvalue().replace("\n  ", " ")
-
-
-def test_a_step_that_raises_does_not_end_the_measuring() -> None:
-    model, file = nn.Linear(3, 3), io.StringIO()
-    with TrainingSession([ReportHook(every_steps=100, file=file)]) as session:
+    with (
+        suppress(TypeError),
+        TrainingSession([ReportHook(every_steps=100, file=file)]) as session,
+    ):
         for step in range(6):
-            with suppress(TypeError):
-                session.run(model, None if step == 2 else X)
-    assert headings(file) == ["steps 1 to 2", "steps 3 to 5"]
+            with suppress(*[TypeError] * is_caught):
+                session.run(model, None if step == fails_at else X)
+    assert headings(file) == told
+    assert "1 call ended by an exception" in file.getvalue().replace("\n  ", " ")

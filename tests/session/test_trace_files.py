@@ -1,3 +1,5 @@
+"""How a new file comes to its name, and leaves all others alone."""
+
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
@@ -9,17 +11,15 @@ import pytest
 from torchprof_hooks.session.trace_writer import PARTIAL, new_file
 
 
-def write(directory: Path, content: bytes = b"new") -> str:
-    """Write a file; returns what it is called."""
+def write(
+    directory: Path, content: bytes = b"new", error: BaseException | None = None
+) -> str:
+    """Write a file, or fail in that; returns what it is called."""
     with new_file(directory, "trace", ".json") as (path, file):
         file.write(content)
+        if error:
+            raise error
     return path.name
-
-
-def write_and_raise(directory: Path, error: BaseException) -> None:
-    with new_file(directory, "trace", ".json") as (_, file):
-        file.write(b"half of")
-        raise error
 
 
 def content_of(directory: Path) -> dict[str, bytes]:
@@ -35,18 +35,6 @@ def test_a_file_is_there_when_the_block_is_left_and_not_before(tmp_path: Path) -
         file.write(b"second")
     assert content_of(tmp_path) == {"trace.json": b"first second"}
     assert file.closed
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError("no"), OSError("full"), KeyboardInterrupt(), SystemExit()]
-)
-def test_nothing_is_left_of_a_block_that_raises(
-    error: BaseException, tmp_path: Path
-) -> None:
-    with pytest.raises(type(error)) as raised:
-        write_and_raise(tmp_path, error)
-    assert raised.value is error
-    assert content_of(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,18 +58,13 @@ def test_the_first_free_number_is_taken_and_all_else_stays(
     others = {name: f"content of {name}".encode() for name in existing}
     for name, content in others.items():
         (tmp_path / name).write_bytes(content)
-
+    for error in (ValueError("no"), OSError("full"), KeyboardInterrupt(), SystemExit()):
+        with pytest.raises(type(error)) as raised:
+            write(tmp_path, error=error)
+        assert raised.value is error
+        assert content_of(tmp_path) == others  # nothing is left of it
     assert write(tmp_path) == expected
     assert content_of(tmp_path) == {**others, expected: b"new"}
-
-
-def test_the_file_of_somebody_else_stays_when_the_block_raises(tmp_path: Path) -> None:
-    others = {"trace.json": b"complete", "trace-2.json" + PARTIAL: b"incomplete"}
-    for name, content in others.items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match="no"):
-        write_and_raise(tmp_path, ValueError("no"))
-    assert content_of(tmp_path) == others
 
 
 def test_many_threads_get_files_of_their_own(tmp_path: Path) -> None:

@@ -44,25 +44,15 @@ def test_every_steps(every_steps: float, steps: Any, expected: list[int]) -> Non
     assert triggered(SecondOrStepTimer(every_steps=every_steps), steps) == expected
 
 
-def test_every_secs() -> None:
-    clock = Clock()
-    timer = SecondOrStepTimer(every_secs=1.0, clock=clock)
-    assert timer.should_trigger_for_step(1)
-    timer.update_last_triggered_step(1)
-    assert not timer.should_trigger_for_step(1)
-    assert not timer.should_trigger_for_step(2)
-    clock.now += 1.0  # inclusive
-    assert not timer.should_trigger_for_step(1)  # at most once per step number
-    assert timer.should_trigger_for_step(2)
-
-
-def test_seconds_count_from_the_last_trigger() -> None:
+def test_every_secs_from_the_last_trigger() -> None:
     clock = Clock()
     timer = SecondOrStepTimer(every_secs=2.0, clock=clock)
     due = []
-    for step, now in enumerate([0.0, 2.5, 2.6, 4.4, 4.5], start=1):
+    for step, now in enumerate([0.0, 2.0, 2.1, 3.9, 4.0], start=1):  # inclusive
         clock.now = now
-        due += triggered(timer, [step])
+        due += triggered(timer, [step, step])  # once per step number
+    clock.now = 6.0
+    assert not timer.should_trigger_for_step(5)
     assert due == [1, 2, 5]
 
 
