@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,6 @@ from tests.programs import (
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.render.units import best_count_format
 
-#: Six rows, each of which takes 10 ms to load.
-LOAD = """
-from torch.utils.data import DataLoader
-class Slow(list):
-    def __getitem__(self, index):
-        busy(10)
-        return super().__getitem__(index)
-for batch in DataLoader(Slow(torch.ones(6, 4)), batch_size=2):
-    model(batch)
-"""
 #: Transforms that are modules: of each of six images, they take 10 ms.
 TRANSFORMS = """
 from torch.utils.data import DataLoader, Dataset
@@ -67,21 +56,38 @@ def test_an_unmodified_script(script: Path) -> None:
     assert len(run.err.splitlines()) <= 40
 
 
-def test_rates(script: Path, tmp_path: Path) -> None:
-    saved = tmp_path / "profile.json"
-    given = ["--peak-flops", "1e9", "--items-per-step", "32", "--save", str(saved)]
-
-    run = profiled(*given, str(script))
-
+def test_all_tables(script: Path) -> None:
+    run = profiled("--n-ops=1", *EACH_STEP, str(script))
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
-    assert " of 1.00 GFLOP/s (given as peak_flops)\n" in run.err
-    assert "\nThroughput: " in run.err
-    loop = Profile.load(saved).loop
-    found = loop.utilisation
+    assert f"Message: {script}\n" in run.err
+    assert "\n5 steps: first " in run.err
+    for section in ("Class", "Ops", "Apply"):
+        assert f"\n{section}\n<" in run.err
+    assert "(remaining " in run.err
+    _, tree = run.err.split("\nModules of the whole run: ")
+    for name in ("Sequential", "  0: Linear", "  1: ReLU", "  2: Linear"):
+        assert f"\n{name} " in tree
+
+
+def test_what_is_saved_is_what_is_told(script: Path, tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    rates = ("--peak-flops", "1e9", "--items-per-step", "32")
+    run = profiled("--save", str(path), *rates, *EACH_STEP, str(script))
+    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
+    saved = Profile.load(path)
+    rows = {row.name: row for row in saved.rows()}
+    assert [rows[f"Sequential.{i}"].calls for i in range(3)] == [5, 5, 5]
+    assert rows["Sequential.0"].phases["backward"].calls == 5
+    functions = {row.name: row for row in saved.rows("function")}
+    assert functions["linear"].calls == 10
+    found = saved.loop.utilisation
     assert found is not None
+    assert " of 1.00 GFLOP/s (given as peak_flops)\n" in run.err
     assert f"\nUtilisation: MFU {100 * found.mfu:.1f} %, HFU " in run.err
-    speed = best_count_format(loop.items_per_second)
+    speed = best_count_format(saved.loop.items_per_second)
     assert f"\nThroughput: {speed} items per second\n" in run.err
+    shown = profiled("show", str(path), "--by", "class")
+    assert (shown.code, "Linear" in shown.out) == (0, True)
 
 
 def test_an_evaluation_before_training_is_a_part_of_the_start(tmp_path: Path) -> None:
@@ -99,22 +105,23 @@ def test_an_evaluation_before_training_is_a_part_of_the_start(tmp_path: Path) ->
     assert found.measured.steps == 2 + 5
 
 
-def test_all_tables(script: Path) -> None:
-    run = profiled("--full", str(script))
-    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
-    assert f"Message: {script}\n" in run.err
-    assert "\n5 steps: first " in run.err
-    for section in ("Class", "Ops", "Apply"):
-        assert f"\n{section}\n<" in run.err
-    assert re.search(r"\nLinear +backward ", run.err)
-
-
-def test_a_variable_for_a_script_that_imports_the_package(tmp_path: Path) -> None:
-    for first in ("", "import torch\n"):
-        path = written(tmp_path, first + "import torchprof_hooks" + TRAIN)
-        run = plain(path, flags="profile=True")
-        assert (run.code, run.reports) == (0, 1)
-    assert plain(path, flags="profile=False").reports == 0
+@pytest.mark.parametrize(
+    ("program", "flags", "reports"),
+    [
+        ("import torchprof_hooks" + TRAIN, "profile=True", 1),
+        ("import torch\nimport torchprof_hooks" + TRAIN, "profile=True", 1),
+        ("import torch\nimport torchprof_hooks" + TRAIN, "profile=False", 0),
+        ("import torchprof_hooks as t; t.enable()" + TRAIN, "", 1),
+        ("import torchprof_hooks as t; t.enable(profile=False)" + TRAIN, "", 0),
+    ],
+    ids=["variable", "variable, later", "variable: False", "call", "call: False"],
+)
+def test_a_program_that_imports_the_package(
+    program: str, flags: str, reports: int, tmp_path: Path
+) -> None:
+    run = plain(written(tmp_path, program), flags=flags)
+    assert (run.code, run.out, run.reports) == (0, "trained\n", reports)
+    assert bool(run.err) == bool(reports)
 
 
 def test_a_program_that_calls_no_module(tmp_path: Path) -> None:
@@ -123,12 +130,10 @@ def test_a_program_that_calls_no_module(tmp_path: Path) -> None:
     assert (run.code, run.err) == (0, NOTHING)
 
 
-def test_a_program_that_waits_for_data(tmp_path: Path) -> None:
-    run = profiled(
-        "--full", written(tmp_path, OWN_CLOCK + TRAIN + LOAD + "    busy(5)\n")
-    )
-    assert "\n  data loading: 0.060s (" in run.err
-    assert "outside modules: 0.015s (" in run.err
+def test_all_ways_at_once_are_one_report(tmp_path: Path) -> None:
+    program = "import torchprof_hooks as t; t.enable()" + TRAIN + "t.enable()"
+    run = profiled(written(tmp_path, program), flags="profile=True")
+    assert (run.code, run.reports) == (0, 1)
 
 
 def test_transforms_of_a_loader_are_data_loading(tmp_path: Path) -> None:
@@ -141,32 +146,13 @@ def test_transforms_of_a_loader_are_data_loading(tmp_path: Path) -> None:
     assert "\nWhere the time goes: data loading" in run.err
     assert "\n8 steps: first " in run.err  # those of TRAIN, and one for each batch
     profile = Profile.load(saved)
-    modules = {row.name: row for row in profile.rows() if row.kind == "module"}
-    assert sorted(modules) == [
-        *("Sequential", "Sequential.0", "Sequential.1", "Sequential.2"),
-    ]
-    assert modules["Sequential"].calls == 8
+    calls = {row.name: row.calls for row in profile.rows() if row.kind == "module"}
+    model = ("Sequential", "Sequential.0", "Sequential.1", "Sequential.2")
+    assert calls == dict.fromkeys(model, 8)
     functions = {row.name: row.phases for row in profile.rows("function")}
     for name, of_model in {"sub": 0, "div": 0, "relu": 8}.items():
-        calls = [functions[name][phase].calls for phase in ("data", "forward")]
-        assert calls == [6, of_model]
-
-
-def test_a_call(tmp_path: Path) -> None:
-    run = plain(written(tmp_path, "import torchprof_hooks as t; t.enable()" + TRAIN))
-    assert (run.code, run.reports) == (0, 1)
-
-
-def test_enabling_no_profile_measures_nothing(tmp_path: Path) -> None:
-    program = "import torchprof_hooks as t; t.enable(profile=False)" + TRAIN
-    run = plain(written(tmp_path, program))
-    assert (run.code, run.out, run.err) == (0, "trained\n", "")
-
-
-def test_all_ways_at_once_are_one_report(tmp_path: Path) -> None:
-    program = "import torchprof_hooks as t; t.enable()" + TRAIN + "t.enable()"
-    run = profiled(written(tmp_path, program), flags="profile=True")
-    assert (run.code, run.reports) == (0, 1)
+        found = [functions[name][phase].calls for phase in ("data", "forward")]
+        assert found == [6, of_model]
 
 
 # As it would run alone
@@ -327,87 +313,57 @@ def test_nor_do_children_of_a_program_that_imports_us(tmp_path: Path) -> None:
 # Where it goes
 
 
-def test_destinations(script: Path, tmp_path: Path) -> None:
-    assert reports_in(profiled("--destination", "stdout", str(script)).out) == 1
+def test_a_file_as_the_destination(script: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.txt"
     run = profiled(f"--destination={report}", str(script))
     assert (run.err, run.reports) == ("", 0)
     assert reports_in(report.read_text()) == 1
 
 
-def test_code_and_standard_input_are_run_too() -> None:
-    code = "import sys, torch; torch.nn.Linear(3, 3); print(sys.argv)"
-    run = profiled("-c", code, "--n-ops", "x")
-    assert (run.code, run.out) == (0, "['-c', '--n-ops', 'x']\n")
-    assert reports_in(run.err) == 1
-    run = profiled("--n-ops", "3", "-", "x", typed=code)
-    assert (run.code, run.out) == (0, "['-', 'x']\n")
-    assert reports_in(run.err) == 1
+def test_a_rank_has_a_file_of_its_own(script: Path, tmp_path: Path) -> None:
+    options = ("--destination", "stdout", f"--save={tmp_path / 'profile.json'}")
+    run = profiled(*options, str(script), RANK="3", WORLD_SIZE="8")
+    assert reports_in(run.out) == 1
+    assert [path.name for path in tmp_path.glob("*.json")] == ["profile-rank3.json"]
 
 
-def test_ranks_write_files_of_their_own(script: Path, tmp_path: Path) -> None:
-    save = f"--save={tmp_path / 'profile.json'}"
-    profiled(save, str(script), RANK="3", WORLD_SIZE="8")
-    assert (tmp_path / "profile-rank3.json").exists()
-
-
-def folder_that_goes(directory: Path) -> Path:
-    """A folder that is there when the program begins."""
-    folder = directory / "folder"
-    folder.mkdir()
-    return folder
-
-
-def gone(script: Path, folder: Path) -> str:
-    """The script, which removes the folder."""
-    script.write_text(f"import os; os.rmdir({str(folder)!r})\n" + TRAIN)
-    return str(script)
-
-
-def test_a_report_that_cannot_be_written_goes_to_standard_error(
-    script: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("arguments", "typed", "seen"),
+    [
+        (("-c", "{code}", "--n-ops", "x"), "", "['-c', '--n-ops', 'x']\n"),
+        (("--n-ops", "3", "-", "x"), "{code}", "['-', 'x']\n"),
+    ],
+    ids=["code", "standard input"],
+)
+def test_code_and_standard_input_are_run_too(
+    arguments: tuple[str, ...], typed: str, seen: str
 ) -> None:
-    where = folder_that_goes(tmp_path) / "where"
-    run = profiled(f"--destination={where}", gone(script, where.parent))
+    code = "import sys, torch; torch.nn.Linear(3, 3); print(sys.argv)"
+    given = (argument.format(code=code) for argument in arguments)
+    run = profiled(*given, typed=typed.format(code=code))
+    assert (run.code, run.out) == (0, seen)
+    assert reports_in(run.err) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--destination", "torchprof_hooks: no file for the report: "),
+        ("--save", "torchprof_hooks: {where} is not saved: "),
+    ],
+)
+def test_what_cannot_be_written_does_not_cost_the_report(
+    option: str, said: str, tmp_path: Path
+) -> None:
+    """The folder is there when the program begins, which removes it."""
+    where = tmp_path / "folder" / "where"
+    where.parent.mkdir()
+    program = f"import os; os.rmdir({str(where.parent)!r})\n" + TRAIN
+    run = profiled(f"{option}={where}", written(tmp_path, program))
     assert (run.code, run.out) == (0, "trained\n")
-    assert run.err.startswith("torchprof_hooks: no file for the report: ")
+    assert run.err.startswith(said.format(where=where))
     assert str(where) in run.err.partition("\n")[0]
     assert reports_in(run.err) == 1
-
-
-def test_a_profile_that_cannot_be_saved_does_not_cost_the_report(
-    script: Path, tmp_path: Path
-) -> None:
-    where = folder_that_goes(tmp_path) / "profile.json"
-    run = profiled(f"--save={where}", gone(script, where.parent))
-    assert (run.code, run.out) == (0, "trained\n")
-    assert run.err.startswith(f"torchprof_hooks: {where} is not saved: ")
-    assert reports_in(run.err) == 1
-
-
-def test_the_saved_profile_is_that_of_the_program(script: Path, tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    profiled("--save", str(path), *EACH_STEP, str(script))
-    rows = {row.name: row for row in Profile.load(path).rows()}
-    assert [rows[f"Sequential.{i}"].calls for i in range(3)] == [5, 5, 5]
-    assert rows["Sequential.0"].phases["backward"].calls == 5
-    functions = {row.name: row for row in Profile.load(path).rows("function")}
-    assert functions["linear"].calls == 10
-    shown = profiled("show", str(path), "--by", "class")
-    assert (shown.code, "Linear" in shown.out) == (0, True)
-
-
-def test_other_sections(script: Path) -> None:
-    run = profiled("--n-ops=1", str(script))
-    assert "(remaining " in run.err
-    assert "torchprof_hooks: " in run.err
-
-
-def test_the_tree_of_modules(script: Path) -> None:
-    run = profiled("--full", *EACH_STEP, str(script))
-    _, tree = run.err.split("\nModules of the whole run: ")
-    for name in ("Sequential", "  0: Linear", "  1: ReLU", "  2: Linear"):
-        assert f"\n{name} " in tree
 
 
 # Mistakes
@@ -421,6 +377,7 @@ def test_the_tree_of_modules(script: Path) -> None:
         (["--debugprint", "x.py"], "--debugprint; --full prints the tree of modules"),
         ([], "usage:"),
         (["show", "nowhere.json"], "nowhere.json"),
+        (["--max-overhead", "half", "x.py"], "2%\" or 0.02, not 'half'\n"),
     ],
 )
 def test_mistakes_end_with_2(arguments: list[str], complaint: str) -> None:

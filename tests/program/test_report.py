@@ -116,8 +116,21 @@ def test_what_fails_between_steps_does_not_fail_the_program(tmp_path: Path) -> N
     assert run.before_report == "torchprof_hooks: OSError('planted')\n"
 
 
+SLOW_ENDING = """
+from torchprof_hooks.program.recorder import Recorder
+finish = Recorder._finish
+def finish_slowly(*args):
+    busy(1000)
+    return finish(*args)
+Recorder._finish = finish_slowly
+"""
+
+
 def test_each_function_and_their_sum(tmp_path: Path) -> None:
-    run = with_tables(*EACH_STEP, written(tmp_path, GAN))
+    """Making the report takes no time of the program."""
+    saved = tmp_path / "profile.json"
+    program = written(tmp_path, GAN + SLOW_ENDING)
+    run = with_tables(*EACH_STEP, "--save", str(saved), program)
     assert run.code == 0, run.err
     titles = [x for x in run.err.splitlines() if x.startswith("Message: ")]
     of_functions = sorted(titles[1:])  # as they are printed: by what they took
@@ -133,23 +146,6 @@ def test_each_function_and_their_sum(tmp_path: Path) -> None:
         "Time outside of all": 0.001,
     }
     assert whole == seconds(line(run.err, "Time measured")) == 0.043
-
-
-SLOW_ENDING = """
-from torchprof_hooks.program.recorder import Recorder
-finish = Recorder._finish
-def finish_slowly(*args):
-    busy(1000)
-    return finish(*args)
-Recorder._finish = finish_slowly
-"""
-
-
-def test_making_the_report_takes_no_time_of_the_program(tmp_path: Path) -> None:
-    saved = tmp_path / "profile.json"
-    options = (*EACH_STEP, "--save", str(saved))
-    run = with_tables(*options, written(tmp_path, GAN + SLOW_ENDING))
-    assert seconds(line(run.err, "Time measured")) == 0.043
     assert Profile.load(saved).overhead_ns >= 1e9
 
 
@@ -221,9 +217,13 @@ def test_memory_of_outer_products(tmp_path: Path) -> None:
     assert "traced step" not in run.err
 
 
-def test_idle_devices_of_a_program_without_any(tmp_path: Path) -> None:
-    run = profiled("--device-idle", *EACH_STEP, written(tmp_path, TRAIN_30))
-    assert run.code == 0, run.err
+def test_idle_devices(tmp_path: Path) -> None:
+    """Without the flag, nothing is loaded for it."""
+    seen = "\nimport sys\nprint('torchprof_hooks.program.idle_step' in sys.modules)"
+    program = written(tmp_path, TRAIN_30 + seen)
+    assert profiled(program).out.splitlines()[-1] == "False"
+    run = profiled("--device-idle", *EACH_STEP, program)
+    assert (run.code, run.out.splitlines()[-1]) == (0, "True")
     of_cpu = "Device: no kernels of a device were recorded in step 4"
     of_cuda = "cuda:0: busy "
     assert (of_cuda if torch.cuda.is_available() else of_cpu) in run.err
@@ -233,14 +233,6 @@ def test_idle_devices_of_a_program_that_ends_early(tmp_path: Path) -> None:
     program = PLAIN + "nn.Linear(4, 4)(torch.ones(2, 4))"
     run = profiled("--device-idle", written(tmp_path, program))
     assert "idle time is not known: no step was traced" in run.err
-
-
-def test_without_the_flag_nothing_is_loaded_for_it(tmp_path: Path) -> None:
-    seen = "\nimport sys\nprint('torchprof_hooks.program.idle_step' in sys.modules)"
-    program = written(tmp_path, TRAIN_30 + seen)
-    assert profiled(program).out.splitlines()[-1] == "False"
-    run = profiled("--device-idle", program)
-    assert run.out.splitlines()[-1] == "True"
 
 
 COMPILED = (
@@ -294,13 +286,27 @@ for _ in range(30):
 
 
 def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
-    path = written(tmp_path, TRAIN_30)
-    other = "other: outside modules"
-    kept = with_tables(path).err
-    left_out = with_tables("--ignore-first-call", path).err
-    assert seconds(line(kept, other).split(":")[2]) == 0.36
+    """And what was printed can be shown again."""
+    saved, program = str(tmp_path / "profile.json"), written(tmp_path, TRAIN_30)
+    kept = with_tables("--profile-memory", "--save", saved, program).err
+    assert seconds(line(kept, "other: outside modules").split(":")[2]) == 0.36
+    left_out = with_tables("--ignore-first-call", program).err
     measured, below = line(left_out, "Time measured").split(", ")
     assert (seconds(measured), seconds(below)) == (0.36, 0.058)
+
+    again = profiled("show", saved, "--format", "report", "--max-rows", "20")
+    lines = again.out.removeprefix(TITLE.lstrip()).splitlines()
+    # Printed above the tables at exit, and in them here.
+    told = [line for line in lines if re.match("Measuring took|.* were measured", line)]
+    assert told
+    shown = kept.partition(TITLE)[2].splitlines()
+    assert [line for line in lines if line not in told] == shown
+
+    found = Profile.load(saved)
+    found.merge(found).save(saved)
+    other = profiled("show", saved, "--format", "report")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "not the profile of a whole program" in other.err
 
 
 def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
@@ -342,20 +348,3 @@ def test_one_report_for_all_endings_of_functions_alone(tmp_path: Path) -> None:
     program = PLAIN + "print(F.relu(torch.ones(2)).sum().item())"
     run = with_tables(written(tmp_path, program))
     assert run.reports + run.err.count(NOTHING.strip()) == 1
-
-
-def test_the_report_can_be_shown_again(tmp_path: Path) -> None:
-    saved = str(tmp_path / "profile.json")
-    run = with_tables("--profile-memory", "--save", saved, written(tmp_path, TRAIN_30))
-    again = profiled("show", saved, "--format", "report", "--max-rows", "20")
-    shown = run.err.partition(TITLE)[2].splitlines()
-    lines = again.out.removeprefix(TITLE.lstrip()).splitlines()
-    # Printed above the tables at exit, and in them here.
-    told = [line for line in lines if re.match("Measuring took|.* were measured", line)]
-    assert told
-    assert [line for line in lines if line not in told] == shown
-    found = Profile.load(saved)
-    found.merge(found).save(saved)
-    other = profiled("show", saved, "--format", "report")
-    assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "not the profile of a whole program" in other.err

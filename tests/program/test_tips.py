@@ -6,12 +6,11 @@ from pathlib import Path
 
 from tests.programs import OWN_CLOCK, profiled, written
 
+HEAD = OWN_CLOCK + "import torch\nfrom torch import nn\n"
 #: Each operation of torch takes a tenth of a millisecond, products of matrices more.
 WORKING = (
-    OWN_CLOCK
+    HEAD
     + """
-import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 class Working(TorchDispatchMode):
@@ -81,10 +80,8 @@ def test_an_optimizer(tmp_path: Path) -> None:
 
 
 LOADING = (
-    OWN_CLOCK
+    HEAD
     + """
-import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
 class Slow(torch.utils.data.Dataset):
@@ -110,40 +107,9 @@ def test_data_loading(tmp_path: Path) -> None:
     the_one(tips(tmp_path, LOADING), "Waiting for data takes ")
 
 
-COMPILING = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x):
-        y = self.fc(x)
-        torch._dynamo.graph_break()
-        return y.relu()
-
-net = torch.compile(Net(), backend="eager")
-optimizer = torch.optim.SGD(net.parameters(), 0.1)
-for size in (2, 2, 3, 3):
-    optimizer.zero_grad()
-    net(torch.ones(size, 4)).sum().backward()
-    optimizer.step()
-"""
-
-
-def test_torch_compile(tmp_path: Path) -> None:
-    found = tips(tmp_path, COMPILING)
-    assert "graph_break()" in the_one(found, "torch.compile broke graphs")
-    assert "size mismatch" in the_one(found, "torch.compile compiled code")
-
-
 RECOMPUTING = (
-    OWN_CLOCK
+    HEAD
     + """
-import torch
-from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 class Block(nn.Module):
