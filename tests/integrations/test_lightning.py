@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
-from tests.fake_clock import MS, burn
-from tests.integrations.test_transformers import (
+from tests.fake_clock import MS
+from tests.integrations.burning import (
     BACKWARD_MS,
     BATCH,
     FORWARD_MS,
     LOADING_MS,
-    Burning,
+    Layer,
+    Points,
     totals,
 )
 from tests.programs import python
@@ -35,35 +35,6 @@ pytestmark = [
 ]
 
 STEPS, ACCUMULATED, VALIDATED = 4, 2, 3
-
-
-class Points(torch.utils.data.Dataset[torch.Tensor]):
-    """The one at `bad` cannot be read."""
-
-    def __init__(self, count: int, bad: int | None = None) -> None:
-        generator = torch.Generator().manual_seed(1)
-        self.x = torch.randn(count, 3, generator=generator)
-        self.bad = bad
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        burn(LOADING_MS / BATCH)
-        if index == self.bad:
-            raise OSError("a broken disk")
-        return self.x[index]
-
-
-class Layers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc = nn.Linear(3, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = Burning.apply(self.fc(x))
-        return result
 
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -109,11 +80,11 @@ class Run:
         class Net(module):  # type: ignore[misc, valid-type]
             def __init__(self) -> None:
                 super().__init__()
-                self.layers = Layers()
+                self.layer = Layer()
                 self.automatic_optimization = not is_manual
 
             def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
-                loss: torch.Tensor = self.layers(batch).square().mean()
+                loss: torch.Tensor = self.layer(batch).square().mean()
                 losses.append(loss.item())
                 if is_manual:
                     self.manual_backward(loss)
@@ -124,7 +95,7 @@ class Run:
                 return loss
 
             def validation_step(self, batch: torch.Tensor, index: int) -> None:
-                self.layers(batch)
+                self.layer(batch)
 
             def configure_optimizers(self) -> torch.optim.Optimizer:
                 return torch.optim.SGD(self.parameters(), 0.1)
@@ -158,10 +129,22 @@ class Run:
         return self
 
 
+OF_EACH_KIND = pytest.mark.parametrize(
+    "kind", ["TorchprofCallback", "TorchprofProfiler"]
+)
+
+
+def given(ours: Any, *callbacks: Any) -> dict[str, Any]:
+    """Options of a Trainer that has ours, and callbacks after it."""
+    if type(ours).__name__ == "TorchprofProfiler":
+        return {"profiler": ours, "callbacks": [*callbacks]}
+    return {"callbacks": [ours, *callbacks]}
+
+
 def check_training(found: Profile) -> None:
     calls = STEPS * ACCUMULATED
     assert found.steps == STEPS
-    [name] = {row.name for row in found.rows() if row.class_name == "Layers"}
+    [name] = {row.name for row in found.rows() if row.class_name == "Layer"}
     assert totals(found, name, "forward") == (calls, calls * FORWARD_MS)
     assert totals(found, name, "backward") == (calls, calls * BACKWARD_MS)
     assert found.phase_times_ns()["data"] == calls * LOADING_MS * MS
@@ -221,23 +204,22 @@ def test_a_profiler_reports_and_saves(ours: Any, package: str, tmp_path: Path) -
     check_training(Profile.load(tmp_path / "torchprof.json"))
 
 
-@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+@OF_EACH_KIND
 def test_an_exception_ends_it(
     ours: Any, package: str, tmp_path: Path, kind: str
 ) -> None:
     made = getattr(ours, kind)(profiler=profile(), evaluator=profile())
-    option = {"callbacks": [made]} if "Callback" in kind else {"profiler": made}
     with pytest.raises(OSError, match="a broken disk"):
-        Run(package, tmp_path).fit(bad=9, **option)
+        Run(package, tmp_path).fit(bad=9, **given(made))
     if kind == "TorchprofProfiler":  # of which Lightning tells nobody
         made.close()
     measured = made.training.profile
     assert measured.steps == 2
-    Layers()(torch.ones(1, 3))
+    Layer()(torch.ones(1, 3))
     assert made.training.profile.wall_ns == measured.wall_ns
 
 
-@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+@OF_EACH_KIND
 def test_what_cannot_be_saved_ends_no_training(
     ours: Any, package: str, tmp_path: Path, kind: str
 ) -> None:
@@ -250,11 +232,10 @@ def test_what_cannot_be_saved_ends_no_training(
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             written.append("the last checkpoint")
 
-    options: dict[str, Any] = {"callbacks": [Writing()]}
     if kind == "TorchprofCallback":
-        options["callbacks"].insert(0, ours.TorchprofCallback(report=False))
+        options = given(ours.TorchprofCallback(report=False), Writing())
     else:
-        options["profiler"] = ours.TorchprofProfiler(dirpath=tmp_path)
+        options = given(ours.TorchprofProfiler(dirpath=tmp_path), Writing())
     with pytest.warns(UserWarning, match=str(tmp_path)):
         Run(package, tmp_path).fit(**options)
     assert written == ["the last checkpoint"]
@@ -280,20 +261,19 @@ def test_nothing_is_saved_in_the_folder_of_a_remote_logger(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["TorchprofCallback", "TorchprofProfiler"])
+@OF_EACH_KIND
 def test_they_go_to_processes_that_a_trainer_spawns(
     ours: Any, package: str, tmp_path: Path, kind: str
 ) -> None:
-    option = "callbacks" if kind == "TorchprofCallback" else "profiler"
     made = getattr(ours, kind)(profiler=profile(), evaluator=profile())
     made._begin(made.training)
-    Layers()(torch.ones(1, 3))
+    Layer()(torch.ones(1, 3))
     copied = pickle.loads(pickle.dumps(made))
     made.close()
     copied.close()  # it has not begun
     assert type(copied) is type(made)
     assert copied.training.profile.is_empty
-    Run(package, tmp_path).fit(**{option: copied})
+    Run(package, tmp_path).fit(**given(copied))
     check_training(copied.training.profile)
 
 

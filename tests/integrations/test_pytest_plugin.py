@@ -18,6 +18,8 @@ from torchprof_hooks.integrations.pytest_plugin import PerformanceCheck
 
 ROOT: Final = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.slow
+
 #: The clock is there before anything reads it.
 CONFTEST: Final = """
 import time
@@ -89,7 +91,6 @@ def step_ms(path: Path) -> float:
     return rows["(step)"].cumulative_ns / rows["(step)"].calls / 1e6
 
 
-@pytest.mark.slow
 def test_what_is_slower_than_the_baseline_fails(
     session: Session, tmp_path: Path
 ) -> None:
@@ -103,7 +104,7 @@ def test_what_is_slower_than_the_baseline_fails(
     assert updated.returncode == 0, updated.stdout
     assert step_ms(path) == 60
     written = path.read_bytes()
-    same = session(ONE="32", UNLUCKY="once", PROCESSES="3")
+    same = session(ONE="32", UNLUCKY="once", PROCESSES="2")
     assert same.returncode == 0, same.stdout
     assert (tmp_path / "unlucky").exists()
 
@@ -121,7 +122,6 @@ def test_what_is_slower_than_the_baseline_fails(
     assert str(path) in damaged.stdout
 
 
-@pytest.mark.slow
 def test_processes_leave_the_files_of_the_session_alone(
     session: Session, tmp_path: Path
 ) -> None:
@@ -143,23 +143,14 @@ def test_processes_leave_the_files_of_the_session_alone(
     assert len(list((tmp_path / "temporary").rglob("written"))) == 1
 
 
-TWO_CHECKS: Final = (
-    TEST
-    + """
-    torchprof.check(lambda: burn(50), name="no model", processes=1)
-"""
-)
-
-
-@pytest.mark.slow
 def test_workers_of_xdist_write_a_file_for_each_check(
     session: Session, tmp_path: Path
 ) -> None:
     pytest.importorskip("xdist", reason="of the extra `test`")
-    (tmp_path / "test_net.py").write_text(TWO_CHECKS)
-    settings = "[pytest]\ntorchprof_dir = kept\n"
-    (tmp_path / "pytest.ini").write_text(settings)
-    done = session("-p", "xdist", "-n", "2", "--torchprof-update")
+    second = "    torchprof.check(lambda: burn(50), name='no model', processes=1)\n"
+    (tmp_path / "test_net.py").write_text(TEST + second)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntorchprof_dir = kept\n")
+    done = session("-p", "xdist", "-n", "1", "--torchprof-update")
     assert done.returncode == 0, done.stdout
     assert {path.name: step_ms(path) for path in (tmp_path / "kept").iterdir()} == {
         "test_net.test_step.json": 60,
@@ -167,7 +158,6 @@ def test_workers_of_xdist_write_a_file_for_each_check(
     }
 
 
-@pytest.mark.slow
 def test_what_a_process_printed_is_told_if_it_never_comes_there(
     session: Session, tmp_path: Path
 ) -> None:
@@ -192,10 +182,7 @@ def test_what_a_process_printed_is_told_if_it_never_comes_there(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"step": None},
-        {"name": 3},
-        {"threshold": "much"},
-        {"processes": 0},
+        *({"step": None}, {"name": 3}, {"threshold": "much"}, {"processes": 0}),
         {"seconds": -1},
     ],
     ids=str,

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from tests.fake_clock import MS, burn
-from tests.integrations.test_transformers import (
+from tests.fake_clock import MS
+from tests.integrations.burning import (
     BACKWARD_MS,
     BATCH,
     FORWARD_MS,
     LOADING_MS,
-    Burning,
+    Layer,
+    Points,
     totals,
 )
 from torchprof_hooks import profile
@@ -23,25 +24,6 @@ from torchprof_hooks import profile
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clock")]
 
 STEPS, ACCUMULATED = 4, 2
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = Burning.apply(self.fc(x))
-        return result
-
-
-class Points(torch.utils.data.Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return STEPS * ACCUMULATED * BATCH
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        burn(LOADING_MS / BATCH)
-        return torch.full((3,), float(index))
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +36,11 @@ def test_a_loop_with_accelerate(accelerate: Any) -> None:
     accelerator = accelerate.Accelerator(
         cpu=True, gradient_accumulation_steps=ACCUMULATED
     )
-    model = Net()
+    model, points = Layer(), Points(STEPS * ACCUMULATED * BATCH)
     model, optimizer, loader = accelerator.prepare(
         model,
         torch.optim.SGD(model.parameters(), 1e-3),
-        torch.utils.data.DataLoader(Points(), batch_size=BATCH),
+        torch.utils.data.DataLoader(points, batch_size=BATCH),
     )
     with profile() as prof:
         for batch in loader:
@@ -70,8 +52,8 @@ def test_a_loop_with_accelerate(accelerate: Any) -> None:
     found = prof.profile
     calls = STEPS * ACCUMULATED
     assert found.steps == STEPS
-    assert totals(found, "Net", "forward") == (calls, calls * FORWARD_MS)
-    assert totals(found, "Net", "backward") == (calls, calls * BACKWARD_MS)
+    assert totals(found, "Layer", "forward") == (calls, calls * FORWARD_MS)
+    assert totals(found, "Layer", "backward") == (calls, calls * BACKWARD_MS)
     assert found.phase_times_ns()["data"] == calls * LOADING_MS * MS
 
 
@@ -80,7 +62,7 @@ class Layers(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Net() for _ in range(2))
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:

@@ -8,59 +8,35 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from tests.fake_clock import MS, burn
+from tests.integrations import burning
+from tests.integrations.burning import (
+    BACKWARD_MS,
+    BATCH,
+    FORWARD_MS,
+    LOADING_MS,
+    Layer,
+    totals,
+)
 from torchprof_hooks import Profile, profile
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clock")]
 
-FORWARD_MS, BACKWARD_MS, LOADING_MS = 10, 15, 4
-BATCH = 2
 
-
-class Burning(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        burn(FORWARD_MS)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        burn(BACKWARD_MS)
-        return grad.clone()
-
-
-class Net(nn.Module):
+class Net(Layer):
     """Gives the loss, as models of transformers do."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc = nn.Linear(3, 1)
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        out = Burning.apply(self.fc(x))
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:  # type: ignore[override]
+        out = super().forward(x)
         return {"loss": F.mse_loss(out, labels), "logits": out}
 
 
-class Points(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """The one at `bad` cannot be read."""
-
-    def __init__(self, count: int, bad: int | None = None) -> None:
-        generator = torch.Generator().manual_seed(1)
-        self.x = torch.randn(count, 3, generator=generator)
-        self.bad = bad
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        burn(LOADING_MS / BATCH)
-        if index == self.bad:
-            raise OSError("a broken disk")
-        return {"x": self.x[index], "labels": self.x[index, :1]}
+class Points(burning.Points):
+    def __getitem__(self, index: int) -> Any:
+        x = super().__getitem__(index)
+        return {"x": x, "labels": x}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,7 +46,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     pytest.importorskip("transformers", reason="of the extra `test`")
     pytest.importorskip("accelerate", reason="of the extra `test`")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(globals(), "burn", int)
+        patch.setattr(burning, "burn", int)
         make_trainer(tmp_path_factory.mktemp("first")).train()
 
 
@@ -120,13 +96,6 @@ def make_trainer(folder: Path, callback: Any = None, **options: Any) -> Any:
 
 def losses(trainer: Any) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-
-
-def totals(found: Profile, name: str, phase: str) -> tuple[int, float]:
-    """Calls of a module, and milliseconds in it."""
-    [row] = [row for row in found.rows() if row.name == name]
-    found_totals = row.phases[phase]  # type: ignore[index]
-    return found_totals.calls, found_totals.cumulative_ns / MS
 
 
 def test_training_is_measured_and_evaluation_apart(
@@ -207,7 +176,7 @@ def test_an_exception_ends_it_when_it_is_closed(tmp_path: Path) -> None:
     callback.close()
     measured = callback.training.profile.wall_ns
     burn(1000)
-    Net()(torch.ones(1, 3), torch.ones(1, 1))
+    Net()(torch.ones(1, 3), torch.ones(1, 3))
     assert callback.training.profile.wall_ns == measured
     assert totals(callback.training.profile, "Net", "forward")[0] >= 2
 
@@ -224,12 +193,8 @@ def test_it_is_put_between_the_flow_and_those_that_report(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"profiler": 3},
-        {"evaluator": "x"},
-        {"every_secs": 0},
-        {"top": -1},
-        {"report": 1},
-        {"save": "out.json"},
+        *({"profiler": 3}, {"evaluator": "x"}, {"every_secs": 0}, {"top": -1}),
+        *({"report": 1}, {"save": "out.json"}),
     ],
     ids=str,
 )

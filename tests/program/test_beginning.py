@@ -30,13 +30,9 @@ LATE = (
 )
 
 
-def loaded(start: Callable[..., Run], *arguments: str) -> set[str]:
+def loaded(start: Callable[..., Run], *arguments: str, fresh: bool = True) -> set[str]:
     """The modules that a program prints, which has an interpreter of its own."""
-    return modules(start(*arguments, fresh=True))
-
-
-def modules(run: Run) -> set[str]:
-    return set(json.loads(run.out))
+    return set(json.loads(start(*arguments, fresh=fresh, loaded=TORCH).out))
 
 
 def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> None:
@@ -54,8 +50,7 @@ def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> 
 
 def test_what_is_needed_at_the_end_is_imported_at_the_end(tmp_path: Path) -> None:
     path = written(tmp_path, WITH)
-    alone, run = plain(path, loaded=TORCH), profiled(path, loaded=TORCH)
-    ours = modules(run) - modules(alone)
+    ours = loaded(profiled, path, fresh=False) - loaded(plain, path, fresh=False)
     assert "torchprof_hooks.program.recorder" in ours
     assert not ours & set(LATE)
     assert "statistics" not in ours

@@ -40,7 +40,6 @@ def test_the_second_step_counts() -> None:
 def test_a_step_that_is_given_up() -> None:
     idle = IdleStep()
     idle.begin(2)
-
     assert idle.find().reason == "the traced step has not ended"
     assert not is_profiler_active()
 
@@ -48,7 +47,6 @@ def test_a_step_that_is_given_up() -> None:
 def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_step, "shows_devices", lambda: False)
     idle = IdleStep()
-
     assert not idle.begin(2)
     assert idle.find().reason == "this torch does not show what devices have run"
 

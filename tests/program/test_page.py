@@ -73,10 +73,3 @@ def test_what_was_compiled_is_told_in_text_and_on_the_page(tmp_path: Path) -> No
         assert "graph_break()" in breaks
         _, sizes = " ".join(told.split()).split("compiled code again 2 times")
         assert "size mismatch" in sizes
-
-
-def test_a_page_that_cannot_be_written_is_known_at_once(tmp_path: Path) -> None:
-    page = tmp_path / "missing" / "page.html"
-    result = python("-m", "torchprof_hooks", "--html", str(page), "-c", TRAIN)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert f"--html {page}: the folder {page.parent} does not exist" in result.stderr

@@ -21,6 +21,12 @@ from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.program.flags import Flags
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(progress, "DELAY_S", 0.0)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -38,8 +44,6 @@ def merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO)
 
 
 def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    pytest.importorskip("tqdm")
     shown = merged(tmp_path, monkeypatch, Terminal())
     assert "merging: " in shown
     assert "/3 [" in shown
@@ -49,18 +53,17 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_elsewhere_or_for_what_is_quick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "DELAY_S", 3600.0)
-    assert merged(tmp_path, monkeypatch, Terminal()).strip() == ""
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
     assert merged(tmp_path, monkeypatch, io.StringIO()) == ""
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert merged(tmp_path, monkeypatch, Terminal()) == ""
+    monkeypatch.undo()
+    monkeypatch.setattr(progress, "DELAY_S", 3600.0)
+    assert merged(tmp_path, monkeypatch, Terminal()).strip() == ""
 
 
 def test_the_seconds_go_on_while_nothing_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("tqdm")
     is_shown = threading.Event()
 
     class Watched(Terminal):
@@ -78,22 +81,18 @@ def test_the_seconds_go_on_while_nothing_is_done(
 
 
 def test_waiting_elsewhere_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
     done = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         progress.wait_with_progress([pool.submit(done.set)], "waiting")
     assert done.is_set()
-    assert stream.getvalue() == ""
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["tty", "file"])
 def test_a_bar_while_the_report_of_a_program_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO
 ) -> None:
-    pytest.importorskip("tqdm")
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
     program = Profile.load(SAMPLES / "exit_report.json")
     page = tmp_path / "report.html"
@@ -111,8 +110,6 @@ def test_a_bar_while_the_report_of_a_program_is_made(
 def test_a_bar_while_traces_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("tqdm")
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     with ProfilerHook(save_steps=1, output_dir=str(tmp_path)) as hook:
@@ -125,8 +122,6 @@ def test_a_bar_while_traces_are_written(
 
 def test_a_bar_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python starts none while it ends, and tqdm would warn of that."""
-    pytest.importorskip("tqdm")
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
     monkeypatch.setattr(sys, "stderr", Terminal())
     before = {*threading.enumerate()}
     for _ in progress.with_progress(range(3), "working"):

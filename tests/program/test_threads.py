@@ -68,9 +68,12 @@ def test_threads_beside_the_main_one_do_not_count(tmp_path: Path) -> None:
 
 
 def test_enabled_in_a_thread(tmp_path: Path) -> None:
-    enable = "import torchprof_hooks as t; t.enable(full=True)"
-    enabled = f"def both():\n    {enable}\n    train()\n"
-    path = written(tmp_path, IN_A_THREAD + enabled + "run_in('trainer', both)")
-    run = plain(path)
+    enabled = """
+def both():
+    import torchprof_hooks as t; t.enable(full=True)
+    train()
+run_in("trainer", both)
+"""
+    run = plain(written(tmp_path, IN_A_THREAD + enabled))
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert steps(run) == 5
