@@ -32,7 +32,10 @@ LATE = (
 
 def loaded(start: Callable[..., Run], *arguments: str, fresh: bool = True) -> set[str]:
     """The modules that a program prints, which has an interpreter of its own."""
-    return set(json.loads(start(*arguments, fresh=fresh, loaded=TORCH).out))
+    run = start(*arguments, fresh=fresh, loaded=TORCH)
+    assert run.code == 0
+    assert not (fresh and run.err)
+    return set(json.loads(run.out))
 
 
 def test_a_program_without_torch_has_next_to_nothing_of_ours(tmp_path: Path) -> None:

@@ -196,12 +196,6 @@ def test_a_sitecustomize_of_the_users_own(tmp_path: Path, script: Path) -> None:
     assert (run.out, run.reports) == ("customized\n" * 2 + "trained\n", 1)
 
 
-def test_a_program_without_torch(tmp_path: Path) -> None:
-    program = "import sys; print('torch' in sys.modules)"
-    run = profiled(written(tmp_path, program), fresh=True)
-    assert (run.code, run.out, run.err) == (0, "False\n", "")
-
-
 @pytest.mark.parametrize("name", ["missing.py", "."])
 def test_what_cannot_be_run(name: str) -> None:
     alone, run = plain(name, fresh=True), profiled(name, fresh=True)

@@ -1,8 +1,11 @@
-"""Tips on programs that are known to need them, and on one that does not."""
+"""Tips on programs that are known to need them, and on one that does not: for
+torch.compile, see test_page.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from tests.programs import OWN_CLOCK, profiled, written
 
@@ -30,37 +33,7 @@ with Working(), torch.autograd.set_detect_anomaly(%s):
         optimizer.step()
 """
 
-
-def tips(directory: Path, program: str) -> list[str]:
-    """Tips on steps after the first, each as one line."""
-    options = ("--full", "--ignore-first-call", "--max-overhead", "none")
-    run = profiled(*options, written(directory, program))
-    assert run.code == 0, run.err
-    section = run.err.rpartition("\n\n")[2]
-    assert run.err.count("Tip: ") == section.count("Tip: ")  # each once
-    found = [tip for tip in ("\n" + section).split("\nTip: ") if tip.strip()]
-    return [" ".join(tip.split()) for tip in found]
-
-
-def the_one(found: list[str], beginning: str) -> str:
-    """The one tip that begins like that."""
-    (tip,) = (tip for tip in found if tip.startswith(beginning))
-    return tip
-
-
-def test_a_program_that_needs_none(tmp_path: Path) -> None:
-    found = tips(tmp_path, WORKING + TRAIN % False)
-    assert found == ["Tips None: nothing that is looked for was found."]
-
-
-def test_anomaly_detection(tmp_path: Path) -> None:
-    found = tips(tmp_path, WORKING + TRAIN % True)
-    the_one(found, "Autograd's anomaly detection was on")
-
-
-OPTIMIZER = (
-    WORKING
-    + """
+OPTIMIZER = """
 layers = [nn.Linear(4, 4), nn.Linear(4, 4)]
 optimizers = [torch.optim.AdamW(layer.parameters()) for layer in layers]
 with Working():
@@ -70,20 +43,8 @@ with Working():
             optimizer.step()
             optimizer.zero_grad()
 """
-)
 
-
-def test_an_optimizer(tmp_path: Path) -> None:
-    tip = the_one(tips(tmp_path, OPTIMIZER), "AdamW takes ")
-    assert " of the loop (" in tip
-    assert " for 4 tensors of the 2 optimizers of this class" in tip
-
-
-LOADING = (
-    HEAD
-    + """
-from torch.utils.data import DataLoader
-
+LOADING = """
 class Slow(torch.utils.data.Dataset):
     def __len__(self):
         return 32
@@ -94,22 +55,14 @@ class Slow(torch.utils.data.Dataset):
 
 model = nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for batch in DataLoader(Slow(), batch_size=4):
+for batch in torch.utils.data.DataLoader(Slow(), batch_size=4):
     optimizer.zero_grad()
     model(batch).sum().backward()
     optimizer.step()
     busy(30)
 """
-)
 
-
-def test_data_loading(tmp_path: Path) -> None:
-    the_one(tips(tmp_path, LOADING), "Waiting for data takes ")
-
-
-RECOMPUTING = (
-    HEAD
-    + """
+RECOMPUTING = """
 from torch.utils.checkpoint import checkpoint
 
 class Block(nn.Module):
@@ -137,10 +90,43 @@ for _ in range(8):
     net(torch.ones(2, 4)).sum().backward()
     optimizer.step()
 """
+
+
+def tips(directory: Path, program: str) -> list[str]:
+    """Tips on steps after the first, each as one line."""
+    options = ("--full", "--ignore-first-call", "--max-overhead", "none")
+    run = profiled(*options, written(directory, program))
+    assert run.code == 0, run.err
+    section = run.err.rpartition("\n\n")[2]
+    assert run.err.count("Tip: ") == section.count("Tip: ")  # each once
+    found = [tip for tip in ("\n" + section).split("\nTip: ") if tip.strip()]
+    return [" ".join(tip.split()) for tip in found]
+
+
+def test_a_program_that_needs_none(tmp_path: Path) -> None:
+    found = tips(tmp_path, WORKING + TRAIN % False)
+    assert found == ["Tips None: nothing that is looked for was found."]
+
+
+@pytest.mark.parametrize(
+    ("program", "beginning", "details"),
+    [
+        (WORKING + TRAIN % True, "Autograd's anomaly detection was on", []),
+        (
+            *(WORKING + OPTIMIZER, "AdamW takes "),
+            [" of the loop (", " for 4 tensors of the 2 optimizers of this class"],
+        ),
+        (HEAD + LOADING, "Waiting for data takes ", []),
+        (
+            *(HEAD + RECOMPUTING, "Recomputing (activation checkpointing) takes "),
+            ["the most in Net.slow ("],
+        ),
+    ],
+    ids=["anomaly detection", "optimizers", "data loading", "recomputing"],
 )
-
-
-def test_recomputing(tmp_path: Path) -> None:
-    found = tips(tmp_path, RECOMPUTING)
-    tip = the_one(found, "Recomputing (activation checkpointing) takes ")
-    assert "the most in Net.slow (" in tip
+def test_a_program_that_needs_one(
+    program: str, beginning: str, details: list[str], tmp_path: Path
+) -> None:
+    found = tips(tmp_path, program)
+    [tip] = [tip for tip in found if tip.startswith(beginning)]
+    assert all(detail in tip for detail in details), tip
