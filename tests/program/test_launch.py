@@ -229,12 +229,6 @@ def test_the_version() -> None:
     assert (run.code, run.out, run.err) == (0, f"torchprof-hooks {__version__}\n", "")
 
 
-@pytest.mark.parametrize("share", ["2%", "0.02"])
-def test_shares_are_written_either_way(share: str) -> None:
-    run = profiled("--max-overhead", share, "-c", "print('ran')")
-    assert (run.code, run.out, run.err) == (0, "ran\n", "")
-
-
 @pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("x", 2)])
 def test_arguments_of_build(
     argument: str,

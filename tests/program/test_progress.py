@@ -86,7 +86,7 @@ def test_waiting_elsewhere_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as pool:
         progress.wait_with_progress([pool.submit(done.set)], "waiting")
     assert done.is_set()
-    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+    assert sys.stderr.getvalue() == ""  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["tty", "file"])

@@ -27,8 +27,6 @@ from tests.programs import (
 )
 from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.theano import ReportLayout, program_report
-from torchprof_hooks.documents.document import Table
 
 #: Where the clock is the machine's.
 PLAIN = """
@@ -77,14 +75,6 @@ def section(report: str, title: str) -> list[str]:
     start = lines.index(title)
     end = lines.index("", start) if "" in lines[start:] else len(lines)
     return lines[start + 1 : end]
-
-
-def table(saved: Path, name: str) -> Table:
-    """A table of the report of a saved program."""
-    found = program_report(Profile.load(saved), ReportLayout())
-    [one] = (block for block in found.blocks if block.name == name)
-    assert isinstance(one, Table)
-    return one
 
 
 def seconds(text: str) -> float:
@@ -147,19 +137,6 @@ def test_each_function_and_their_sum(tmp_path: Path) -> None:
     }
     assert whole == seconds(line(run.err, "Time measured")) == 0.043
     assert Profile.load(saved).overhead_ns >= 1e9
-
-
-def test_rows_add_up(tmp_path: Path) -> None:
-    saved = tmp_path / "profile.json"
-    run = with_tables(*EACH_STEP, "--save", str(saved), written(tmp_path, ticking(GAN)))
-    assert run.code == 0, run.err
-    wall_ns = Profile.load(saved).wall_ns
-    for name in ("class", "ops", "apply"):
-        found = table(saved, name)
-        columns = {column.name: column.values for column in found.columns}
-        assert sum(map(int, columns["self_ns"])) == wall_ns  # type: ignore[arg-type]
-        assert sum(found.shares) == pytest.approx(1)
-        assert columns["sum_of_shares"][-1] == pytest.approx(1)
 
 
 PROFILED_FUNCTION = (

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.profiler import record_function  # noqa: F401 - of a step that is text
 from torch.utils.checkpoint import checkpoint
 
 from tests.perfetto import Row, TraceReader
@@ -108,41 +109,6 @@ def objects(path: Path) -> list[tuple[dict[str, Any], str]]:
 X, MATRIX, NORM = torch.ones(3), torch.ones(4, 3), nn.BatchNorm1d(4)
 
 
-def views() -> None:
-    MATRIX.exp().t().view(3, 2, 2).sin()
-
-
-def in_place() -> None:
-    y = X.exp()
-    y.add_(1)
-    y.sin()
-    torch.add(X, X, out=y)
-    y.cos()
-
-
-def undeclared() -> None:
-    NORM.train()(torch.ones(3, 4))
-    NORM.running_mean.sum()  # type: ignore[union-attr]
-
-
-def lists() -> None:
-    a, b = X.exp(), X.sin()
-    torch._foreach_add_([a, b], 1)
-    torch.cat([a, b])
-
-
-def used_again() -> None:
-    for _ in range(3):  # at the same address
-        X.exp().sum()
-
-
-def marked() -> None:
-    with torch.profiler.record_function("everything"):
-        y = X.exp()
-        with torch.profiler.record_function("something"):
-            y.sin()
-
-
 class Double(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -153,32 +119,48 @@ class Double(torch.autograd.Function):
         return grads[0] * 2
 
 
-def custom() -> None:
-    Double.apply(torch.ones(3, requires_grad=True)).sin()
-
-
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        (views, ["exp t [4, 3]", "exp view [3, 4]", "exp sin [3, 2, 2]"]),
-        (in_place, ["exp add_ [3]", "add_ sin [3]", "add_ add [3]", "add cos [3]"]),
-        (undeclared, ["ones batch_norm [3, 4]", "batch_norm sum [4]"]),
         (
-            lists,
+            "MATRIX.exp().t().view(3, 2, 2).sin()",
+            ["exp t [4, 3]", "exp view [3, 4]", "exp sin [3, 2, 2]"],
+        ),
+        (
+            "y = X.exp(); y.add_(1); y.sin(); torch.add(X, X, out=y); y.cos()",
+            ["exp add_ [3]", "add_ sin [3]", "add_ add [3]", "add cos [3]"],
+        ),
+        (
+            "NORM.train()(torch.ones(3, 4)); NORM.running_mean.sum()",
+            ["ones batch_norm [3, 4]", "batch_norm sum [4]"],
+        ),
+        (
+            "ab = [X.exp(), X.sin()]; torch._foreach_add_(ab, 1); torch.cat(ab)",
             ["exp _foreach_add_ [3]", "sin _foreach_add_ [3]"]
             + ["_foreach_add_ cat [3]"] * 2,
         ),
-        (used_again, ["exp sum [3]"] * 3),
-        (marked, ["exp sin [3]"]),
-        (custom, ["ones Double [3]", "Double sin [3]"]),
+        ("for _ in range(3): X.exp().sum()", ["exp sum [3]"] * 3),
+        (
+            "with record_function('all'):\n y = X.exp()\n"
+            " with record_function('a part'): y.sin()",
+            ["exp sin [3]"],
+        ),
+        (
+            "Double.apply(torch.ones(3, requires_grad=True)).sin()",
+            ["ones Double [3]", "Double sin [3]"],
+        ),
+    ],
+    ids=[
+        *("views", "in place", "not declared", "lists", "at the same address"),
+        *("marked", "custom"),
     ],
 )
-def test_arrows_of_operations(
-    step: Callable[[], None], expected: list[str], tmp_path: Path
-) -> None:
+def test_arrows_of_operations(step: str, expected: list[str], tmp_path: Path) -> None:
     found = [
         f"{producer} {consumer} {carries}".replace("aten::", "").replace("float32", "")
-        for producer, consumer, carries in read(step, tmp_path).flows()
+        for producer, consumer, carries in read(
+            lambda: exec(step, dict(globals())), tmp_path
+        ).flows()
     ]
     assert found == expected
 
