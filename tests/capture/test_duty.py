@@ -83,7 +83,6 @@ def play(
     budget: float,
     prior: float = 1.0,
     seconds: float = 120,
-    seed: int = 0,
 ) -> Played:
     """The program, measured for so long.
 
@@ -92,27 +91,29 @@ def play(
     duty = Duty(budget)
     shares = {OFF: program.off, ON: program.on}
     priors = {OFF: 1.0} if program.off_is_known else {}
-    steps = _steps(program, Random(seed))
+    steps = _steps(program, Random(0))
     bare_ns = cost_ns = 0.0
     plan = duty.begin(Block(ON, 1, 50 * MS))
     blocks = []
     while bare_ns < seconds * 1e9:
-        block, share = Block(plan.kind), shares[plan.kind]
+        block, share, cost_before_ns = Block(plan.kind), shares[plan.kind], cost_ns
+        counts = [0, 0, 0, 0]  # of training steps, of evaluation calls
         while not plan.is_over(block):
-            is_training, usual_ns, ns = next(steps)
+            at, usual_ns, ns = next(steps)
             bare_ns, cost_ns = bare_ns + ns, cost_ns + usual_ns * share
-            block = _with_step(block, is_training, ns + usual_ns * share)
-        usual_ns = program.step_ms * block.trained
-        usual_ns += program.evaluation_ms * block.evaluated
-        counted_ns = priors.get(plan.kind, prior) * share * usual_ns * MS
+            counts[at] += 1
+            counts[at + 1] += round(ns + usual_ns * share)
+            block = Block(plan.kind, *counts)
+        counted_ns = priors.get(plan.kind, prior) * (cost_ns - cost_before_ns)
         block = block._replace(counted_ns=counted_ns)
         blocks.append((plan, block))
         plan = duty.next(block)
     return Played(duty, blocks, bare_ns, cost_ns)
 
 
-def _steps(program: Program, generator: Random) -> Iterator[tuple[bool, float, float]]:
-    """Whether it is a training step, what these take usually, and what it takes."""
+def _steps(program: Program, generator: Random) -> Iterator[tuple[int, float, float]]:
+    """0 for a training step or 2 for an evaluation call, what these take usually, and
+    what it takes."""
     drift, number, noise = 0.0, 0, program.noise / 2
     while True:
         is_training = number % (100 + program.evaluations) < 100
@@ -122,17 +123,7 @@ def _steps(program: Program, generator: Random) -> Iterator[tuple[bool, float, f
         ns = usual_ns * max(1 + drift / 2, 0.3) * (1 + abs(generator.gauss(0, noise)))
         if generator.random() < program.outliers:
             ns *= generator.uniform(2, 10)
-        yield is_training, usual_ns, ns
-
-
-def _with_step(block: Block, is_training: bool, ns: float) -> Block:
-    if is_training:
-        return block._replace(
-            trained=block.trained + 1, trained_ns=block.trained_ns + round(ns)
-        )
-    return block._replace(
-        evaluated=block.evaluated + 1, evaluated_ns=block.evaluated_ns + round(ns)
-    )
+        yield 0 if is_training else 2, usual_ns, ns
 
 
 # The budget
@@ -157,23 +148,15 @@ LIMITS = {
     (0.01, 1.0): 0.011,
     (0.01, 2.0): 0.011,
 }
-every_limit = pytest.mark.parametrize(("budget", "prior"), LIMITS)
 
 
 @every_program
-@every_limit
-def test_measuring_keeps_to_the_budget(
-    program: Program, budget: float, prior: float
-) -> None:
-    assert play(program, budget, prior).cost <= LIMITS[budget, prior]
-
-
-@every_program
-@every_limit
-def test_what_is_told_of_the_cost_is_true(
+@pytest.mark.parametrize(("budget", "prior"), LIMITS)
+def test_measuring_keeps_to_the_budget_and_tells_what_it_took(
     program: Program, budget: float, prior: float
 ) -> None:
     played = play(program, budget, prior)
+    assert played.cost <= LIMITS[budget, prior]
     told_ns, error_ns = played.duty.spent()
     assert abs(told_ns - played.cost_ns) <= max(3 * error_ns, 0.01 * played.bare_ns)
 
@@ -185,7 +168,7 @@ def test_the_budget_is_used_if_there_is_need_of_it(program: Program) -> None:
 
 
 def test_a_cost_that_was_overestimated_by_far_is_found_out() -> None:
-    played = play(Program(off_is_known=True), 0.05, prior=100.0, seconds=900)
+    played = play(Program(off_is_known=True), 0.05, prior=100.0, seconds=300)
     assert played.of(OFF)[0].took_ns > 10e9
     assert played.duty.cost(ON).share == pytest.approx(0.03, abs=0.01)
 
@@ -194,7 +177,7 @@ def test_a_cost_that_was_overestimated_by_far_is_found_out() -> None:
 def test_a_budget_below_the_cost_of_off_blocks_measures_one_in_200(
     budget: float,
 ) -> None:
-    played = play(Program(), budget, seconds=900)
+    played = play(Program(), budget, seconds=300)
     assert played.off_share() == pytest.approx(MOST_OFF, rel=0.1)
 
 
@@ -214,18 +197,13 @@ def test_a_budget_without_a_limit_measures_all_and_never_switches(
 
 @every_program
 @pytest.mark.parametrize("budget", [0.05, 0.01])
-def test_on_and_off_blocks_have_some_steps_and_some_time(
+def test_on_and_off_blocks_take_turns_and_have_some_steps_and_some_time(
     program: Program, budget: float
 ) -> None:
-    blocks = [*play(program, budget).of(OFF), *play(program, budget).of(ON)]
+    blocks = [block for _, block in play(program, budget).blocks]
+    assert {(a.kind, b.kind) for a, b in pairwise(blocks)} == {(ON, OFF), (OFF, ON)}
     assert min(block.steps for block in blocks) >= LEAST_STEPS == 4
     assert min(block.took_ns for block in blocks) >= LEAST_NS == 100 * MS
-
-
-@every_program
-def test_on_and_off_take_turns(program: Program) -> None:
-    kinds = [plan.kind for plan, _ in play(program, 0.05).blocks]
-    assert set(pairwise(kinds)) == {(ON, OFF), (OFF, ON)}
 
 
 @pytest.mark.parametrize("step_ms", [13.0, 150.0])
@@ -243,7 +221,7 @@ def test_off_blocks_are_as_long_as_the_cost_wants(
     on: float, budget: float, least: float, most: float, step_ms: float
 ) -> None:
     program = Program(on, 0.0, step_ms=step_ms)
-    assert least <= play(program, budget, seconds=900).off_share() <= most
+    assert least <= play(program, budget, seconds=300).off_share() <= most
 
 
 def test_lengths_are_random_and_the_same_in_each_run() -> None:
@@ -260,7 +238,7 @@ def test_lengths_are_random_and_the_same_in_each_run() -> None:
 
 
 def test_evaluations_are_measured_as_often_as_training_by_their_time() -> None:
-    played = play(PROGRAMS["with evaluations"], 0.05, seconds=900)
+    played = play(PROGRAMS["with evaluations"], 0.05, seconds=300)
     on, blocks = played.of(ON), [block for _, block in played.blocks]
     trained, evaluated = (
         sum(getattr(block, name) for block in on)
@@ -269,9 +247,6 @@ def test_evaluations_are_measured_as_often_as_training_by_their_time() -> None:
     )
     assert 0.3 < trained < 0.7
     assert evaluated == pytest.approx(trained, rel=0.1)
-
-
-# the step ends it
 
 
 # What is learned
@@ -295,43 +270,40 @@ def on(share: float, counted: float = 0.0) -> Block:
     return Block(ON, 20, round(ns), counted_ns=ns * counted / (1 + counted))
 
 
-def test_the_cost_is_by_how_much_steps_take_longer() -> None:
-    shares = (0.26, 0.28, 0.3, 0.32, 9.0)
-    cost = learned(*map(on, shares), times=4).cost(ON)
-    assert cost.share == pytest.approx(0.29)  # the middle of these and of four zeros
-    assert cost.error == pytest.approx(1.483 * 1.253 * 0.02 / 20**0.5)
+#: Of the training steps and evaluation calls in an off block.
+MIXED = Block(OFF, 10, 100 * MS, 10, 400 * MS)
+EVALUATED = Block(ON, 0, 0, 10, 480 * MS)
+MANY = [on(share) for share in (0.26, 0.28, 0.3, 0.32, 9.0)]
+#: What a share of cost is learned, from which blocks, so many times.
+LEARNED: dict[str, tuple[float, Duty]] = {
+    "the middle of these and of four zeros": (0.29, learned(*MANY, times=4)),
+    "never less than nothing": (0.0, learned(on(-0.2))),
+    "one comparison: what was counted": (0.4, learned(on(0.2, 0.4), times=1)),
+    "three, too": (0.4, learned(on(0.2, 0.4), times=3)),
+    "four: half of each": (0.3, learned(on(0.2, 0.4), times=PRIOR_BLOCKS)),
+    "five": (0.2, learned(on(0.2, 0.4), times=5)),
+    "what was counted last": (0.4, learned(on(0.2, 0.9), on(0.2, 0.4), times=1)),
+    "training with training, calls with calls": (
+        0.1,
+        learned(Block(ON, 30, 330 * MS, 1, 44 * MS), off=MIXED),
+    ),
+    "evaluation calls alone": (0.2, learned(EVALUATED, off=MIXED)),
+    "training alone": (0.3, learned(on(0.3), off=MIXED)),
+    "nothing to compare": (0.0, learned(EVALUATED)),
+}
 
 
-def test_few_comparisons_count_as_much_as_what_was_counted() -> None:
-    shares = [learned(on(0.2, 0.4), times=n).cost(ON).share for n in (1, 3, 4, 5)]
-    assert shares == pytest.approx([0.4, 0.4, 0.3, 0.2])
-    assert PRIOR_BLOCKS == 4
-    # What was counted in the last block is meant.
-    latest = learned(on(0.2, 0.9), on(0.2, 0.4), times=1)
-    assert latest.cost(ON).share == pytest.approx(0.4)
+@pytest.mark.parametrize(("share", "duty"), LEARNED.values(), ids=LEARNED)
+def test_the_cost_is_by_how_much_steps_take_longer(share: float, duty: Duty) -> None:
+    assert duty.cost(ON).share == pytest.approx(share)
+    assert share or duty.spent()[0] == 0
 
 
-def test_there_is_no_error_before_there_are_comparisons() -> None:
-    blocks = on(0.2, 0.4), on(0.3, 0.4)
-    assert learned(*blocks, times=2).cost(ON).error == 0
-    assert learned(*blocks, times=3).cost(ON).error > 0
-
-
-def test_a_cost_is_never_less_than_nothing() -> None:
-    duty = learned(on(-0.2))
-    assert duty.cost(ON).share == 0
-    assert duty.spent()[0] == 0
-
-
-def test_training_is_compared_with_training_and_evaluations_with_evaluations() -> None:
-    mixed = Block(OFF, 10, 100 * MS, 10, 400 * MS)
-    alike = Block(ON, 30, 330 * MS, 1, 44 * MS)
-    assert learned(alike, off=mixed).cost(ON).share == pytest.approx(0.1)
-    # GIVEN evaluations alone on the one side, and more of them on the other
-    evaluated = Block(ON, 0, 0, 10, 480 * MS)
-    assert learned(evaluated, off=mixed).cost(ON).share == pytest.approx(0.2)
-    assert learned(on(0.3), off=mixed).cost(ON).share == pytest.approx(0.3)
-    assert learned(evaluated).cost(ON).share == 0  # nothing to compare
+def test_the_error_is_known_from_five_comparisons_on() -> None:
+    few, some = (learned(on(0.2), on(0.3), times=times) for times in (2, 3))
+    assert few.cost(ON).error == 0 < some.cost(ON).error
+    error = learned(*MANY, times=4).cost(ON).error
+    assert error == pytest.approx(1.483 * 1.253 * 0.02 / 20**0.5)
 
 
 def test_what_happened_long_ago_is_forgotten() -> None:
