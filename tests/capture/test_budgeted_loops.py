@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_module
-from torch.optim import optimizer as optimizer_module
 from torch.utils.data import DataLoader
 
 from tests.capture.budgeted import (
@@ -30,15 +29,15 @@ from tests.capture.budgeted import (
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
-from torchprof_hooks import profile, profile_function
+from torchprof_hooks import Profile, profile, profile_function
 from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.attach.engine import EnginePatch
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")
 
-
-# Loops of other kinds
+Loop = Callable[[nn.Module, int], object]
+each_loop = pytest.mark.parametrize("loop", [train, infer])
 
 
 @pytest.fixture
@@ -47,117 +46,115 @@ def no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
 
 
-@pytest.mark.usefixtures("no_optimizer")
-def test_inference(limited: Limited) -> None:
-    with limited(*THIRDS) as prof:
-        infer(Net(), 13)
-    found = prof.profile
-    assert calls(found, "Net") == calls(found, "Net.first") == 13
-    assert (found.steps, found.measured[:2]) == (0, (13, 5))
-    assert found.wall_ns == 13 * STEP_MS * MS
-    check_sums(found)
+# Loops of other kinds
 
 
-@pytest.mark.usefixtures("no_optimizer")
-def test_inference_in_a_profiled_function(limited: Limited) -> None:
+def infer_in_a_profiled_function() -> None:
     model = Net()
 
     @profile_function
     def serve() -> None:
-        burn(3)
+        burn(STEP_MS)
         model(X)
 
-    with limited(*THIRDS) as prof, torch.no_grad():
+    with torch.no_grad():
         for _ in range(13):
             serve()
-    assert prof.profile.wall_ns == 39 * MS
-    assert prof.profile.measured[:2] == (13, 5)
-    assert calls(prof.profile, "serve") == calls(prof.profile, "Net.first") == 13
 
 
-def test_training_in_a_profiled_function(limited: Limited) -> None:
+def train_in_a_profiled_function() -> None:
     model = Net()
     optimizer = sgd(model)
 
     @profile_function
     def train_step() -> None:
-        burn(1)
         model(X).sum().backward()
         optimizer.step()
 
-    with limited(*THIRDS) as prof:
-        for _ in range(13):
-            train_step()
-    found = prof.profile
-    assert (found.steps, found.measured[:2]) == (13, (13, 5))
-    assert calls(found, "train_step") == calls(found, "Net", "backward") == 13
-    paths = {path for path, _ in found.cells}
-    assert ("train_step", "Net", "Net.first") in paths
-    assert ("train_step", "(optimizer) SGD") in paths
-    check_sums(found)
+    for _ in range(13):
+        train_step()
 
 
-def test_gradients_without_an_optimizer(
-    limited: Limited, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
+def train_after_inference() -> None:
     model = Net()
-    with limited(*THIRDS) as prof:
-        for _ in range(13):
-            model(X).sum().backward()
-    assert prof.profile.steps == 13
-    assert prof.profile.measured.measured < 8
-    assert calls(prof.profile, "Net") == calls(prof.profile, "Net", "backward") == 13
-    check_sums(prof.profile)
+    infer(model, 6)
+    train(model, 7)
 
 
-def test_training_after_inference(limited: Limited) -> None:
+def load_batches() -> None:
     model = Net()
-    with limited(*THIRDS) as prof:
-        infer(model, 6)
-        train(model, 7)
-    assert prof.profile.steps == 7
-    assert prof.profile.measured[:2] == (13, 5)
-    assert calls(prof.profile, "Net", "forward") == 13
-    assert calls(prof.profile, "Net", "backward") == 7
+    optimizer = sgd(model)
+    for batch in DataLoader(torch.ones(26, 4), batch_size=2):  # type: ignore[arg-type]
+        burn(STEP_MS)
+        model(batch).sum().backward()
+        optimizer.step()
 
 
-def test_two_optimizers_make_one_step(limited: Limited) -> None:
-    generator, critic = Net(), Net()
-    optimizers = sgd(generator), sgd(critic)
-    with limited(*THIRDS) as prof:
-        for _ in range(13):
-            for model, optimizer in zip((critic, generator), optimizers, strict=True):
-                model(X).sum().backward()
-                optimizer.step()
-    found = prof.profile
-    # As long as one of them alone is known, its steps are those of the program.
-    assert found.steps == 13
-    assert found.measured.measured == pytest.approx(5, abs=1)
-    for name in ("Net", "Net#2"):
-        assert calls(found, name, "forward") == 13
-
-
-def test_an_optimizer_that_calls_a_closure(limited: Limited) -> None:
+def train_with_a_closure() -> None:
     model = Net()
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2, lr=0.01)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1, lr=0.01)
 
     def closure() -> float:
+        burn(STEP_MS)
         optimizer.zero_grad()
         loss = model(X).square().sum()
         loss.backward()
-        evaluations.append(0)
         return float(loss.detach())
 
-    evaluations: list[int] = []
+    for _ in range(13):
+        optimizer.step(closure)
+
+
+def infer_scripted() -> None:
+    model = torch.jit.script(Net())
+    infer(model, 13)
+    assert not model._forward_pre_hooks
+
+
+#: Loops of 13 steps or calls: how many are training steps, and the chains of calls of
+#: which there are 13.
+LOOPS: dict[str, tuple[Callable[[], object], int, list[str]]] = {
+    "training": (
+        lambda: train(Net(), 13),
+        13,
+        ["Net", "Net > Net.first", "Net > Net.second", "(optimizer) SGD"],
+    ),
+    "inference": (lambda: infer(Net(), 13), 0, ["Net", "Net > Net.first"]),
+    "inference in a profiled function": (
+        infer_in_a_profiled_function,
+        0,
+        ["serve", "serve > Net > Net.first"],
+    ),
+    "training after inference": (train_after_inference, 7, ["Net > Net.first"]),
+    "batches": (load_batches, 13, ["(data loading)", "Net > Net.first"]),
+    "a closure": (train_with_a_closure, 13, ["Net > Net.first", "(optimizer) LBFGS"]),
+    "a scripted model": (infer_scripted, 0, ["Net"]),
+}
+
+
+@pytest.mark.usefixtures("no_optimizer")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripts
+@pytest.mark.parametrize(("loop", "steps", "called"), LOOPS.values(), ids=LOOPS)
+def test_the_first_step_and_each_third_is_measured(
+    loop: Callable[[], object], steps: int, called: list[str], limited: Limited
+) -> None:
     with limited(*THIRDS) as prof:
-        for _ in range(13):
-            optimizer.step(closure)
+        loop()
     found = prof.profile
-    assert (found.steps, found.measured[:2]) == (13, (13, 5))
-    assert calls(found, "Net.first") == calls(found, "Net", "backward")
-    assert calls(found, "Net.first") == len(evaluations)
+    assert (found.steps, found.measured[:2]) == (steps, (13, 5))
+    assert found.wall_ns == 13 * STEP_MS * MS
+    for chain in called:
+        assert chain_calls(found, chain) == 13, chain
+    assert calls(found, "Net", "backward") == steps
     check_sums(found)
+
+
+def chain_calls(found: Profile, chain: str) -> int:
+    return sum(
+        totals.calls
+        for (path, phase), totals in found.cells.items()
+        if " > ".join(path) == chain and phase != "backward"
+    )
 
 
 class Trainer(nn.Module):
@@ -175,73 +172,39 @@ class Trainer(nn.Module):
         self.after(x)
 
 
-def test_an_optimizer_that_steps_inside_of_a_call(limited: Limited) -> None:
+def train_in_forward() -> None:
     trainer, seen = Trainer(), []
     trainer.after.register_forward_hook(lambda *_: seen.append(registered(trainer)))
-    with limited(*THIRDS) as prof:
-        for _ in range(13):
-            trainer(X)
-    found = prof.profile
-    assert (found.steps, found.measured[:2]) == (13, (13, 5))
-    # The first call is a part of the start-up, and ends in the loop.
-    for name in ("Trainer", "Trainer.net.first", "Trainer.after"):
-        assert calls(found, name) == pytest.approx(13, abs=2)
+    for _ in range(13):
+        trainer(X)
     for step in seen[1:3]:
         assert step["these modules"] == {"after": 1}
-    assert calls(found, "Trainer.net", "backward") == pytest.approx(13, abs=2)
-    check_sums(found)
 
 
-def test_an_optimizer_that_steps_in_backward(limited: Limited) -> None:
-    model = Net()
-    for parameter in model.parameters():
-        optimizer = torch.optim.SGD([parameter], 0.1)
-        parameter.register_post_accumulate_grad_hook(
-            lambda _, optimizer=optimizer: optimizer.step()
-        )
+@pytest.mark.parametrize(
+    ("loop", "outer", "net", "last"),
+    [
+        (train_in_a_profiled_function, "train_step", "Net", "(optimizer) SGD"),
+        (train_in_forward, "Trainer", "Trainer.net", "Trainer.after"),
+    ],
+)
+def test_steps_that_end_inside_of_a_call(
+    limited: Limited, loop: Callable[[], object], outer: str, net: str, last: str
+) -> None:
     with limited(*THIRDS) as prof:
-        for _ in range(20):
-            model(X).sum().backward()
-            burn(1)
+        loop()
     found = prof.profile
-    assert found.steps == calls(found, "Net.first") == 20
-    assert 4 <= found.measured.measured <= 10
+    assert (found.steps, found.measured[:2]) == (13, (13, 5))
+    paths = {path for path, _ in found.cells}
+    assert paths >= {(outer, net, f"{net}.first"), (outer, last)}
+    # The first call is a part of the start-up, and ends in the loop.
+    for name in (outer, f"{net}.first", last):
+        assert calls(found, name) == pytest.approx(13, abs=2)
+    assert calls(found, net, "backward") == pytest.approx(13, abs=2)
     check_sums(found)
 
 
-def test_gradients_are_accumulated(limited: Limited) -> None:
-    model = Net()
-    optimizer = sgd(model)
-    with limited(*THIRDS) as prof:
-        for _ in range(13):
-            for _ in range(5):
-                model(X).sum().backward()
-            optimizer.step()
-    assert (prof.profile.steps, calls(prof.profile, "Net.first")) == (13, 65)
-
-
-def test_batches_belong_to_the_steps_that_use_them(limited: Limited) -> None:
-    model = Net()
-    optimizer = sgd(model)
-    with limited(*THIRDS) as prof:
-        for batch in DataLoader(torch.ones(26, 4), batch_size=2):  # type: ignore[arg-type]
-            model(batch).sum().backward()
-            optimizer.step()
-    assert calls(prof.profile, "(data loading)") == 13
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_scripted_models(limited: Limited) -> None:
-    model = torch.jit.script(Net())
-    with limited(*THIRDS) as prof:
-        infer(model, 13)
-    assert calls(prof.profile, "Net") == 13
-    assert not model._forward_pre_hooks
-
-
-def compilations(
-    step: Callable[[Any], object], enter: Profiler | None, in_place: bool
-) -> int:
+def compilations(run: Callable[[Any], object], prof: Any, in_place: bool) -> int:
     torch._dynamo.reset()
     compiled: list[object] = []
 
@@ -254,11 +217,8 @@ def compilations(
         model.compile(backend=backend)
     else:
         model = torch.compile(model, backend=backend)
-    if enter is None:
-        step(model)
-    else:
-        with enter:
-            step(model)
+    with prof:
+        run(model)
     torch._dynamo.reset()
     return len(compiled)
 
@@ -266,17 +226,14 @@ def compilations(
 @pytest.mark.parametrize(
     ("functions", "in_place"), [(False, False), (True, False), (False, True)]
 )
-@pytest.mark.parametrize("loop", [train, infer])
+@each_loop
 def test_a_compiled_model_is_compiled_as_often_as_without_us(
-    limited: Limited,
-    loop: Callable[[nn.Module, int], object],
-    functions: bool,
-    in_place: bool,
+    limited: Limited, loop: Loop, functions: bool, in_place: bool
 ) -> None:
     def run(model: nn.Module) -> None:
         loop(model, 10)
 
-    alone = compilations(run, None, in_place)
+    alone = compilations(run, nullcontext(), in_place)
     prof = limited(*THIRDS, functions=functions)
     assert compilations(run, prof, in_place) == alone
     assert calls(prof.profile, "Net", "forward") == 10
@@ -285,125 +242,100 @@ def test_a_compiled_model_is_compiled_as_often_as_without_us(
 # Steps that do not end in order
 
 
-class Fails(nn.Module):
+class Fails(Net):
     """Raises an exception when it is told to."""
 
     error: type[BaseException] | None = None
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = Net()
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.net(x)
+        y = super().forward(x)
         if self.error is not None:
             raise self.error("planted")
         return y
 
 
-ERRORS = [ValueError, KeyboardInterrupt, GeneratorExit]
-
-
-@pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("steps", range(5))
-@pytest.mark.parametrize("loop", [train, infer])
-def test_an_exception_goes_through(
-    limited: Limited,
-    loop: Callable[[nn.Module, int], object],
-    steps: int,
-    error: type[BaseException],
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("caught", range(5))
+@each_loop
+def test_a_loop_goes_on_after_exceptions_until_one_goes_through(
+    limited: Limited, loop: Loop, caught: int, error: type[BaseException]
 ) -> None:
-    model = Fails()
-    prof = limited(*THIRDS)
+    model, prof = Fails(), limited(*THIRDS)
     before = registered(model)
     with pytest.raises(error, match="planted"), prof:  # noqa: PT012
-        loop(model, steps)
-        model.error = error
-        loop(model, 1)
-    assert registered(model) == before
-    assert calls(prof.profile, "Fails", "forward") == steps + 1
-    assert prof.profile.aborted_calls == 1
-    check_sums(prof.profile)
-
-
-@pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("loop", [train, infer])
-def test_a_loop_goes_on_after_exceptions(
-    limited: Limited,
-    loop: Callable[[nn.Module, int], object],
-    error: type[BaseException],
-) -> None:
-    model = Fails()
-    with limited(*THIRDS) as prof:
-        for _ in range(13):
+        for _ in range(caught):
+            model.error = None
             loop(model, 1)
             model.error = error
             with pytest.raises(error, match="planted"):
                 loop(model, 1)
-            model.error = None
+        model.error = error
+        loop(model, 1)
     found = prof.profile
-    assert calls(found, "Fails", "forward") == 26
-    assert found.aborted_calls == 26 - 13
-    assert 0 < found.measured.measured < found.measured.steps
+    assert registered(model) == before
+    assert calls(found, "Fails", "forward") == 2 * caught + 1
+    assert found.aborted_calls == caught + 1
+    assert found.measured.measured < found.measured.steps or caught < 2
     check_sums(found)
 
 
 # Ways to enter
 
 
-def test_entered_again_it_goes_on(limited: Limited) -> None:
-    prof, model = limited(*THIRDS), Net()
+def again(prof: Profiler, model: nn.Module) -> None:
     for steps in (3, 1, 0, 4, 5):
         with prof:
             train(model, steps)
         train(model, 2)  # not seen at all
-    assert (prof.profile.steps, prof.profile.measured[:2]) == (13, (13, 5))
-    assert calls(prof.profile, "Net.first") == 13
-    check_sums(prof.profile)
 
 
-@pytest.mark.parametrize("loop", [train, infer])
-def test_entered_for_each_step(
-    limited: Limited, loop: Callable[[nn.Module, int], object]
-) -> None:
-    prof, model = limited(*THIRDS), Net()
+def for_each_step(prof: Profiler, model: nn.Module, loop: Loop = train) -> None:
     for _ in range(13):
         with prof:
             loop(model, 1)
-    assert prof.profile.measured[:2] == (13, 5)
-    assert calls(prof.profile, "Net.first") == 13
-    check_sums(prof.profile)
 
 
-def test_around_a_function(limited: Limited) -> None:
-    prof, model = limited(*THIRDS), Net()
-
-    @prof
-    def step() -> None:
-        train(model, 1)
-
+def around_a_function(prof: Profiler, model: nn.Module) -> None:
+    step = prof(lambda: train(model, 1))
     for _ in range(13):
         step()
-    assert (prof.profile.steps, calls(prof.profile, "Net.first")) == (13, 13)
 
 
-def test_nested(limited: Limited) -> None:
-    prof, model = limited(*THIRDS), Net()
+def nested(prof: Profiler, model: nn.Module) -> None:
     with prof:
         train(model, 2)
         with prof, prof:
             train(model, 7)
         train(model, 4)
-    assert (prof.profile.steps, prof.profile.measured[:2]) == (13, (13, 5))
 
 
-def test_next_to_a_profiler_of_all_steps(limited: Limited) -> None:
-    some = limited(*THIRDS)
-    with profile() as outer, some, profile(functions=True) as inner:
-        train(Net(), 13)
-    for every in (outer.profile, inner.profile, some.profile):
+def next_to_profilers_of_all_steps(prof: Profiler, model: nn.Module) -> None:
+    with profile() as outer, prof, profile(functions=True) as inner:
+        train(model, 13)
+    for every in (outer.profile, inner.profile):
         assert every.steps == calls(every, "Net.first") == 13
-    assert some.profile.measured[:2] == (13, 5)
+
+
+#: How 13 steps are measured, and how many of these are training steps.
+WAYS: dict[str, tuple[Callable[[Profiler, nn.Module], object], int]] = {
+    "again": (again, 13),
+    "for each step": (for_each_step, 13),
+    "for each call": (lambda prof, model: for_each_step(prof, model, infer), 0),
+    "around a function": (around_a_function, 13),
+    "nested": (nested, 13),
+    "next to profilers of all steps": (next_to_profilers_of_all_steps, 13),
+}
+
+
+@pytest.mark.parametrize(("way", "steps"), WAYS.values(), ids=WAYS)
+def test_entered_in_any_way_it_goes_on(
+    limited: Limited, way: Callable[[Profiler, nn.Module], object], steps: int
+) -> None:
+    prof = limited(*THIRDS)
+    way(prof, Net())
+    assert (prof.profile.steps, prof.profile.measured[:2]) == (steps, (13, 5))
+    assert calls(prof.profile, "Net.first") == 13
+    check_sums(prof.profile)
 
 
 def test_steps_that_are_all_measured_are_those_of_a_profiler_of_all(
@@ -462,13 +394,12 @@ def test_an_interrupt_while_hooks_come_back_leaves_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(EnginePatch, "put_on", interrupt)
-    prof = profile(max_overhead=0.01)
+    model, prof = Net(), profile(max_overhead=0.01)
+    before = registered(model)
     with pytest.raises(KeyboardInterrupt), prof:
         pass
-    assert not torch_module._global_forward_pre_hooks
-    assert not torch_module._global_forward_hooks
-    assert not optimizer_module._global_optimizer_post_hooks
+    assert registered(model) == before
     monkeypatch.undo()
     with prof:
-        nn.Linear(4, 4)(torch.ones(2, 4))
-    assert [row.name for row in prof.profile.rows() if row.kind == "module"]
+        model(X)
+    assert calls(prof.profile, "Net") == 1

@@ -443,10 +443,11 @@ def test_passes_inside_of_calls_and_outside(follow: Follow) -> None:
 @pytest.mark.usefixtures("without_optimizers")
 def test_evaluations_without_optimizers(follow: Follow) -> None:
     work = Work(4, 6)
-    with follow(20, evaluations=15, evaluation=15 * 4):
+    with follow(20, evaluations=15, evaluation=15 * 4) as seen:
         for _ in range(5):
             backward(work, 4)
             evaluate(work, 3)
+    assert calls(seen.found, "Work", "backward") == 20
 
 
 def test_an_optimizer_that_was_made_and_never_steps(follow: Follow) -> None:
