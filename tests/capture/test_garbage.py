@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from tests.capture.budgeted import Fixed, bare, followed, measured
 from tests.capture.budgeted import train as train_for
-from tests.doing import Does, at_the_end
+from tests.doing import Does, DoesInBackward, X, at_the_end
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
@@ -34,6 +34,7 @@ from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.steps import StepDetector
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 
 pytestmark = pytest.mark.usefixtures("no_monitor_of_tqdm", "clock")
@@ -87,18 +88,6 @@ class Collects(nn.Module):
         return y
 
 
-class CollectsBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        burn(3)
-        gc.collect()
-        return gradients
-
-
 def own_ms(found: Profile) -> dict[tuple[str, str], float]:
     return {
         (path[-1], phase): totals.self_ns / MS
@@ -107,39 +96,51 @@ def own_ms(found: Profile) -> dict[tuple[str, str], float]:
     }
 
 
+def check(found: ProfileData) -> None:
+    """Times add up, and none is below zero."""
+    times_ns = [totals.self_ns for totals in found.cells.values()]
+    assert sum(times_ns) == found.wall_ns
+    assert min(times_ns) >= 0
+
+
 def test_collections_are_nobodys_time() -> None:
+    def collect() -> None:
+        burn(3)
+        gc.collect()
+
     model = Collects(Collects(Work(2, 5)))
     with profile() as prof, long_collections():
-        model(torch.ones(3)).sum().backward()
+        DoesInBackward.apply(model(X), collect).sum().backward()
         burn(7)
         gc.collect()
     found = prof.profile
+    check(found)
     assert own_ms(found) == {
         ("Collects", "forward"): 1,
         ("Collects.inner", "forward"): 1,
         ("Collects.inner.inner", "forward"): 2,
         ("Collects.inner.inner", "backward"): 5,
+        ("(backward outside modules)", "backward"): 3,
         (OUTSIDE_NAME, "outside"): 7,
-        (GARBAGE_NAME, "garbage"): 3 * TAKES_MS,
+        (GARBAGE_NAME, "garbage"): 4 * TAKES_MS,
     }
-    assert found.wall_ns == sum(totals.self_ns for totals in found.cells.values())
     totals = found.cells[(GARBAGE_NAME,), "garbage"]
     assert (totals.calls, totals.min_ns, totals.max_ns, totals.duration_ns) == (
-        3,
-        TAKES_MS * MS,
-        TAKES_MS * MS,
-        3 * TAKES_MS * MS,
+        *(4, TAKES_MS * MS, TAKES_MS * MS, 4 * TAKES_MS * MS),
     )
-    assert found.phase_times_ns()["garbage"] == 3 * TAKES_MS * MS
+    assert found.phase_times_ns()["garbage"] == 4 * TAKES_MS * MS
     assert "garbage collection" in prof.report()
 
 
-def collecting_first(owner: Any, name: str, patch: pytest.MonkeyPatch) -> None:
-    """Garbage is looked for at the begin of each such call."""
-    call = vars(owner)[name]
+def collecting_first(
+    owner: Any, name: str, patch: pytest.MonkeyPatch, times: int = 99
+) -> None:
+    """Garbage is looked for at the begin of each such call, or of the first ones."""
+    call, due = vars(owner)[name], [gc.collect] * times
 
     def collecting(*args: Any, **kwargs: Any) -> Any:
-        gc.collect()
+        if due:
+            due.pop()()
         return call(*args, **kwargs)
 
     patch.setattr(owner, name, collecting)
@@ -164,7 +165,7 @@ def test_collections_around_a_pass_are_nobodys_time(
     work = Work(2, 5)
 
     def step() -> None:
-        x = torch.ones(3, requires_grad=True)
+        x = X.clone().requires_grad_()
         if where == "ends":
             at_the_end(x, gc.collect)
         work(x).sum().backward()
@@ -172,73 +173,36 @@ def test_collections_around_a_pass_are_nobodys_time(
     model = Does(step)
     with profile(**options) as prof, long_collections():
         for _ in range(3):  # the first one begins and ends step by step
-            (partial(model, torch.ones(3)) if inside else step)()
+            (partial(model, X) if inside else step)()
             burn(50)
     found = prof.profile
-    whole = {"outside": 3 * 50.0, "forward": 3 * 2.0, "backward": 3 * 5.0}
-    whole["garbage"] = 3.0 * TAKES_MS
-    sums: Counter[str] = Counter()
-    for (_, phase), totals in found.cells.items():
-        assert totals.self_ns >= 0
-        sums[phase] += totals.self_ns
-    assert sums == Counter({phase: round(ms * MS) for phase, ms in whole.items()})
+    check(found)
+    expected_ms = {"outside": 50, "forward": 2, "backward": 5, "garbage": TAKES_MS}
+    times_ns = {phase: ns for phase, ns in found.phase_times_ns().items() if ns}
+    assert times_ns == {phase: 3 * ms * MS for phase, ms in expected_ms.items()}
     assert found.overhead_ns < MS
 
 
-def test_in_backward_as_well() -> None:
-    class Layer(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y: torch.Tensor = CollectsBackward.apply(x)
-            return y
-
-    x = torch.ones(3, requires_grad=True)
-    with profile() as prof, long_collections():
-        Layer()(x).sum().backward()
-    assert own_ms(prof.profile) == {
-        ("Layer", "backward"): 3,
-        (GARBAGE_NAME, "garbage"): TAKES_MS,
-    }
+#: Where it may happen that we are at work, and what has us be there.
+OURS: dict[str, tuple[Any, str, Callable[[Any], object]]] = {
+    "at a new module": (ModuleNames, "get", lambda _: nn.Identity()(X)),
+    "before an optimizer's step": (CallTree, "entry_site", lambda sgd: sgd.step()),
+    "after it": (StepDetector, "optimizer_stepped", lambda sgd: sgd.step()),
+}
 
 
-def test_while_we_look_where_a_call_belongs_it_is_no_cost_of_ours(
+@pytest.mark.parametrize(("owner", "name", "work"), OURS.values(), ids=OURS)
+def test_while_we_are_at_work_it_is_no_cost_of_ours(
+    owner: Any,
+    name: str,
+    work: Callable[[Any], object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    find, is_due = ModuleNames.get, [True]
-
-    def find_and_collect(names: ModuleNames, module: nn.Module) -> str | None:
-        if is_due:
-            is_due.clear()
-            gc.collect()
-        return find(names, module)
-
-    monkeypatch.setattr(ModuleNames, "get", find_and_collect)
-    with profile() as prof, long_collections():
-        nn.Identity()(torch.ones(1))
-    assert own_ms(prof.profile)[GARBAGE_NAME, "garbage"] >= TAKES_MS
-    assert prof.profile.overhead_ns < TAKES_MS * MS / 2
-
-
-@pytest.mark.parametrize(
-    ("owner", "name"),
-    [
-        (CallTree, "entry_site"),  # before a step
-        (StepDetector, "optimizer_stepped"),
-    ],
-)
-def test_around_a_step_of_an_optimizer_it_is_no_cost_of_ours(
-    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = getattr(owner, name)
-
-    def collect(*args: Any) -> Any:
-        gc.collect()
-        return original(*args)
-
     optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)])
     with profile() as prof, long_collections():
-        optimizer.step()  # finds its place
-        monkeypatch.setattr(owner, name, collect)
-        optimizer.step()
+        work(optimizer)  # finds its place
+        collecting_first(owner, name, monkeypatch, times=1)
+        work(optimizer)
     assert own_ms(prof.profile)[GARBAGE_NAME, "garbage"] >= TAKES_MS
     assert prof.profile.overhead_ns < TAKES_MS * MS / 2
 
@@ -246,41 +210,33 @@ def test_around_a_step_of_an_optimizer_it_is_no_cost_of_ours(
 def test_before_the_end_of_what_is_open() -> None:
     seen: list[Profile] = []
 
-    class Asks(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            burn(4)
-            gc.collect()
-            seen.append(prof.profile)
-            return x
+    def ask() -> None:
+        burn(4)
+        gc.collect()
+        seen.append(prof.profile)
 
     with profile() as prof, long_collections():
-        Asks()(torch.ones(1))
+        Does(ask)(X)
     assert own_ms(seen[0]) == {
-        ("Asks", "forward"): 4,
+        ("Does", "forward"): 4,
         (GARBAGE_NAME, "garbage"): TAKES_MS,
     }
 
 
 def test_the_first_step_has_its_own() -> None:
-    model = Collects(nn.Linear(3, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with profile() as prof, long_collections():
-        for _ in range(3):
-            model(torch.ones(3)).sum().backward()
-            optimizer.step()
-    key = (GARBAGE_NAME,), "garbage"
+        train_for(Collects(nn.Linear(4, 1)), 3)
     found = prof.profile
-    assert found.cells[key].calls == 3  # type: ignore[index]
-    assert found.start_up.cells[key].self_ns == TAKES_MS * MS  # type: ignore[index]
+    assert found.phase_times_ns()["garbage"] == 3 * TAKES_MS * MS
+    assert found.start_up.phase_times_ns()["garbage"] == TAKES_MS * MS
 
 
 @pytest.mark.parametrize("generation", [0, 1])
 def test_what_young_objects_take_is_the_time_of_whoever_makes_them(
     generation: int,
 ) -> None:
-    model = Collects(Work(2, 5), generation)
     with profile() as prof, long_collections():
-        model(torch.ones(3))
+        Collects(Work(2, 5), generation)(X)
     assert GARBAGE_NAME not in prof.profile.modules
 
 
@@ -355,7 +311,7 @@ def test_of_programs_it_is_known_in_all_steps(plans: list[Plan]) -> None:
         found = steps.profile()
     totals = found.cells[(GARBAGE_NAME,), "garbage"]
     assert (totals.calls, totals.self_ns) == (6, 6 * TAKES_MS * MS)
-    assert found.wall_ns == sum(each.self_ns for each in found.cells.values())
+    check(found)
     assert not between
 
 
@@ -401,18 +357,7 @@ def test_collections_while_measuring_begins_or_ends_leave_no_time_below_zero(
     options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("start", "stop"):
-        monkeypatch.setattr(StepDetector, name, collecting(vars(StepDetector)[name]))
-    with profile(**options) as prof:
+        collecting_first(StepDetector, name, monkeypatch)
+    with long_collections(), profile(**options) as prof:
         burn(1)
-    found = prof.profile
-    assert min(totals.self_ns for totals in found.cells.values()) >= 0
-    assert sum(totals.self_ns for totals in found.cells.values()) == found.wall_ns
-
-
-def collecting(method: Callable[..., Any]) -> Callable[..., Any]:
-    def collect(self: Any) -> Any:
-        with long_collections():
-            gc.collect()
-        return method(self)
-
-    return collect
+    check(prof.profile)
