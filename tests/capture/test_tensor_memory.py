@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from tests.capture.random_programs import Program
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock
 from tests.helpers import counted_by, in_thread
-from tests.programs import python
 from torchprof_hooks import Profile, add_hook, delete_hook, profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
@@ -69,6 +68,10 @@ class _TakesInBackward(torch.autograd.Function):
         return gradient
 
 
+#: What forward takes of it.
+TAKES = MemoryTotals(7 * KIB, 7 * KIB, KIB, 5 * KIB)
+
+
 def memory_of(found: Profile, name: str, phase: Any = "forward") -> MemoryTotals:
     (memory,) = (
         totals.memory
@@ -94,21 +97,9 @@ def test_bytes_and_peaks_of_modules_are_exact(functions: bool) -> None:
         x = X.clone().requires_grad_()
         taken(100)  # of nobody
         torch.autograd.grad(net(x), x)
-    by_modules = prof.profile.rows()
-    forward = [
-        r.phases["forward"].memory_cumulative
-        for r in by_modules
-        if r.name.startswith("Seq")
-    ]
-    assert [m.used_bytes for m in forward] == [14 * KIB, 7 * KIB, 7 * KIB]
-    assert [m.acquired_bytes for m in forward] == [14 * KIB, 7 * KIB, 7 * KIB]
-    assert [m.peak_bytes for m in forward] == [6 * KIB, 5 * KIB, 5 * KIB]
-    assert [m.retained_bytes for m in forward] == [2 * KIB, KIB, KIB]
-    backward = [
-        r.phases["backward"].memory_cumulative
-        for r in by_modules
-        if r.name.startswith("Seq")
-    ]
+    whole = MemoryTotals(14 * KIB, 14 * KIB, 2 * KIB, 6 * KIB)
+    assert whole_calls(prof.profile, "forward") == [whole, TAKES, TAKES]
+    backward = whole_calls(prof.profile, "backward")
     assert [m.used_bytes for m in backward] == [32 * KIB, 16 * KIB, 16 * KIB]
     assert [m.peak_bytes for m in backward] == [16 * KIB] * 3
 
@@ -118,6 +109,9 @@ def test_calls_that_are_open_have_what_they_have_done_so_far(where: str) -> None
     """Read in the middle of a call: what was done inside of it is not missing in it."""
     seen: list[Profile] = []
 
+    def read() -> None:
+        seen.append(prof.profile)
+
     class Reads(Takes):
         def __init__(self) -> None:
             super().__init__()
@@ -126,22 +120,17 @@ def test_calls_that_are_open_have_what_they_have_done_so_far(where: str) -> None
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.inner(x)
             self.also_kept = taken(8)
-            if where == "in another thread":
-                seen.append(in_thread(lambda: prof.profile))
-            else:
-                seen.append(prof.profile)
+            in_thread(read) if where == "in another thread" else read()
             return super().forward(x)
 
     with profile(memory=True) as prof:
         Reads()(X)
-    (open_then,), closed = seen, prof.profile
-    assert memory_of(open_then, "Reads.inner") == memory_of(closed, "Reads.inner")
-    assert memory_of(open_then, "Reads") == MemoryTotals(
-        8 * KIB, 8 * KIB, 8 * KIB, 9 * KIB
-    )
-    assert memory_of(closed, "Reads") == MemoryTotals(
-        15 * KIB, 15 * KIB, 9 * KIB, 14 * KIB
-    )
+    for found in (*seen, prof.profile):
+        assert memory_of(found, "Reads.inner") == TAKES
+    so_far = MemoryTotals(8 * KIB, 8 * KIB, 8 * KIB, 9 * KIB)
+    whole = MemoryTotals(15 * KIB, 15 * KIB, 9 * KIB, 14 * KIB)
+    assert memory_of(seen[0], "Reads") == so_far
+    assert memory_of(prof.profile, "Reads") == whole
 
 
 def test_recomputation_has_its_own() -> None:
@@ -270,12 +259,6 @@ def torchs() -> Any:
     )
 
 
-@pytest.fixture
-def both() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
 @pytest.mark.parametrize("order", ["inside", "around", "across", "across, ours first"])
 def test_torchs_profiler_has_its_numbers_too(order: str) -> None:
     ours, other, module = profile(memory=True), torchs(), Takes()
@@ -285,7 +268,7 @@ def test_torchs_profiler_has_its_numbers_too(order: str) -> None:
     module(X)
     for one in (first, second) if order.startswith("across") else (second, first):
         one.__exit__(None, None, None)
-    assert memory_of(ours.profile, "Takes").used_bytes == 7 * KIB
+    assert memory_of(ours.profile, "Takes") == TAKES
     assert allocated_by_torchs(other) == 7 * KIB
 
 
@@ -297,7 +280,7 @@ def test_torchs_profiler_before_and_after() -> None:
         module(X)
     with torchs() as after:
         module(X)
-    assert memory_of(ours.profile, "Takes").used_bytes == 7 * KIB
+    assert memory_of(ours.profile, "Takes") == TAKES
     assert allocated_by_torchs(after) == 7 * KIB
 
 
@@ -332,7 +315,7 @@ def test_tensors_outlive_the_count() -> None:
         del tensors
         module = Takes()
         module(X)
-    assert memory_of(prof.profile, "Takes").used_bytes == 7 * KIB
+    assert memory_of(prof.profile, "Takes") == TAKES
 
 
 def test_what_a_thread_has_taken_another_may_free() -> None:
@@ -341,7 +324,7 @@ def test_what_a_thread_has_taken_another_may_free() -> None:
         in_thread(lambda: tensors.append(taken(64)))
         tensors.clear()
         Takes()(X)
-    assert memory_of(prof.profile, "Takes").used_bytes == 7 * KIB
+    assert memory_of(prof.profile, "Takes") == TAKES
 
 
 def test_what_another_thread_frees_is_not_kept_by_the_one_that_took_it() -> None:
@@ -354,28 +337,35 @@ def test_what_another_thread_frees_is_not_kept_by_the_one_that_took_it() -> None
     assert found.peak_bytes < 2 * 64 * KIB
 
 
-WRAPPED = """
-import ctypes, sys, torch
-from torchprof_hooks import profile
-module = torch.nn.Linear(2, 8)
-def measured():
-    with profile(memory=True) as prof:
-        module(torch.ones(4, 2))
-    return prof.profile.cells[("Linear",), "forward"].memory.used_bytes
-before = measured()
-with profile(memory=True):
-    ctypes.CDLL(sys.argv[1]).put_on()
-    module(torch.ones(4, 2))
-print(before == measured() == measured() > 0)
-"""
+def in_fork(work: Callable[[], bool]) -> bool:
+    """What comes of `work` in a fork of this process, which then ends."""
+    child = os.fork()
+    if not child:
+        is_right = False
+        try:
+            is_right = work()
+        finally:
+            os._exit(not is_right)
+    return os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.slow
 def test_somebody_else_comes_in_front_and_asks_us_in_turn(tmp_path: Path) -> None:
     library = tmp_path / "wrapping.so"
     compile_extension(Path(__file__).with_name("wrapping_allocator.cpp"), library)
-    ended = python("-c", WRAPPED, str(library))
-    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
+
+    def measured() -> MemoryTotals:
+        with profile(memory=True) as prof:
+            Takes()(X)
+        return memory_of(prof.profile, "Takes")
+
+    def work() -> bool:
+        with profile(memory=True):
+            ctypes.CDLL(str(library)).put_on()
+            Takes()(X)
+        return measured() == measured() == TAKES
+
+    assert in_fork(work)
 
 
 def test_threads_that_come_and_go() -> None:
@@ -390,9 +380,7 @@ def test_threads_that_come_and_go() -> None:
         meters.append([b - a for a, b in zip(start, end, strict=True)])
         del kept
 
-    class User: ...
-
-    user = User()
+    user = Takes()
     attachments.attach(counted_tensors, user)
     for _ in range(20):
         threads = [threading.Thread(target=work) for _ in range(4)]
@@ -405,15 +393,16 @@ def test_threads_that_come_and_go() -> None:
 
 
 def test_a_fork_goes_on() -> None:
+    kept: list[torch.Tensor] = []
+
+    def work() -> bool:
+        kept.clear()
+        taken(2)
+        return True
+
     with profile(memory=True):
-        kept = taken(1)
-        child = os.fork()
-        if not child:
-            del kept
-            taken(2)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-    assert status == 0
+        kept.append(taken(1))
+        assert in_fork(work)
 
 
 def test_nothing_is_kept_alive() -> None:
