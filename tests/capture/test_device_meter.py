@@ -4,21 +4,24 @@ core are tested with a planted one, in tests/accelerator."""
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-import torchprof_hooks
 from tests.cores import PYTHON_CORE
-from tests.fake_clock import burn
+from tests.doing import Does
+from tests.fake_clock import MS, burn
 from tests.helpers import SteadyMemory, counted_by, timed_by
-from torchprof_hooks import Profile
+from tests.planted import Work
+from torchprof_hooks import profile
 from torchprof_hooks.capture.core import reference_meters
 from torchprof_hooks.measure.allocator_counter import Reading
 from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.profiler import Profiler
 
 pytestmark = PYTHON_CORE
 
@@ -149,41 +152,61 @@ def run(model: nn.Module, steps: int) -> None:
         model(torch.ones(2, requires_grad=True)).sum().backward()
 
 
+@contextmanager
+def measured(
+    device: FakeDevice, is_read: bool = False, **options: Any
+) -> Iterator[Profiler]:
+    """Unless the profile is read, nobody waits for the device meanwhile."""
+    with timed_by(EventClock(device, "fake")), profile(**options) as prof:
+        yield prof
+        assert is_read or device.waits == 0
+
+
+def device_ms_of(prof: Profiler) -> dict[tuple[str, str], float]:
+    """Own times on the device that are not 0, by name and phase."""
+    return {
+        (row.name, phase): totals.device_self_ns / MS
+        for row in prof.profile.rows()
+        for phase, totals in row.phases.items()
+        if totals.device_self_ns
+    }
+
+
+def of_model(steps: int) -> dict[tuple[str, str], float]:
+    """What a `Model` takes."""
+    return {
+        ("Model", "forward"): steps * 5,
+        ("Model.a", "forward"): steps * 1,
+        ("Model.b", "forward"): steps * 2,
+        ("Model.a", "backward"): steps * 10,
+        ("Model.b", "backward"): steps * 20,
+    }
+
+
 def test_device_times_without_waiting_for_the_device() -> None:
     device = FakeDevice()
-    with (
-        timed_by(EventClock(device, "fake")),
-        torchprof_hooks.profile() as prof,
-    ):
+    with measured(device) as prof:
         run(Model(device), 3)
-        assert device.waits == 0
-    profile = prof.profile
-    rows = {row.name: row.phases for row in profile.rows()}
-    ms = 3 * 1_000_000  # three steps
-    assert rows["Model.a"]["forward"].device_self_ns == 1 * ms
-    assert rows["Model.b"]["forward"].device_self_ns == 2 * ms
-    assert rows["Model"]["forward"].device_self_ns == 5 * ms
-    assert rows["Model"]["forward"].device_cumulative_ns == 8 * ms
-    assert rows["Model.a"]["backward"].device_self_ns == 10 * ms
-    assert rows["Model.b"]["backward"].device_self_ns == 20 * ms
-    assert rows["Model"]["backward"].device_cumulative_ns == 30 * ms
-    assert profile.devices == ("fake",)
+    assert device_ms_of(prof) == of_model(3)
+    whole = {row.name: row.phases for row in prof.profile.rows()}["Model"]
+    assert whole["forward"].device_cumulative_ns == 3 * 8 * MS
+    assert whole["backward"].device_cumulative_ns == 3 * 30 * MS
+    assert prof.profile.devices == ("fake",)
 
 
 def test_events_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference_meters, "RESOLVE_AT", 50)
     device = FakeDevice()
     model = Model(device)
-    with timed_by(EventClock(device, "fake")), torchprof_hooks.profile():
+    with measured(device):
         for _ in range(20):
             run(model, 1)
             device.catch_up()
         made = device.events_made
-        for _ in range(200):
+        for _ in range(50):
             run(model, 1)
             device.catch_up()
     assert device.events_made == made
-    assert device.waits == 0
 
 
 def test_device_that_lags_keeps_spans_waiting_without_losing_any(
@@ -191,13 +214,9 @@ def test_device_that_lags_keeps_spans_waiting_without_losing_any(
 ) -> None:
     monkeypatch.setattr(reference_meters, "RESOLVE_AT", 5)
     device = FakeDevice()
-    with (
-        timed_by(EventClock(device, "fake")),
-        torchprof_hooks.profile() as prof,
-    ):
+    with measured(device) as prof:
         run(Model(device), 10)
-    rows = {row.name: row.phases for row in prof.profile.rows()}
-    assert rows["Model.a"]["backward"].device_self_ns == 10 * 10 * 1_000_000
+    assert device_ms_of(prof) == of_model(10)
 
 
 @pytest.mark.parametrize("state", ["uninitialized", "capturing"])
@@ -205,17 +224,10 @@ def test_no_stamp_where_none_may_be_taken(state: str) -> None:
     device = FakeDevice()
     device.initialized = state != "uninitialized"
     device.capturing = state == "capturing"
-    with (
-        timed_by(EventClock(device, "fake")),
-        torchprof_hooks.profile() as prof,
-    ):
+    with measured(device) as prof:
         run(Model(device), 1)
     assert device.events_made == 0
-    assert all(
-        totals.device_self_ns == 0
-        for row in prof.profile.rows()
-        for totals in row.phases.values()
-    )
+    assert not device_ms_of(prof)
 
 
 @pytest.mark.parametrize("backend", ["native", "cudaMallocAsync"])
@@ -242,7 +254,7 @@ def test_events_stay_on_their_device() -> None:
         device.catch_up()
         assert start is not None
         assert end is not None
-        assert clock.elapsed_ns(start, end) == 1_000_000
+        assert clock.elapsed_ns(start, end) == MS
         del start, end
     assert device.events_made == 4  # two for each device
 
@@ -281,23 +293,16 @@ def test_call_that_ends_on_another_stream(
     monkeypatch.setattr(reference_meters, "RESOLVE_AT", 0)
     device = FakeDevice()
     here, other = device.stream, FakeStream(index)
-    model = Elsewhere(device, other)
-    with (
-        timed_by(EventClock(device, "fake")),
-        torchprof_hooks.profile() as prof,
-    ):
-        model(torch.ones(2))
+    with measured(device) as prof:
+        Elsewhere(device, other)(torch.ones(2))
         device.catch_up()  # the other stream alone: the call's begin is still to come
         assert here.queued_ms > here.done_ms
         device.stream = here
         run(Model(device), 1)
-        assert device.waits == 0
-    rows = {row.name: row.phases for row in prof.profile.rows()}
+    found = device_ms_of(prof)
     # Two devices have no clock in common.
-    assert rows["Elsewhere"]["forward"].device_self_ns == (
-        3_000_000 if not index else 0
-    )
-    assert rows["Model.a"]["forward"].device_self_ns == 1_000_000
+    assert found.pop(("Elsewhere", "forward"), 0) == (0 if index else 3)
+    assert found == of_model(1)
 
 
 def test_threads_share_the_events_of_a_clock() -> None:
@@ -319,144 +324,96 @@ def test_threads_share_the_events_of_a_clock() -> None:
 def test_reading_device_times_in_the_middle_of_a_call() -> None:
     device = FakeDevice()
     model = Model(device)
-    with (
-        timed_by(EventClock(device, "fake")),
-        torchprof_hooks.profile() as prof,
-    ):
+    with measured(device, is_read=True) as prof:
         handle = model.b.register_forward_pre_hook(lambda *_: prof.profile and None)
         run(model, 2)
         handle.remove()
-    rows = {row.name: row.phases for row in prof.profile.rows()}
-    assert rows["Model"]["forward"].device_self_ns == 2 * 5 * 1_000_000
+    assert device_ms_of(prof) == of_model(2)
 
 
 # Devices that come into use while the program is measured
 
 
-class Idle(nn.Module):
-    """Does something on the host alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        burn(1)
-        return x * 2
-
-
 class Outer(nn.Module):
-    """Calls something in front of one kernel or of two."""
+    """Calls something in front of a module."""
 
-    def __init__(self, device: FakeDevice) -> None:
+    def __init__(self, before: Callable[[], object], inner: nn.Module) -> None:
         super().__init__()
-        self.before: Callable[[], object] = int
-        self.idle = Idle()
-        self.kernels = nn.ModuleList([Kernel(device, 1, 10)])
+        self.idle, self.before, self.inner = Does(lambda: burn(1)), before, inner
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.idle(x)
+    def forward(self, x: torch.Tensor) -> Any:
+        self.idle(x)
         self.before()
-        for kernel in self.kernels:
-            x = kernel(x)
-        return x
+        return self.inner(x)
 
 
-def device_ns_of(profile: Profile) -> dict[tuple[str, str], float]:
-    """Own times on the device that are not 0, in ms, by name and phase."""
-    return {
-        (row.name, phase): totals.device_self_ns / 1e6
-        for row in profile.rows()
-        for phase, totals in row.phases.items()
-        if totals.device_self_ns
-    }
+each_option = pytest.mark.parametrize(
+    "options", [{}, {"memory": True}, {"functions": True}], ids=str
+)
 
 
-@pytest.mark.parametrize("options", [{}, {"memory": True}, {"functions": True}])
+@each_option
 def test_a_device_that_comes_into_use_between_two_steps(options: Any) -> None:
     device = FakeDevice()
     device.initialized = False
     model = Model(device)
-    clock = EventClock(device, "fake")
-    with timed_by(clock), torchprof_hooks.profile(**options) as prof:
+    with measured(device, **options) as prof:
         run(model, 3)
         assert device.events_made == 0
         assert not prof.profile.devices
         device.initialized = True
         run(model, 2)
-        assert device.waits == 0
-    found = device_ns_of(prof.profile)
-    assert found == {
-        ("Model", "forward"): 10,
-        ("Model.a", "forward"): 2,
-        ("Model.b", "forward"): 4,
-        ("Model.a", "backward"): 20,
-        ("Model.b", "backward"): 40,
-    }
+    assert device_ms_of(prof) == of_model(2)
     assert prof.profile.devices == ("fake",)
     rows = {row.name: row.phases for row in prof.profile.rows()}
     assert rows["Model.a"]["forward"].calls == rows["Model.a"]["backward"].calls == 5
 
 
 @pytest.mark.usefixtures("clock")
-@pytest.mark.parametrize("options", [{}, {"memory": True}, {"functions": True}])
+@each_option
 def test_a_device_that_comes_into_use_in_the_middle_of_a_call(options: Any) -> None:
     """What is open then is measured from there on, and never less than its parts."""
     device = FakeDevice()
     device.initialized = False
-    model = Outer(device)
 
     def begin() -> None:
         device.initialized = True
         device.launch(100)  # nobody could have been told of this
 
-    model.before = begin
-    clock = EventClock(device, "fake")
-    with timed_by(clock), torchprof_hooks.profile(**options) as prof:
-        run(nn.Sequential(model), 1)
-    found = device_ns_of(prof.profile)
-    assert found == {
-        ("Sequential.0.kernels.0", "forward"): 1,
-        ("Sequential.0.kernels.0", "backward"): 10,
-    }
+    with measured(device, **options) as prof:
+        run(nn.Sequential(Outer(begin, Kernel(device, 1, 10))), 1)
+    kernel = "Sequential.0.inner"
+    assert device_ms_of(prof) == {(kernel, "forward"): 1, (kernel, "backward"): 10}
 
 
 def test_a_device_is_looked_for_where_others_begin() -> None:
     """Also where no module is called: at optimizers, and at backward passes."""
     device = FakeDevice()
     device.initialized = False
-    model = Model(device)
-    with (
-        timed_by(EventClock(device, "fake")),
-        torchprof_hooks.profile() as prof,
-    ):
-        loss = model(torch.ones(2, requires_grad=True)).sum()
+    with measured(device) as prof:
+        loss = Model(device)(torch.ones(2, requires_grad=True)).sum()
         device.initialized = True
         loss.backward()
-    found = device_ns_of(prof.profile)
-    assert found == {("Model.a", "backward"): 10, ("Model.b", "backward"): 20}
+    expected = {("Model.a", "backward"): 10, ("Model.b", "backward"): 20}
+    assert device_ms_of(prof) == expected
 
 
 @pytest.mark.usefixtures("clock")
-def test_memory_that_was_measured_before_a_device_came_into_use() -> None:
+@pytest.mark.parametrize("begins", [False, True])
+def test_memory_that_was_measured_before_a_device_came_into_use(begins: bool) -> None:
     device, memory = FakeDevice(), CountedMemory()
+    device.initialized = not begins
 
-    class Takes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            memory.used += 64
-            return x
+    def begin() -> None:
+        device.initialized = True
 
-    used = []
-    for begins in (False, True):
-        device.initialized = not begins
-        model = Outer(device)
-        model.kernels.append(Takes())
-        model.before = lambda: setattr(device, "initialized", True)
-        with (
-            timed_by(EventClock(device, "fake")),
-            counted_by(memory),
-            torchprof_hooks.profile(memory=True) as prof,
-        ):
-            model(torch.ones(2))
-        rows = {row.name: row.phases for row in prof.profile.rows()}
-        used.append(rows["Outer.kernels.1"]["forward"].memory.used_bytes)
-    assert used == [64, 64]
+    def take() -> None:
+        memory.used += 64
+
+    with counted_by(memory), measured(device, memory=True) as prof:
+        Outer(begin, Does(take))(torch.ones(2))
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    assert rows["Outer.inner"]["forward"].memory.used_bytes == 64
 
 
 class CountedMemory(SteadyMemory):
@@ -475,8 +432,8 @@ def test_a_report_beside_an_idle_device_is_that_of_a_build_without() -> None:
     x = torch.ones(2, requires_grad=True)
     reports = []
     for clock in (EventClock(device, "fake"), None):
-        with timed_by(clock), torchprof_hooks.profile(functions=True) as prof:
-            nn.Sequential(Idle(), Idle())(x).sum().backward()
+        with timed_by(clock), profile(functions=True) as prof:
+            Outer(int, Work(2, 3))(x).sum().backward()
         text = io.StringIO()
         prof.print_report(file=text)
         reports.append(text.getvalue())
