@@ -6,7 +6,6 @@ import gc
 import json
 import pickle
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -292,21 +291,6 @@ def test_the_log_does_not_grow_with_the_number_of_batches(
 # Loops that do not end in order
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit])
-def test_an_exception_of_the_data_set(error: type[BaseException]) -> None:
-    model, data = nn.Linear(3, 3), Slow(4, row2=raises(error))
-    with profile() as prof:
-        with pytest.raises(error, match="planted"):
-            train(model, DataLoader(data))
-        burn(20)
-        train(model, DataLoader(data, sampler=[0, 1]))
-    found = prof.profile
-    assert (row_of(found).calls, found.aborted_calls) == (5, 1)
-    assert row_of(found, "(outside modules)").self_ns == 20 * MS
-    assert row_of(found, "Linear").calls == 4
-    assert sum(row.self_ns for row in found.rows()) == found.wall_ns
-
-
 @pytest.mark.parametrize("functions", [False, True])
 def test_the_traceback_is_the_users(functions: bool) -> None:
     def frames() -> list[str]:
@@ -365,24 +349,6 @@ def test_loading_that_an_interrupt_kept_from_ending(
 
 
 # Nothing of it is to be seen
-
-
-def test_every_thread_has_its_own() -> None:
-    def measured(size: int) -> None:
-        with profile() as prof:
-            list(DataLoader(Slow(size)))
-        calls[size] = row_of(prof).calls
-
-    calls: dict[int, int] = {}
-    threads = [threading.Thread(target=measured, args=(size,)) for size in (3, 5)]
-    threads.append(threading.Thread(target=lambda: list(DataLoader(Slow(7)))))
-    with profile() as prof:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert calls == {3: 3, 5: 5}
-    assert [row.name for row in prof.profile.rows()] == ["(outside modules)"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import torchprof_hooks
 from tests.cores import NATIVE_CORE
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import GROUPINGS, Phase
 from torchprof_hooks.profiles.rows import Row
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "recompute")
@@ -154,3 +154,5 @@ def test_the_run_has_what_torchs_counter_has(make: Any, size: Any) -> None:
     total = counter.get_total_flops()
     assert row_of(profile, type(model).__name__).flops_cumulative == total
     assert profile.tree().flops_cumulative == total
+    for by in GROUPINGS:
+        assert sum(row.flops for row in profile.rows(by)) == total

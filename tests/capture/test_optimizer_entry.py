@@ -39,8 +39,7 @@ class Called:
         self._at_post()
 
     def begin_closure(self) -> Callable[[], object]:
-        self.told.append("closure")
-        return lambda: self.told.append("end of closure")
+        return int
 
 
 def step(closure: Closure | None = None) -> None:
@@ -91,25 +90,7 @@ def test_the_last_one_leaves_in_the_middle_of_a_step() -> None:
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_a_closure_is_told_of(by_name: bool) -> None:
-    hooks, listener = OptimizerHooks(), Called()
-    attachments.attach(hooks, listener)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)
-    given: list[str] = []
-
-    def closure() -> torch.Tensor:
-        given.extend(listener.told)
-        return torch.tensor(3.0)
-
-    loss = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
-    attachments.detach(hooks, listener)
-    assert loss is not None
-    assert loss.item() == 3.0
-    assert given == ["pre", "closure"]
-    assert listener.told == ["pre", "closure", "end of closure", "post"]
-
-
-def test_a_closures_time_is_not_the_optimizers() -> None:
+def test_a_closures_time_is_not_the_optimizers(by_name: bool) -> None:
     class Twice(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             burn(7)
@@ -120,17 +101,19 @@ def test_a_closures_time_is_not_the_optimizers() -> None:
     work = Work(forward_ms=4, backward_ms=6)
     optimizer = Twice(work.parameters(), 0.1)
 
-    def closure() -> torch.Tensor:
+    def closure() -> Any:
         optimizer.zero_grad()
         loss = work(torch.ones(2)).square().sum()
         burn(5)
         loss.backward()
-        assert isinstance(loss, torch.Tensor)
         return loss
 
     with profile() as prof:
         for _ in range(3):
-            optimizer.step(closure)
+            loss = (
+                optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+            )
+            assert isinstance(loss, torch.Tensor)
     found = prof.profile
     assert rows(found, "forward")["Work"] == 3 * 2 * 4 * MS
     assert rows(found, "backward")["Work"] == 3 * 2 * 6 * MS
@@ -152,10 +135,8 @@ def test_functions_of_a_closure_are_called_from_outside() -> None:
 
     with profile(functions=True) as prof:
         optimizer.step(closure)
-    cells = {path: phase for path, phase in prof.profile.cells if "mse" in path[-1]}
-    assert ("mse_loss(4, 4)",) in cells
-    assert prof.profile.cells[("mse_loss(4, 4)",), "forward"].calls >= 1
-    assert prof.profile.cells[("mse_loss(4, 4)",), "backward"].calls >= 1
+    for phase in ("forward", "backward"):
+        assert prof.profile.cells[("mse_loss(4, 4)",), phase].calls >= 1
 
 
 def test_the_traceback_of_a_closure_is_as_without_us() -> None:
