@@ -287,6 +287,10 @@ LEARNED: dict[str, tuple[float, Duty]] = {
         0.1,
         learned(Block(ON, 30, 330 * MS, 1, 44 * MS), off=MIXED),
     ),
+    "what off blocks cost, too": (
+        1.2 / 0.9 - 1,
+        learned(on(0.2), off=OFF_BLOCK._replace(counted_ns=10 * MS)),
+    ),
     "evaluation calls alone": (0.2, learned(EVALUATED, off=MIXED)),
     "training alone": (0.3, learned(on(0.3), off=MIXED)),
     "nothing to compare": (0.0, learned(EVALUATED)),
