@@ -427,6 +427,6 @@ def test_a_loop_inside_of_a_compiled_function() -> None:
 
     rows: Any = torch.rand(4, 3)
     bare = add_up(DataLoader(rows), torch.zeros(3))
-    torch.compiler.reset()
     with profile(functions=True), profile():
+        torch.compiler.reset()  # which forgets whom it tells of compilations
         assert torch.equal(add_up(DataLoader(rows), torch.zeros(3)), bare)
