@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from torch.autograd import Function
 
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.reference import Cursor
@@ -10,6 +11,12 @@ from torchprof_hooks.capture.core.reference import Cursor
 #: Marks what is true of the reference core alone: hooks on nodes, plans, a log.
 PYTHON_CORE = pytest.mark.skipif(
     CORE.name != "python", reason="of the reference core (TORCHPROF_HOOKS_CORE=python)"
+)
+#: Marks what a hook sees of an ``apply`` that was kept before: since torch 2.15, where
+#: all of it is C++, nothing (see docs/limits.md).
+SEES_KEPT_APPLY = pytest.mark.skipif(
+    not isinstance(vars(Function)["apply"], classmethod),
+    reason="this torch has all of apply in C++",
 )
 #: Marks what is true of the native core alone.
 NATIVE_CORE = pytest.mark.skipif(

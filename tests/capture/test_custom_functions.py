@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cores import SEES_KEPT_APPLY
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import FunctionKeeper, FunctionRecorder, backward, forward, x
 from torchprof_hooks import add_hook, delete_hook, profile
@@ -89,15 +90,20 @@ def looks_up(cls: Any) -> Callable[..., torch.Tensor]:
     return apply
 
 
-APPLICATIONS = pytest.mark.parametrize(
+WAYS = {
+    "kept": (Planted, keep_planted),
+    "looked up": (Planted, looks_up(Planted)),
+    "kept, with setup_context": (SetUp, keep_set_up),
+    "setup_context": (SetUp, looks_up(SetUp)),
+}
+APPLICATIONS = pytest.mark.parametrize(("cls", "apply"), WAYS.values(), ids=WAYS)
+#: The same, where a hook with callbacks is told of it.
+TOLD_APPLICATIONS = pytest.mark.parametrize(
     ("cls", "apply"),
     [
-        (Planted, keep_planted),
-        (Planted, looks_up(Planted)),
-        (SetUp, keep_set_up),
-        (SetUp, looks_up(SetUp)),
+        pytest.param(*way, id=name, marks=[SEES_KEPT_APPLY] * name.startswith("kept"))
+        for name, way in WAYS.items()
     ],
-    ids=["kept", "looked up", "kept, with setup_context", "setup_context"],
 )
 
 
@@ -134,7 +140,7 @@ def test_forward_and_backward_are_booked_on_the_function(
     assert value.grad.unique().tolist() == [3.0]
 
 
-@APPLICATIONS
+@TOLD_APPLICATIONS
 def test_a_hook_is_called_around_forward_and_backward(
     cls: Any, apply: Callable[..., torch.Tensor]
 ) -> None:
@@ -152,7 +158,7 @@ def test_a_hook_is_called_around_forward_and_backward(
     assert set_up == ([name] if cls is SetUp else [])
 
 
-@APPLICATIONS
+@TOLD_APPLICATIONS
 def test_a_hook_on_the_class(cls: Any, apply: Callable[..., torch.Tensor]) -> None:
     name, hook = cls.__name__, FunctionRecorder()
     add_hook(cls, hook)
@@ -176,6 +182,7 @@ def test_kept_functions_inside_of_each_other() -> None:
     }
 
 
+@SEES_KEPT_APPLY
 def test_a_kept_function_that_raises_is_over() -> None:
     hook = FunctionRecorder()
     with hook:
