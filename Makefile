@@ -23,21 +23,19 @@ demo-ranks: $(VENV)/demo.installed  ## train it with four processes, one of them
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15 $(HANGS)
 SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
-ALONE := -m serial tests/test_real_time.py
+ALONE := -m serial tests/cost/test_real_time.py
 THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
 # All slow, and what they import takes seconds in each process.
-LONG_IMPORTS := tests/databases tests/models
+LONG_IMPORTS := tests/invisibility/databases tests/invisibility/models
 
-# What measures is there twice (see docs/native_core.md): what is booked is tested with
-# both. Not what the cores have no part in: when a step ends, which ones are measured,
-# what is exported or compiled (`make test-all` does that, too).
+# What measures is there twice (see docs/native_core.md): where time is booked, and what the
+# hooks promise, is tested with both cores; not what the cores have no part in, such as when a
+# step ends (`make test-all` does more with both).
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
-OF_BOTH_CORES := tests/capture tests/function_hooks tests/link_hooks \
-	$(wildcard tests/test_function_hook*.py tests/test_link_hook*.py tests/test_profile*.py) \
-	tests/test_kept_objects.py tests/test_bounds.py
-NOT_OF_CORES := budgeted_loops budgeted_steps compile compile_metrics compiling_time \
-	data_entry device_thread duty exports function_compile steps
-WITHOUT_THOSE := $(NOT_OF_CORES:%=--ignore=tests/capture/test_%.py)
+OF_BOTH_CORES := tests/attribution tests/seeds/function_hooks tests/seeds/link_hooks \
+	$(wildcard tests/seeds/test_*hook*.py tests/devices/test_device_*.py) \
+	tests/cost/test_overhead.py tests/invisibility/test_canaries.py
+WITHOUT_THOSE := $(patsubst %,--ignore=tests/attribution/test_%.py,steps data_entry)
 
 test: $(VENV)/test.installed  ## run the tests that every change has to pass
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not thorough"
@@ -51,12 +49,13 @@ test-fast: $(VENV)/test.installed  ## run the tests that are quick, in a minute
 test-all: $(VENV)/test.installed  ## try everything with everything, with both cores (half an hour)
 	$(THOROUGH) $(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
 	$(PYTEST) $(ALONE)
-	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES) tests/distributed tests/program
+	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES) tests/invisibility tests/cost tests/ranks \
+		tests/programs
 
 # Quick tests of both cores. Those that trace lines themselves take the place of what
 # follows them here.
 COVERAGE := OMP_NUM_THREADS=1 $(BIN)/python -m coverage
-QUICK := -m "not serial and not slow and not thorough" --ignore=tests/capture/test_interrupts.py
+QUICK := -m "not serial and not slow and not thorough" --ignore=tests/invisibility/test_interrupts.py
 
 coverage: $(VENV)/coverage.installed  ## show the lines that no quick test runs
 	$(COVERAGE) erase

@@ -17,8 +17,8 @@ import results
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.distributed.processes import run_processes
-from tests.distributed.test_ranks import (
+from tests.ranks.processes import run_processes
+from tests.ranks.test_ranks import (
     CASES,
     LONGEST_S,
     SLEEP_S,

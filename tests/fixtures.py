@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch import distributed
 
-from tests.capture.budgeted import Fixed, Limited
+from tests.cost.budgeted import Fixed, Limited
 from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
@@ -137,15 +137,23 @@ _CUDA_WARNINGS = (
 #: Tests that start programs, compile, or run through every operator of torch: seconds
 #: each, or hundreds of them.
 _SLOW = (
-    *("tests/program/", "tests/models/", "tests/databases/", "tests/test_examples.py"),
-    *("tests/test_docs.py", "tests/test_bounds.py::test_memory_does_not_grow_if"),
-    *("tests/session/test_trace", "tests/session/test_profiler_hook.py"),
-    *("tests/capture/test_compile", "tests/distributed/test_spread.py"),
+    *(
+        "tests/programs/",
+        "tests/invisibility/models/",
+        "tests/invisibility/databases/",
+        "tests/documents/test_examples.py",
+    ),
+    *(
+        "tests/documents/test_docs.py",
+        "tests/cost/test_bounds.py::test_memory_does_not_grow_if",
+    ),
+    *("tests/seeds/session/test_trace", "tests/seeds/session/test_profiler_hook.py"),
+    *("tests/invisibility/test_compile", "tests/ranks/test_spread.py"),
 )
 
 
 #: All that is marked as serial.
-_ALONE = "tests/test_real_time.py"
+_ALONE = "tests/cost/test_real_time.py"
 
 
 def with_addresses(ids: Iterable[str]) -> list[str]:

@@ -59,15 +59,27 @@ FILES: Final = (
 )
 #: Tests that assert on a clock of their own; the quickest to notice come first.
 TESTS: Final = (
-    *("tests/capture/test_exact_booking.py", "tests/capture/test_exact_calls.py"),
-    "tests/capture/test_exact_interruptions.py",
-    *("tests/capture/test_exact_threads.py", "tests/capture/test_attribution.py"),
-    *("tests/capture/test_data_entry.py", "tests/capture/test_optimizer_entry.py"),
-    *("tests/capture/test_function_attribution.py", "tests/test_profiler.py"),
-    *("tests/capture/test_autograd_variants.py", "tests/link_hooks/test_timer.py"),
-    *("tests/capture/test_device_meter.py", "tests/capture/test_exceptions.py"),
-    *("tests/function_hooks/test_timer.py", "tests/capture/test_overhead.py"),
-    "tests/capture/test_random_graphs.py",
+    *(
+        "tests/attribution/test_exact_booking.py",
+        "tests/attribution/test_exact_calls.py",
+    ),
+    "tests/attribution/test_exact_interruptions.py",
+    *(
+        "tests/attribution/test_exact_threads.py",
+        "tests/attribution/test_attribution.py",
+    ),
+    *(
+        "tests/attribution/test_data_entry.py",
+        "tests/attribution/test_optimizer_entry.py",
+    ),
+    *("tests/attribution/test_function_attribution.py", "tests/seeds/test_profiler.py"),
+    *(
+        "tests/attribution/test_autograd_variants.py",
+        "tests/seeds/link_hooks/test_timer.py",
+    ),
+    *("tests/devices/test_device_meter.py", "tests/attribution/test_exceptions.py"),
+    *("tests/seeds/function_hooks/test_timer.py", "tests/cost/test_overhead.py"),
+    "tests/attribution/test_random_graphs.py",
 )
 #: After so long a mutant counts as noticed: it hangs.
 TIMEOUT_SECS: Final = 240

@@ -22,7 +22,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from tests.accelerator import device
+from tests.devices.accelerator import device
 from torchprof_hooks import Profiler, profile
 
 ROOT: Final = Path(__file__).parents[1]
@@ -30,16 +30,16 @@ ROOT: Final = Path(__file__).parents[1]
 MEMORY: Final = (
     *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"),
     *("-m", "not serial and not thorough", "-k", "not build and not compiler"),
-    "tests/capture/test_cores.py",
-    "tests/capture/test_exact_threads.py",
-    "tests/capture/test_interceptor.py",
-    "tests/capture/test_interceptor_meets_programs.py",
-    "tests/capture/test_unseen_passes.py",
-    "tests/capture/test_device_graphs.py",
-    "tests/capture/test_owner_search.py",
-    "tests/capture/test_tape.py",
-    "tests/capture/test_tensor_memory.py",
-    "tests/accelerator",
+    "tests/attribution/test_cores.py",
+    "tests/attribution/test_exact_threads.py",
+    "tests/invisibility/test_interceptor.py",
+    "tests/invisibility/test_interceptor_meets_programs.py",
+    "tests/attribution/test_unseen_passes.py",
+    "tests/attribution/test_device_graphs.py",
+    "tests/attribution/test_owner_search.py",
+    "tests/attribution/test_tape.py",
+    "tests/attribution/test_tensor_memory.py",
+    "tests/devices/accelerator",
 )
 RACES: Final = ("-m", "tests.sanitize", "threads")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import torchprof_hooks
-from tests.programs import TORCH, python
+from tests.running import TORCH, python
 from torchprof_hooks.capture.core import CORE
 
 

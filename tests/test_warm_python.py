@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import python
+from tests.running import python
 
 LOOK_AROUND = """
 import json, os, sys, warnings

@@ -7,7 +7,7 @@ same goes for those modules of ours that only show what was measured.) So is all
 that programs look at: arguments, environment, path, streams, `__main__`, a
 sitecustomize that the path has, and the end, but for one thing: when functions of
 atexit have been called, and streams are flushed, the process is gone. (To take torch's
-modules apart takes longer than most programs.) See `tests.programs` for who asks.
+modules apart takes longer than most programs.) See `tests.running` for who asks.
 
 Arguments: the path of a socket, which brings a line for each program and takes its
 exit code; and what to import. The end of the socket is the end. A line may also ask for

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import plain
 from tests.ranks_of import BEGAN, USUAL, of_rank, profile_of
+from tests.running import plain
 from torchprof_hooks import load_ranks
 from torchprof_hooks.documents import ranks_at_exit
 from torchprof_hooks.documents.ranks_at_exit import final_report

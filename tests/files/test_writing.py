@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.profile_of import profile_of
-from tests.programs import TORCH, python
+from tests.running import TORCH, python
 from torchprof_hooks import Profile
 from torchprof_hooks.files.writing import replaced_file
 from torchprof_hooks.program.exit_report import write_report

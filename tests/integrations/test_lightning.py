@@ -24,7 +24,7 @@ from tests.integrations.burning import (
     Points,
     totals,
 )
-from tests.programs import python
+from tests.running import python
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import Profile, load_ranks, profile
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.programs import TORCH, python
+from tests.running import TORCH, python
 from torchprof_hooks import Profile
 from torchprof_hooks.integrations.pytest_plugin import PerformanceCheck
 

@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 from torch import distributed
 
-from tests.distributed.processes import join_group, run_processes
+from tests.ranks.processes import join_group, run_processes
 from torchprof_hooks import __version__
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin, Place, find_place

@@ -4,7 +4,7 @@ because torch has changed a private name.
 If a changed name would make numbers wrong without notice, its canary is asked when the
 name is first needed. If the canary fails, what depends on it stays off, and the report
 says so. If less would be reported, but nothing wrong, only tests ask, with each version
-of torch: see ``tests/capture/canaries.py``.
+of torch: see ``tests/invisibility/canaries.py``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Every nanosecond and byte is booked on its owner."""

@@ -1,0 +1,402 @@
+"""The two cores are one product: the same programs, the same numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import nullcontext, redirect_stderr
+from io import StringIO
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cores import NATIVE_CORE
+from tests.helpers import SteadyMemory, counted_by
+from tests.profile_of import profile_of
+from tests.running import python
+from tests.thorough import IS_THOROUGH
+from torchprof_hooks import profile
+from torchprof_hooks.capture.core import CORE, build
+from torchprof_hooks.capture.core import compiler as compiling
+from torchprof_hooks.capture.core.build import cached_path, choose, native_module
+from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.measure.allocator_counter import Reading
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 25 if IS_THOROUGH else 6
+
+
+def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A program, with these variables besides."""
+    environment = {**os.environ, "TORCHPROF_HOOKS_CORE": "", **variables}
+    return python("-W", "ignore", *args, environment=environment, folder=ROOT)
+
+
+def booked_by(core: str) -> list[Any]:
+    done = run(
+        *("-m", "tests.attribution.random_programs", str(SEEDS)),
+        TORCHPROF_HOOKS_CORE=core,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@NATIVE_CORE
+def test_random_programs_are_booked_alike_by_both() -> None:
+    for native, other in zip(booked_by("native"), booked_by("python"), strict=True):
+        assert native == other, native[:2]
+
+
+class _AlarmError(Exception):
+    """What the handler of a signal may raise wherever Python runs."""
+
+
+class _Alarm(SteadyMemory):
+    """The handler of a signal runs as memory is read."""
+
+    def __init__(self) -> None:
+        self.readings_left = -1
+
+    def read(self) -> Reading:
+        self.readings_left -= 1
+        if not self.readings_left:
+            raise _AlarmError
+        return super().read()
+
+
+@pytest.mark.parametrize(
+    ("phase", "readings"),
+    [*(("forward", n) for n in range(1, 11)), *(("backward", n) for n in range(1, 6))],
+)
+def test_what_is_raised_while_we_work_reaches_the_program(
+    phase: str, readings: int
+) -> None:
+    model, memory = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
+    x, is_forward = torch.ones(2, requires_grad=True), phase == "forward"
+    with counted_by(memory), profile(functions=is_forward, memory=True) as prof:
+        for readings_left in (readings, -1):
+            work = (lambda: model(x)) if is_forward else model(x).sum().backward
+            memory.readings_left = readings_left
+            with pytest.raises(_AlarmError) if readings_left > 0 else nullcontext():
+                work()
+    path = ("Sequential", "Sequential.1", *(["relu(2)"] if is_forward else []))
+    cells: Any = prof.profile.cells
+    assert cells[path, phase].calls in (1, 2)
+    assert cells[path[:2], "forward"].calls in ((1, 2) if is_forward else (2,))
+    assert min(t.self_ns for t in cells.values()) >= 0
+
+
+def test_functions_are_given_what_they_were_called_with() -> None:
+    """Also where somebody shows a mode what torch itself would not."""
+    given: list[Any] = []
+
+    def function(*args: Any, **kwargs: Any) -> None:
+        given.append((args, kwargs))
+
+    calls = FunctionCalls(by_shapes=True)
+    tracker = new_tracker(functions=calls)
+    value, options = torch.ones(1), {"alpha": 2}
+    read_only: Any = MappingProxyType(options)
+    calls.shown(tracker, function, [value], read_only)
+    calls.shown(tracker, function, (), None)
+    calls.shown(tracker, function, (value,), {})
+    assert given == [((value,), options), ((), {}), ((value,), {})]
+
+
+# Which one runs
+
+MEASURED = """
+import torch, torchprof_hooks
+with torchprof_hooks.profile() as prof:
+    torch.nn.Linear(2, 2)(torch.ones(2))
+print(prof.profile.core, prof.profile.core_reason, sep="|")
+"""
+
+
+@pytest.mark.slow
+def test_a_program_goes_on_without_the_native_core(cache: Path, tmp_path: Path) -> None:
+    broken = compiler(tmp_path, "echo 'x.cpp:3: error: no good' >&2; exit 1")
+    done = run("-c", MEASURED, CXX=broken)
+    core, _, why = done.stdout.strip().partition("|")
+    assert core == "python"
+    assert why.endswith("cannot build the native core: x.cpp:3: error: no good")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("python", "TORCHPROF_HOOKS_CORE=python"),
+        ("c", "TORCHPROF_HOOKS_CORE must be 'native' or 'python', not 'c'"),
+    ],
+)
+def test_the_environment_chooses(
+    value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHPROF_HOOKS_CORE", value)
+    assert choose() == ("python", None, reason)
+
+
+def test_reports_say_which_core_has_measured() -> None:
+    with profile() as prof:
+        nn.Linear(2, 2)(torch.ones(2))
+    found = prof.profile
+    assert found.core == CORE.name
+    assert profile_of().merge(found).core == CORE.name
+    other = profile_of(core="other", core_reason="no")
+    assert other.merge(found).core == ", ".join(sorted((CORE.name, "other")))
+    assert f"{CORE.name} core" in found.report(full=True)
+
+
+# Building. What stands for a compiler is a program that does what one would do.
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHPROF_HOOKS_CORE", raising=False)
+    return tmp_path / "torchprof_hooks"
+
+
+def compiler(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "compiler"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def copying(tmp_path: Path, takes_s: float = 0) -> str:
+    """Takes its time, and then has what another compiler has made."""
+    assert CORE.module is not None
+    copy = f'for last; do :; done; cp "{CORE.module.__file__}" "$last"'
+    return compiler(tmp_path, f"sleep {takes_s}; {copy}")
+
+
+@pytest.fixture
+def copies(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is one that does its work."""
+    monkeypatch.setenv("CXX", copying(tmp_path))
+
+
+@pytest.fixture
+def fails(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is one that does not."""
+    monkeypatch.setenv("CXX", compiler(tmp_path, "exit 1"))
+
+
+def _build(answers: Connection) -> None:
+    with redirect_stderr(StringIO()) as said:
+        path = native_module().__file__
+    answers.send((path, said.getvalue()))
+
+
+@pytest.mark.slow
+@NATIVE_CORE
+def test_several_processes_build_one(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", copying(tmp_path, takes_s=0.3))
+    forks = multiprocessing.get_context("fork")
+    ours, theirs = forks.Pipe(duplex=False)
+    processes = [forks.Process(target=_build, args=(theirs,)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    theirs.close()
+    results = [ours.recv() for _ in processes]
+    for process in processes:
+        process.join()
+    assert [path for path, _ in results] == [str(cached_path())] * 3
+    assert sum("building the native core" in said for _, said in results) == 1
+    assert len(list(cache.glob("*.so"))) == 1
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+@NATIVE_CORE
+def test_a_part_of_a_binary_is_built_again(copies: None) -> None:
+    assert CORE.module is not None
+    whole = Path(str(CORE.module.__file__)).read_bytes()
+    path = cached_path()
+    parts = [whole[:length] for length in (0, 64, len(whole) // 2, len(whole) - 1)]
+    for part in (*parts, b"half of a file"):
+        path.unlink(missing_ok=True)  # a new file: the one before is loaded
+        path.write_bytes(part)
+        assert native_module().__file__ == str(path)
+        assert path.read_bytes() == whole
+
+
+def test_a_binary_that_cannot_be_loaded_is_built_once_and_stays(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder of which nothing may be run."""
+    other = shlex.quote(str(torch._C.__file__))  # a module of another name
+    script = f'echo >> built; for last; do :; done; cp {other} "$last"'
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(3):
+        core = choose()
+        assert core.reason.startswith("the native core cannot be loaded: ")
+        assert "\n" not in core.reason
+    assert (tmp_path / "built").read_text() == "\n"
+    assert cached_path().exists()
+
+
+#: What a compiler does -> why there is no native core.
+BROKEN = {
+    'for last; do :; done; echo no library > "$last"': "has built no shared library",
+    "echo 'x.cpp:3: error: no good' >&2; exit 1": "core: x.cpp:3: error: no good",
+    "exit 0": "cannot build the native core: no message",
+    "exit 3": "cannot build the native core: no message",
+    "sleep 1000": "hangs: it has done nothing for 0 s",
+}
+
+
+@pytest.mark.parametrize("script", BROKEN)
+def test_a_broken_compiler(
+    script: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    monkeypatch.setattr(compiling, "PATIENCE_S", 0.3)
+    core = choose()
+    assert core.name == "python"
+    assert core.reason.endswith(BROKEN[script])
+    assert not list(cache.glob("*.so"))
+
+
+@NATIVE_CORE
+def test_a_compiler_that_gets_little_of_the_processor(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = itertools.count(1)
+    monkeypatch.setenv("CXX", copying(tmp_path, takes_s=0.5))
+    monkeypatch.setattr(compiling, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(
+        compiling, "_processor_time_s", lambda session: next(used) / 100
+    )
+    assert native_module().torch_version == torch.__version__.partition("+")[0]
+    assert next(used) > 2  # it took several times that long
+
+
+def test_no_compiler(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    why = "there is no C++ compiler (set CXX, or install g++)"
+    assert choose() == ("python", None, why)
+
+
+def test_something_in_the_way_of_the_binary_ends_no_program(fails: None) -> None:
+    cached_path().mkdir()
+    assert choose().reason.startswith("no cache for the native core: ")
+
+
+def test_a_cache_that_cannot_be_written(
+    fails: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "compiler"))  # a file
+    assert choose().reason.startswith("no cache for the native core: ")
+
+
+def test_a_user_without_a_home(fails: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert choose().reason.startswith("no cache for the native core: ")
+
+
+def test_a_cache_that_others_may_write_into(fails: None, cache: Path) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    why = f"others may write into {cache}: chmod 700 {cache}"
+    assert choose() == ("python", None, why)
+
+
+@pytest.mark.parametrize("path", ["cache", "", "~/cache"])
+def test_a_cache_that_is_no_absolute_path_is_none(
+    path: str, fails: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", path)
+    folder = tmp_path / "home" / ".cache" / "torchprof_hooks"
+    assert cached_path().parent == folder
+    assert not Path("cache").exists()
+
+
+def test_a_file_for_another_torch_is_not_used(
+    fails: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = cached_path()
+    monkeypatch.setattr(build, "TORCH_VERSION", "2.999.0")
+    assert cached_path() != before
+
+
+@NATIVE_CORE
+def test_a_module_that_says_it_is_for_another_torch(
+    copies: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "TORCH_VERSION", "2.999.0")
+    assert re.search(r"built for torch .*2[.]999", choose().reason)
+
+
+@pytest.mark.slow
+@NATIVE_CORE
+def test_it_can_be_built_beforehand(cache: Path, tmp_path: Path) -> None:
+    variables = {"CXX": copying(tmp_path), "XDG_CACHE_HOME": str(cache.parent)}
+    for says_so in (True, False):
+        done = run("-m", "torchprof_hooks", "build", **variables)
+        assert done.returncode == 0
+        assert "the native core is in " in done.stdout
+        assert ("building" in done.stderr) == says_so
+    variables["CXX"] = compiler(tmp_path, "exit 1")
+    for built in cache.glob("*.so"):
+        built.unlink()
+    done = run("-m", "torchprof_hooks", "build", **variables)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "torchprof_hooks: no native core: " in done.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compiles", [True, False])
+def test_it_is_built_when_the_package_is_installed(
+    cache: Path, tmp_path: Path, compiles: bool
+) -> None:
+    if compiles and CORE.module is None:
+        pytest.skip(f"needs the native core: {CORE.reason}")
+    pytest.importorskip("setuptools", minversion="77")
+    (folder := tmp_path / "copy").mkdir()
+    root = Path(build.__file__).parents[3]
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, folder)
+    shutil.copytree(root / "torchprof_hooks", folder / "torchprof_hooks")
+    command = copying(tmp_path) if compiles else compiler(tmp_path, "exit 1")
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_py"],
+        cwd=folder,
+        env={**os.environ, "CXX": command},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(folder, "build", "lib", "torchprof_hooks", "profiler.py").exists()
+    assert len(list(cache.glob("*.so"))) == compiles

@@ -1,0 +1,1 @@
+"""What measuring takes, and how a budget is kept."""

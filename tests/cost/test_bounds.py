@@ -1,0 +1,268 @@
+"""Memory does not grow with steps, and starting costs little: by counts, not clocks."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from tests.cores import PYTHON_CORE
+from tests.running import TORCH, python
+from tests.thorough import THOROUGH
+from torchprof_hooks import function_hooks, link_hooks, region
+from torchprof_hooks.capture.core import CORE, reference, reference_meters, span_log
+from torchprof_hooks.capture.record import memory_log
+from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks.profiler import Profiler
+
+#: Logs between two foldings hold up to 768 integers here, those of memory 640. That is
+#: less than what 3 000 calls leave behind if each leaves one object.
+LOG_BLOCKS = 2_000
+
+
+@pytest.fixture(autouse=True)
+def short_logs(small_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "FOLD_AT", span_log.FIELDS * 256)
+    monkeypatch.setattr(reference_meters, "FOLD_AT", memory_log.FIELDS * 128)
+
+
+def run(model: nn.Module, calls: int, backward: bool) -> None:
+    x = torch.ones(1, requires_grad=True)
+    for _ in range(calls):
+        y = model(x)
+        if backward:
+            y.backward()
+
+
+def new_model() -> nn.Module:
+    """Three modules."""
+    return nn.Sequential(nn.Softplus(), nn.Sequential(nn.Softplus()))
+
+
+def growth(work: Callable[[], None]) -> int:
+    """How many more blocks of memory Python holds after `work` than before: each object
+    has one."""
+    gc.collect()
+    before = sys.getallocatedblocks()
+    work()
+    gc.collect()
+    return sys.getallocatedblocks() - before
+
+
+class CountingHook(torchprof_hooks.FunctionHook):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def forward_preprocess(self, function: Any, in_data: Any) -> None:
+        self.calls += 1
+
+    def backward_postprocess(self, function: Any, in_data: Any, out_grad: Any) -> None:
+        self.calls += 1
+
+
+MEASURERS: dict[str, Callable[[], Any]] = {
+    "profile": torchprof_hooks.profile,
+    "timer": lambda: TimerHook(history_size=200),
+    "timer with backward": lambda: TimerHook(history_size=200, backward=True),
+    "functions": lambda: torchprof_hooks.profile(functions=True),
+    "functions and memory": lambda: torchprof_hooks.profile(
+        functions=True, memory=True
+    ),
+    "function timer": lambda: function_hooks.TimerHook(history_size=200),
+}
+if CORE.module is not None:  # which bytes on the CPU need
+    MEASURERS |= {
+        "function memory": lambda: function_hooks.MemoryProfileHook(history_size=200),
+        "module memory": lambda: link_hooks.MemoryProfileHook(history_size=200),
+    }
+
+
+@pytest.mark.parametrize("backward", [pytest.param(False, marks=THOROUGH), True])
+@pytest.mark.parametrize("make", MEASURERS.values(), ids=MEASURERS)
+def test_memory_does_not_grow(make: Callable[[], Any], backward: bool) -> None:
+    model = new_model()
+
+    def work(calls: int) -> None:
+        run(model, calls, backward)
+        # Whoever looks at numbers empties the logs.
+        is_profile = isinstance(measurer, Profiler)
+        assert measurer.profile.cells if is_profile else measurer.summary()
+
+    with make() as measurer:
+        work(300)
+        grown = growth(lambda: work(400))
+    assert grown < 400  # less than one object for each step
+
+
+#: Those that have all kinds of logs.
+HAVE_LOGS = "functions and memory", "function callbacks"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=() if name in HAVE_LOGS else THOROUGH)
+        for name, make in {**MEASURERS, "function callbacks": CountingHook}.items()
+    ],
+)
+def test_memory_does_not_grow_if_nobody_looks(make: Callable[[], Any]) -> None:
+    model = new_model()
+    with make():
+        run(model, 500, backward=True)
+        grown = growth(lambda: run(model, 1000, backward=True))
+    assert grown < LOG_BLOCKS
+
+
+def test_modules_made_for_every_step_do_not_pile_up() -> None:
+    def steps(count: int) -> None:
+        for _ in range(count):
+            model = nn.Sequential(nn.Softplus(), nn.Softplus())
+            model(torch.ones(1, requires_grad=True)).backward()
+
+    with torchprof_hooks.profile() as prof:
+        steps(50)
+        gc.collect()
+        grown = growth(lambda: steps(300))
+        names = {row.name for row in prof.profile.rows() if row.kind == "module"}
+    assert names == {"Sequential", "Sequential.0", "Sequential.1"}
+    assert grown < LOG_BLOCKS
+
+
+def test_one_long_call_without_gradients_is_bounded() -> None:
+    class Generate(nn.Identity):
+        def forward(self, x: torch.Tensor) -> Any:
+            cell = nn.Identity()
+            with torch.no_grad():
+                for _ in range(3_000):
+                    x = cell(x)
+            return x
+
+    model = Generate()
+    with torchprof_hooks.profile():
+        model(torch.ones(1))
+        assert growth(lambda: model(torch.ones(1))) < LOG_BLOCKS
+
+
+# Which call made which node, however many graphs there are
+
+
+def inner_calls(prof: Profiler, *around: str) -> dict[str, int]:
+    """Of the innermost module, by phase, where it was called inside of these."""
+    calls: Counter[str] = Counter()
+    for (path, phase), totals in prof.profile.cells.items():
+        if path[-1].endswith("1.0") and path[: len(around)] == around:
+            calls[phase] += totals.calls
+    return dict(calls)
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_a_loop_in_a_region(functions: bool) -> None:
+    model = new_model()
+    x = torch.ones(1, requires_grad=True)
+    with torchprof_hooks.profile(functions=functions) as prof, region("training"):
+        for _ in range(300):
+            with region("step"):
+                model(x).sum().backward()
+    assert inner_calls(prof, "training", "step") == {"forward": 300, "backward": 300}
+
+
+def train_keeping(model: nn.Module, every: int, waiting: int = 0) -> Any:
+    """300 steps. Graphs of before, and some of each time, wait; the caller is left with
+    every second one."""
+    x = torch.ones(1, requires_grad=True)
+    kept = [model(x) for _ in range(waiting)]
+    for step in range(300):
+        model(x).sum().backward()
+        if step % every == 0:
+            kept.append(model(x))
+    for y in kept[::2]:
+        y.backward()
+    return kept[1::2]
+
+
+class Trainer(nn.Module):
+    """Trains inside of its forward."""
+
+    def __init__(self, **options: int) -> None:
+        super().__init__()
+        self.model = new_model()
+        self.options = options
+
+    def forward(self) -> Any:
+        return train_keeping(self.model, **self.options)
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_a_loop_in_a_forward(functions: bool) -> None:
+    trainer = nn.Sequential(Trainer(every=1_000))
+    trainer.forward = trainer[0].__call__  # type: ignore[method-assign]
+    with torchprof_hooks.profile(functions=functions) as prof:
+        for _ in range(2):
+            trainer()
+    # And of the last one, which is kept.
+    assert inner_calls(prof) == {"forward": 2 * 301, "backward": 2 * 301}
+
+
+@pytest.mark.parametrize(
+    ("train", "around", "calls"),
+    [
+        (Trainer(every=10, waiting=100), (), 430),
+        (Trainer(every=10, waiting=100), ("all",), 430),
+        (lambda: train_keeping(new_model(), every=10), ("all",), 330),
+    ],
+    ids=["in a forward", "in a forward in a region", "in a region"],
+)
+def test_kept_graphs_have_their_owners(
+    train: Callable[[], Any], around: tuple[str, ...], calls: int
+) -> None:
+    with torchprof_hooks.profile() as prof:
+        for _ in range(3):
+            with region(*around) if around else nullcontext():
+                kept = train()
+            for y in kept:
+                y.backward()
+    assert inner_calls(prof, *around) == {"forward": 3 * calls, "backward": 3 * calls}
+
+
+@PYTHON_CORE
+def test_retained_graph_does_not_collect_hooks() -> None:
+    calls: list[int] = []
+    model = nn.Sequential(nn.Softplus(), nn.Softplus())
+    with torchprof_hooks.profile() as prof:
+        loss = model(torch.ones(1, requires_grad=True))
+        steps: Any = prof._rounds[0]._steps
+        passes = steps.tracker.backward
+        on_node = passes.on_node
+
+        def counting(*args: Any) -> None:
+            calls.append(1)
+            on_node(*args)
+
+        passes.on_node = counting
+        for _ in range(50):
+            loss.backward(retain_graph=True)
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert rows["Sequential.1"].phases["backward"].calls == 50
+    assert len(calls) == 2 * 50  # one for each of two nodes in each pass
+
+
+@pytest.mark.slow
+def test_importing_pulls_in_little_more_than_torch() -> None:
+    code = (
+        "import sys, torch, numpy, tabulate; before = set(sys.modules)\n"
+        "import torchprof_hooks\n"
+        "print('\\n'.join(set(sys.modules) - before))"
+    )
+    output = python("-c", code, loaded=TORCH).stdout.split()
+    assert "torchprof_hooks" in output
+    foreign = {n for n in output if n.split(".")[0] != "torchprof_hooks"}
+    assert len(foreign) < 10
+    assert not {n for n in foreign if n.startswith("torch.")}

@@ -1,0 +1,334 @@
+"""The gate for the cost of hooks: counts that are the same on every machine.
+
+Counted are calls into this package and out of it, and lines run in it, for each link of
+a chain of modules (or functions) and for each step. They do not depend on the versions
+of Python and torch. What costs more than the tables below say fails, and so does what
+costs less: the new number then belongs into the table, for otherwise the next call that
+is added would go unseen. What is kept in memory: `test_kept_objects`.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import operator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as nn_module
+
+from tests.cores import NATIVE_CORE
+from tests.cost.budgeted import Fixed, Limited, Net, X, bare, measured, sgd
+from tests.cost.chains import (
+    CASES,
+    LONG,
+    PACKAGE,
+    SHORT,
+    Case,
+    make_chain,
+    make_comparable,
+    run,
+)
+from tests.doing import in_backward
+from tests.exact import OPTIONS
+from tests.helpers import in_thread, run_traced
+from tests.invisible import EveryFunction, EveryLink
+from torchprof_hooks import profile
+from torchprof_hooks.capture.attach import interception
+from torchprof_hooks.hooks import measuring
+
+
+class Costs(NamedTuple):
+    """Counts of a forward, and of its backward."""
+
+    forward: int
+    backward: int
+
+
+class Expected(NamedTuple):
+    """step: calls for a step at most, however many links it has: the container of the
+        modules; a pass that begins and ends; and counting the step, here in the forward
+        after it, since no optimizer steps.
+    link: calls for each link. Hooks, passes and functions are none of Python's, but
+        where callbacks are called, and each module has a hook of its own.
+    lines: of this package that are run for each link; None: not looked at.
+    """
+
+    step: Costs
+    link: Costs = Costs(0, 0)
+    lines: Costs | None = Costs(0, 0)
+
+
+#: The reference core need not be quick.
+pytestmark = NATIVE_CORE
+
+EXPECTED = {
+    "profile()": Expected(Costs(24, 38)),
+    "profile() beside a device": Expected(Costs(28, 42)),
+    "profile(memory=True)": Expected(Costs(24, 38)),
+    "profile(memory=True) beside a device": Expected(Costs(28, 42)),
+    "profile(memory='cuda')": Expected(Costs(24, 41)),
+    "profile(functions=True)": Expected(Costs(24, 63)),
+    "profile(functions=True) beside a device": Expected(Costs(28, 67)),
+    "link timer": Expected(Costs(0, 0)),
+    "link timer with backward": Expected(Costs(2, 34)),
+    "link timer on each module": Expected(Costs(13, 0), Costs(12, 0), Costs(12, 0)),
+    "link callbacks": Expected(Costs(32, 148), Costs(10, 32), Costs(26, 96)),
+    "function timer": Expected(Costs(0, 59)),
+    "function callbacks": Expected(Costs(0, 193), Costs(80, 42), None),
+    "profile() in another thread": Expected(Costs(0, 19)),
+}
+
+
+@pytest.fixture(autouse=True)
+def comparable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    make_comparable(monkeypatch)
+    gc.collect()
+    gc.disable()  # what other tests left behind does not die while calls are counted
+    yield
+    gc.enable()
+
+
+# Calls and lines
+
+#: These are calls in some versions of Python only.
+COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>"}
+
+Counts = Counter[str]
+
+
+def is_ours(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_filename.startswith(PACKAGE)
+
+
+def is_generator(frame: FrameType) -> bool:
+    """Whether it is one: versions of Python differ in how they close these."""
+    return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
+
+
+def count_calls(work: Callable[[], object]) -> Counts:
+    """Calls into this package, and from it, by the names of what is called."""
+    found: Counts = Counter()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "c_call" and is_ours(frame):
+            found[argument.__name__] += 1
+        if event != "call" or is_generator(frame):
+            return
+        name = frame.f_code.co_name
+        if name not in COMPREHENSIONS and (is_ours(frame) or is_ours(frame.f_back)):
+            found[name] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+def count_lines(work: Callable[[], object]) -> Counts:
+    """Lines of this package that are run."""
+    found: Counts = Counter()
+
+    def note(frame: FrameType, event: str, argument: Any) -> Any:
+        if not is_ours(frame) or is_generator(frame):
+            return None
+        if event == "line":
+            name = Path(frame.f_code.co_filename).name
+            found[f"{name}:{frame.f_lineno}"] += 1
+        return note
+
+    run_traced(work, note)
+    return found
+
+
+def count_step(
+    case: Case, links: int, count: Callable[[Callable[[], object]], Counts]
+) -> tuple[Counts, Counts]:
+    """The counts of a forward and of a backward, when all is known already."""
+    chain, x = make_chain(case, links), torch.ones(2, requires_grad=True)
+    with case.enter(chain):
+        run(chain, 3)
+        outputs: list[torch.Tensor] = []
+        forward = count(lambda: outputs.append(chain(x)))
+        loss = outputs.pop().sum()
+        backward = count(loss.backward)
+    return forward, backward
+
+
+def total(counts: Counts) -> int:
+    return sum(counts.values())
+
+
+def listed(*counts: Counts) -> str:
+    """All of them, for whoever has to find out what is new."""
+    lines = ([f"{n} {name}" for name, n in c.most_common() if n] for c in counts)
+    return "\n".join(", ".join(line) for line in lines)
+
+
+def per_link(short: Counts, long: Counts) -> Counts:
+    """What each link of a chain adds."""
+    more = Counter(long)
+    more.subtract(short)
+    links = LONG - SHORT
+    assert not {name: n for name, n in more.items() if n % links}
+    return Counter({name: n // links for name, n in more.items() if n})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_calls(name: str) -> None:
+    short = count_step(CASES[name], SHORT, count_calls)
+    long = count_step(CASES[name], LONG, count_calls)
+    links = list(map(per_link, short, long))
+    at_most, expected, _ = EXPECTED[name]
+    assert Costs(*map(total, links)) == expected, listed(*links)
+    rests = [
+        Counter({n: calls - SHORT * link[n] for n, calls in counts.items()})
+        for counts, link in zip(short, links, strict=True)
+    ]
+    found = Costs(*map(total, rests))
+    is_kept = found.forward <= at_most.forward and found.backward <= at_most.backward
+    assert is_kept, f"{found} of a step, but at most {at_most}:\n{listed(*rests)}"
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if EXPECTED[name].lines])
+def test_lines(name: str) -> None:
+    short = count_step(CASES[name], SHORT, count_lines)
+    long = count_step(CASES[name], LONG, count_lines)
+    links = list(map(per_link, short, long))
+    found, expected = Costs(*map(total, links)), EXPECTED[name].lines
+    assert expected is not None
+    if sys.version_info < (3, 12):  # which takes two lines of a statement for one
+        assert found == expected, listed(*links)
+    assert all(map(operator.le, found, expected)), listed(*links)
+
+
+@pytest.mark.parametrize("was_used", [False, True])
+def test_nothing_is_called_without_an_active_hook(was_used: bool) -> None:
+    chain = make_chain(CASES["profile()"], SHORT)
+    if was_used:
+        with profile(functions=True), EveryLink(), EveryFunction():
+            run(chain, 1)
+    assert not count_calls(lambda: run(chain, 1))
+
+
+#: Calls in a step within a budget that is not measured, with one call of a model, one
+#: pass and one optimizer: who is told of these, and where the step ends.
+CALLS_PER_UNMEASURED_STEP = 150
+
+
+def test_a_step_that_is_not_measured_costs_a_few_calls(limited: Limited) -> None:
+    """However many modules are called inside of the model."""
+
+    def calls_with(layers: int) -> int:
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
+        optimizer = sgd(model)
+
+        def step() -> None:
+            model(X).sum().backward()
+            optimizer.step()
+
+        with limited(bare(50)):
+            for _ in range(4):
+                step()
+            return total(count_calls(step))
+
+    assert calls_with(2) <= CALLS_PER_UNMEASURED_STEP
+    assert calls_with(20) == calls_with(2)
+
+
+#: Of a profile within a budget, every second step is measured.
+LEFT: dict[str, dict[str, Any]] = {
+    **OPTIONS,
+    "a budget": {"max_overhead": 0.5},
+    "a file": {"save": "profile.json"},
+}
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize("options", LEFT.values(), ids=LEFT)
+def test_leaving_does_not_take_longer_after_more_steps(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fixed(share: float) -> Fixed:
+        return Fixed(bare(), measured())
+
+    monkeypatch.setattr(measuring, "Duty", fixed)
+    # However many tests have changed the class of modules before, it changes back.
+    monkeypatch.setattr(interception, "MOST_CHANGES", sys.maxsize)
+    monkeypatch.chdir(tmp_path)
+
+    def leave_after(steps: int) -> Counts:
+        model = Net()
+        optimizer = sgd(model)
+        with ExitStack() as stack:
+            stack.enter_context(profile(**options))
+            for _ in range(steps):
+                model(X).sum().backward()
+                optimizer.step()
+            return count_lines(stack.close)
+
+    for _ in range(2):  # imports what leaving needs, and what finding a file there does
+        leave_after(10)
+    few, many = leave_after(10), leave_after(100)
+    assert few
+    assert many == few, listed(many - few, few - many)
+
+
+# Registrations
+
+
+def registrations(counts: Counts) -> Counts:
+    return Counter({name: n for name, n in counts.items() if "register" in name})
+
+
+def test_each_node_is_hooked_once() -> None:
+    case = CASES["link callbacks"]
+    forward, backward = count_step(case, SHORT, count_calls)
+    chain = make_chain(case, SHORT)
+    with case.enter(chain):
+        loss = chain(torch.ones(2, requires_grad=True)).sum()
+        loss.backward(retain_graph=True)
+        again = count_calls(lambda: loss.backward(retain_graph=True))
+    hooked = [total(registrations(each)) for each in (forward, backward, again)]
+    assert hooked == [0, SHORT + 1, 0]
+    assert backward["on_node"] == again["on_node"] == SHORT + 1
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_call_asks_nothing_about_the_passes_of_other_threads() -> None:
+    """Else each thread would pay for what all others compute backward."""
+    counts: list[Counts] = []
+
+    def meanwhile() -> None:
+        chain, x = nn.Sequential(nn.ReLU(), nn.ReLU()), torch.ones(2)
+        with profile():
+            chain(x)
+            counts.append(count_calls(lambda: chain(x)))
+
+    with profile():
+        in_backward(lambda: in_thread(meanwhile))
+    [found] = counts
+    assert not found["works_in_pass"], listed(found)
+
+
+def test_modules_are_not_hooked() -> None:
+    chain = nn.Sequential(nn.ReLU(), nn.ReLU())
+    before = len(nn_module._global_forward_hooks)
+    with profile():
+        run(chain, 5)
+        assert len(nn_module._global_forward_hooks) == before
+        assert not nn_module._global_backward_hooks
+        for module in chain.modules():
+            tables = module._forward_pre_hooks, module._forward_hooks
+            assert not any((*tables, module._backward_hooks))

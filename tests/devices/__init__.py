@@ -1,0 +1,1 @@
+"""Accelerators: planted ones, and real ones where there are any."""

@@ -1,0 +1,153 @@
+"""Device times, next to what Kineto says of the kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kernel_times
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from tests.devices.gpu.cuda import DEVICE, Training, sleep, totals
+from tests.helpers import timed_by
+from torchprof_hooks.capture.core.reference_meters import RESOLVE_AT
+from torchprof_hooks.measure.device_clock import EventClock
+
+pytestmark = pytest.mark.gpu
+
+STEPS = 5
+
+
+class Multiply(nn.Module):
+    """Some products of large matrices, each of which takes longer than a millisecond
+    on any device so far: there are more gaps between kernels than the 2 % allow if
+    kernels are short."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+        self.weight = nn.Parameter(torch.eye(4096))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.times):
+            x = x @ self.weight
+        return x
+
+
+def test_times_are_those_of_the_kernels() -> None:
+    model = nn.Sequential(Multiply(1), Multiply(3)).to(DEVICE)
+    x = torch.randn(4096, 4096, device=DEVICE, requires_grad=True)
+
+    def step() -> None:
+        sleep()  # so that the device has all of the step before it begins
+        model(x).sum().backward()
+
+    step()
+    torch.cuda.synchronize()
+    with kernel_times.trace(model) as traced, torchprof_hooks.profile() as prof:
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+    truth = traced.by_module()
+    for name in ("Sequential.0", "Sequential.1"):
+        for phase in kernel_times.PHASES:
+            found_us = totals(prof.profile, name, phase).device_self_ns / 1000
+            assert found_us == pytest.approx(truth[name, phase], rel=0.02)
+
+
+def test_work_queued_before_a_call_is_not_its_own() -> None:
+    training = Training()
+    training.step()
+    with torchprof_hooks.profile() as prof:
+        awake = sleep()
+        training.model(training.x)
+        awake.synchronize()
+    model_ns = totals(prof.profile, "Sequential").device_cumulative_ns
+    assert 0 < model_ns < 50_000_000
+
+
+def test_times_of_calls_contain_those_of_inner_calls() -> None:
+    training = Training()
+    with torchprof_hooks.profile(functions=True) as prof:
+        for _ in range(20):
+            training.step()
+    rows = [row for row in prof.profile.rows() if row.kind != "outside"]
+    own = [sums.device_self_ns for row in rows for sums in row.phases.values()]
+    assert min(own) > -1000  # events tell milliseconds, as single floats
+    assert totals(prof.profile, "Sequential.0", "backward").device_self_ns > 0
+
+
+class CountingDevice:
+    """``torch.cuda``, and how many events were made."""
+
+    def __init__(self) -> None:
+        self.events_made = 0
+
+    def Event(self, **options: Any) -> torch.cuda.Event:  # noqa: N802
+        self.events_made += 1
+        return torch.cuda.Event(**options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cuda, name)
+
+
+def test_the_number_of_events_is_bounded() -> None:
+    training = Training()
+    device = CountingDevice()
+    with timed_by(EventClock(device)), torchprof_hooks.profile() as prof:
+        for _ in range(500):
+            training.step()
+    calls = sum(sums.calls for r in prof.profile.rows() for sums in r.phases.values())
+    assert calls > 3 * RESOLVE_AT
+    # Two for each span that waits, and as many spans more as a device lags behind.
+    assert device.events_made <= 2 * 2 * RESOLVE_AT
+
+
+def test_a_device_without_memory_of_the_program_is_left_alone() -> None:
+    torch.ones(1, device=DEVICE)
+    here = torch.cuda.current_device()
+    others = [index for index in range(torch.cuda.device_count()) if index != here]
+    unused = [i for i in others if not torch.cuda.memory_reserved(i)]
+    if not unused:
+        pytest.skip("needs a CUDA device more")
+    with torch.cuda.device(unused[0]):
+        assert EventClock().stamp() is None
+
+
+def test_real_device_time_is_that_of_its_kernels() -> None:
+    class Multiply(nn.Module):
+        def __init__(self, times: int) -> None:
+            super().__init__()
+            self.times = times
+
+        def forward(self, x: torch.Tensor) -> Any:
+            for _ in range(self.times):
+                x = x @ x
+            return x
+
+    model = nn.Sequential(Multiply(10), Multiply(40)).cuda()
+    x = torch.eye(2048, device="cuda", requires_grad=True)
+    model(x).sum().backward()
+    torch.cuda.synchronize()
+    with torchprof_hooks.profile() as prof:
+        for _ in range(5):
+            model(x).sum().backward()
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    for phase in ("forward", "backward"):
+        short = rows["Sequential.0"][phase].device_self_ns
+        long = rows["Sequential.1"][phase].device_self_ns
+        assert 3 < long / short < 5  # planted: 4
+
+
+def test_recomputation_in_the_thread_of_the_device() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh()).cuda()
+    with torchprof_hooks.profile() as prof:
+        for reentrant in (False, True):
+            x = torch.ones(8, 64, device="cuda", requires_grad=True)
+            y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant)
+            y.sum().backward()
+    rows = {row.name: row.phases for row in prof.profile.rows()}
+    assert rows["Sequential"]["recompute"].calls == 2
+    assert rows["Sequential.0"]["backward"].calls == 2

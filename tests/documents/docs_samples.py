@@ -1,0 +1,232 @@
+"""Samples in the documentation: what a command prints for a stored profile, and what an
+example has printed.
+
+A block of text in a page is a sample if a comment above it has the command, and, where
+not all of its output is shown, the beginnings of the paragraphs that are (of JSON, of
+its members)::
+
+    <!-- sample: show docs/samples/char_lm.json --by class -->
+    <!-- sample: show docs/samples/exit_report.json --format report | Class | Ops -->
+    <!-- output: shared_input -->
+
+The last of these is what ``examples/shared_input.py`` printed when it was recorded.
+
+``python -m tests.documents.docs_samples`` writes what the commands print now into the
+pages; with ``--record NAME ...`` it measures the stored profiles, and runs the
+examples, anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from torchprof_hooks.program import file_tools
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "docs" / "samples"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+#: Those whose output is shown.
+EXAMPLES: Final = ("shared_input", "count_nans", "scalars", "trainer")
+_OF_PROGRAM: Final = "exit_report"
+#: Show what measuring takes, which a clock of Python's makes dearer. They have to be
+#: recorded where nothing else runs.
+_OF_COST: Final = (_OF_PROGRAM, "budget")
+#: The profiles of several ranks, in a folder of that name.
+_RANKS: Final = "ranks"
+#: Characters in a line of a sample; longer ones are cut, like names in reports are.
+WIDTH: Final = 120
+_SAMPLE = re.compile(
+    r"(<!-- ((?:sample|output): [^\n]*) -->\n```text\n)(.*?)(?=```\n)", re.DOTALL
+)
+
+#: The clock of the thread's own work, not that of the wall: what else the machine does
+#: does not show. A function of Python, which the native core calls, too.
+_CLOCK: Final = """
+import runpy, sys, time
+time.perf_counter_ns = lambda clock=time.thread_time_ns: clock()
+"""
+#: On a device of the tests, whose clocks are planted.
+_OF_DEVICE: Final = "device_idle"
+_IDLE: Final = """
+sys.path.insert(0, "")
+from tests.devices.accelerator.device import build
+from tests.devices.accelerator.idle_program import main
+main(str(build()), {0!r})
+"""
+#: {0}: arguments of the demo.
+_DEMO: Final = """
+sys.argv = ["examples/char_lm.py", *{0}]
+sys.path.insert(0, "examples")
+runpy.run_path("examples/char_lm.py", run_name="__main__")
+"""
+_BUDGET: Final = """
+sys.path.insert(0, "benchmarks")
+import torch, torchprof_hooks, models
+step, _ = models.gpt2_step()
+step()
+with torchprof_hooks.profile(max_overhead="1%") as prof:
+    for _ in range(1000):
+        step()
+prof.profile.save({0!r})
+"""
+#: What torch.compile takes is measured by torch, with a clock of its own.
+_COMPILED: Final = """
+time.time_ns = time.perf_counter_ns
+import torch, torchprof_hooks
+torchprof_hooks.enable(save={0!r})
+sys.argv = ["compiled.py"]
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = torch.nn.Linear(64, 256), torch.nn.Linear(256, 8)
+    def forward(self, x):
+        return self.out(torch.nn.functional.gelu(self.hidden(x)))
+
+torch._dynamo.config.automatic_dynamic_shapes = False
+torch._inductor.config.fx_graph_cache = False
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+compiled = torch.compile(model)
+for batch_size in (8, 8, 16, 16):
+    compiled(torch.randn(batch_size, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def _programs(path: str) -> dict[str, str]:
+    """By the names of the profiles in docs/samples, what makes them."""
+    save = ["--save", path]
+    return {
+        "char_lm": _DEMO.format(["--steps", "100", *save]),
+        "char_lm_functions": _DEMO.format(
+            ["--steps", "40", "--functions", "--memory", *save]
+        ),
+        _OF_PROGRAM: "import torchprof_hooks\n"
+        f"torchprof_hooks.enable(save={path!r}, profile_memory=True)"
+        + _DEMO.format(["--steps", "100"]),
+        "budget": _BUDGET.format(path),
+        "compiled": _COMPILED.format(path),
+        _OF_DEVICE: _IDLE.format(path),
+    }
+
+
+def record(names: Sequence[str]) -> None:
+    """Measure these profiles and run these examples, or all, in one thread, with the
+    native core."""
+    for name in names or (*_programs(""), _RANKS, *EXAMPLES):
+        if name == _RANKS:
+            _record_ranks()
+            continue
+        if name in EXAMPLES:
+            program = f"runpy.run_path('examples/{name}.py', run_name='__main__')"
+            text = _run("-c", _CLOCK + program, stdout=subprocess.PIPE)
+            (SAMPLES / f"{name}.txt").write_text(text, "utf-8")
+            continue
+        path = f"docs/samples/{name}.json"
+        has_own_clock = name in (*_OF_COST, _OF_DEVICE)
+        clock = "import runpy, sys" if has_own_clock else _CLOCK
+        _run("-c", f"{clock}\n{_programs(path)[name]}")
+        _write_in_one_line(ROOT / path)
+
+
+def _record_ranks() -> None:
+    folder = f"docs/samples/{_RANKS}"
+    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "4")
+    saved = ("--save", str(ROOT / folder / "profile.json"))
+    _run("-m", *launcher, "examples/ranks.py", *saved)
+    for path in (ROOT / folder).iterdir():
+        content = json.loads(path.read_text("utf-8"))
+        content["provenance"][0].update(host="node0", command="examples/ranks.py")
+        path.write_text(json.dumps(content), "utf-8")
+        _write_in_one_line(path)
+
+
+def _run(*arguments: str, stdout: int | None = None) -> str:
+    chosen = {"OMP_NUM_THREADS": "1", "TORCHPROF_HOOKS_CORE": "native"}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **chosen},
+        check=True,
+        stdout=stdout,
+        text=True,
+    )
+    return done.stdout or ""
+
+
+def _write_in_one_line(path: Path) -> None:
+    content = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n", "utf-8")
+
+
+def printed(command: str) -> str:
+    """What a command for files prints, or the paragraphs of it that are named; or what
+    an example has printed."""
+    kind, command = command.split(": ", maxsplit=1)
+    if kind == "output":
+        return (SAMPLES / f"{command}.txt").read_text("utf-8")
+    arguments, *beginnings = command.split(" | ")
+    text = StringIO()
+    with redirect_stdout(text), patch.dict(os.environ, COLUMNS=str(WIDTH)):
+        assert file_tools.main(_with_root(arguments)) == 0, command
+    lines = "\n".join(line[:WIDTH].rstrip() for line in text.getvalue().split("\n"))
+    if not beginnings:
+        return lines
+    if lines.startswith("{"):
+        return "".join(_members(lines.splitlines(), beginnings))
+    return "\n\n".join(_chosen(lines, beginnings)) + "\n"
+
+
+def _with_root(arguments: str) -> list[str]:
+    return [
+        str(ROOT / part) if part.startswith("docs/") else part
+        for part in arguments.split()
+    ]
+
+
+def _members(lines: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """Members of JSON, by their names as they are written there; of several with one
+    name, the outermost."""
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+    for name in names:
+        found = [n for n, line in enumerate(lines) if line.lstrip().startswith(name)]
+        first = min(found, key=depths.__getitem__)
+        end = first + 1
+        while lines[first][-1] in "{[" and depths[end] > depths[first]:
+            end += 1
+        last = end + (lines[first][-1] in "{[")
+        yield from (f"{line}\n" for line in lines[first:last])
+
+
+def _chosen(text: str, beginnings: Sequence[str]) -> Iterator[str]:
+    paragraphs = text.strip("\n").split("\n\n")
+    for beginning in beginnings:
+        yield next(each for each in paragraphs if each.startswith(beginning))
+
+
+def with_samples(page: str) -> str:
+    """A page with what the commands above its samples print now."""
+    return _SAMPLE.sub(lambda found: found[1] + printed(found[2]), page)
+
+
+def samples(page: str) -> list[str]:
+    """The samples in a page."""
+    return [text.rstrip("\n") for *_, text in _SAMPLE.findall(page)]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--record"]:
+        record(sys.argv[2:])
+    for path in PAGES:
+        path.write_text(with_samples(path.read_text("utf-8")), "utf-8")

@@ -1,7 +1,0 @@
-"""Tests that need a CUDA device: `make gpu-check`."""
-
-import sys
-from pathlib import Path
-
-# For what tests and benchmarks share.
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

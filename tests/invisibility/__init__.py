@@ -1,0 +1,1 @@
+"""Programs compute, and leave behind, what they do without us."""

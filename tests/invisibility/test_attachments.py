@@ -1,0 +1,413 @@
+"""What is put on torch: only while somebody measures, and whatever comes in between."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from tests.helpers import in_thread
+from tests.invisible import WITH_BUDGET
+from tests.registered import REPLACED, registered
+from tests.running import python
+from torchprof_hooks import LinkHook, function_hooks, link_hooks, profile
+from torchprof_hooks.capture.attach.attachments import (
+    Attachment,
+    Attachments,
+    Layer,
+    Patch,
+)
+from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
+from torchprof_hooks.capture.torch_names.place import Place
+
+# Importing
+
+IMPORT = """
+import importlib, pkgutil, sys, types
+import torch, torch.utils.data, torch.autograd.profiler_legacy, torch._dynamo
+
+KNOWN = {"torch", "warnings", "signal", "threading", "atexit", "gc"}
+
+def functions(owner):
+    return {name: id(value) for name, value in vars(owner).items() if callable(value)}
+
+def everything():
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in KNOWN and isinstance(module, types.ModuleType):
+            found[name] = functions(module)
+            for inner in list(vars(module).values()):
+                if isinstance(inner, type) and inner.__module__ == name:
+                    found[f"{name}.{inner.__qualname__}"] = functions(inner)
+    return found
+
+from tests.registered import registered
+import tabulate  # what we import, and what that imports, is not what this is about
+others = set(sys.modules)
+before, hooks = everything(), registered()
+
+import torchprof_hooks
+for found in pkgutil.walk_packages(torchprof_hooks.__path__, "torchprof_hooks."):
+    # Integrations import what they are for, which may change torch.
+    if not found.name.endswith("__main__") and ".integrations." not in found.name:
+        importlib.import_module(found.name)
+torchprof_hooks.ProfilerHook(1), torchprof_hooks.profile(functions=True)
+
+after = everything()
+changed = [
+    (where, name)
+    for where, known in before.items()
+    for name in known.keys() | after[where].keys()
+    if known.get(name) != after[where].get(name)
+    if f"{where}.{name}" not in sys.modules
+]
+assert not changed, changed
+assert registered() == hooks, registered()
+print("the same")
+"""
+
+
+@pytest.mark.slow
+def test_importing_changes_nothing_in_torch() -> None:
+    run = python("-W", "ignore", "-c", IMPORT)
+    assert run.stdout == "the same\n", run.stderr
+
+
+@pytest.mark.parametrize("measurer", WITH_BUDGET)
+def test_everything_is_there_while_it_is_used_and_not_after(measurer: str) -> None:
+    before = registered()
+    with WITH_BUDGET[measurer]():
+        assert registered() != before
+        torch.relu(nn.Linear(2, 2)(torch.ones(2))).sum().backward()
+    assert registered() == before
+
+
+#: Whether their modules are there depends on what other tests have imported.
+_IMPORTED_LATE = ("_maybe_set_eval_frame", "_wait_batch_p2p")
+
+
+def test_the_list_of_what_may_be_replaced_is_complete() -> None:
+    known = {(id(owner), name) for owner, name in REPLACED.values()}
+    gc.unfreeze()
+    objects = gc.get_objects()
+    gc.freeze()  # as they were (see tests/fixtures.py)
+    patched = {
+        (id(place.owner), place.name)
+        for found in objects
+        if issubclass(type(found), Patch)
+        for place in [found._find()]
+        if place.owner is not None and place.name not in _IMPORTED_LATE
+        if place.owner is not _Torch
+    }
+    assert patched
+    assert patched <= known
+
+
+# Replaced functions
+
+
+class _Torch:
+    """Stands for a module of torch's, so that none has to be broken."""
+
+    function: Any = None
+
+
+@pytest.fixture
+def original(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    def original() -> list[str]:
+        return ["torch"]
+
+    monkeypatch.setattr(_Torch, "function", original)
+    return original
+
+
+def make_patch() -> Patch:
+    def make(original: Callable[[], list[str]], layer: Layer) -> Callable[[], Any]:
+        def ours() -> list[str]:
+            return [*(["ours"] if layer.is_on else []), *original()]
+
+        return ours
+
+    return Patch(lambda: Place(_Torch, "function"), make)
+
+
+def call() -> Any:
+    return vars(_Torch)["function"]()
+
+
+def test_a_patch_is_put_on_and_taken_off_as_often_as_one_likes(original: Any) -> None:
+    patch = make_patch()
+    patch.take_off()
+    for _ in range(3):
+        patch.put_on()
+        patch.put_on()
+        assert call() == ["ours", "torch"]
+        patch.take_off()
+        patch.take_off()
+        assert vars(_Torch)["function"] is original
+
+
+def test_somebody_else_replaces_the_function_after_us(original: Any) -> None:
+    patch = make_patch()
+    patch.put_on()
+    ours = vars(_Torch)["function"]
+    _Torch.function = lambda: ["theirs", *ours()]
+    theirs = vars(_Torch)["function"]
+    assert call() == ["theirs", "ours", "torch"]
+    patch.take_off()
+    assert call() == ["theirs", "torch"]
+    patch.put_on()  # around theirs, and what is left of the first only passes on
+    assert call() == ["ours", "theirs", "torch"]
+    patch.take_off()
+    assert vars(_Torch)["function"] is theirs
+    _Torch.function = ours  # they put back what they found
+    assert call() == ["torch"]
+    for _ in range(2):
+        patch.put_on()
+        assert call() == ["ours", "torch"]
+        patch.take_off()
+
+
+def test_what_torch_does_not_have_is_not_replaced() -> None:
+    for place in (Place(None, "function"), Place(_Torch, "missing")):
+        patch = Patch(lambda place=place: place, lambda original, layer: original)  # type: ignore[misc]
+        patch.put_on()
+        assert not patch.is_on
+        assert patch.take_off()
+
+
+# Who wants what
+
+
+class _User:
+    pass
+
+
+class _Attached(Attachment):
+    """meanwhile: done by another thread, which is waited for, while it is put on, as a
+    canary is tried."""
+
+    is_on = False
+    interrupted = False
+
+    def __init__(self, meanwhile: Callable[[], object] = int) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    def put_on(self) -> None:
+        thread = threading.Thread(target=self._meanwhile, daemon=True)
+        thread.start()
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+        self.is_on = True
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+    def take_off(self) -> bool:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.is_on = False
+        return True
+
+
+def test_it_is_there_as_long_as_anybody_uses_it() -> None:
+    attachments, attachment = Attachments(), _Attached()
+    one, other = _User(), _User()
+    for user in (one, other, one):
+        attachments.attach(attachment, user)
+    attachments.detach(attachment, one)
+    assert attachment.users == [other]
+    assert attachment.is_on
+    attachments.detach(attachment, one)
+    del other, user
+    assert not attachment.is_on  # the last one is dead
+
+
+def test_what_was_interrupted_is_healed() -> None:
+    attachments, attachment = Attachments(), _Attached()
+    attachment.interrupted = True
+    user = _User()
+    for change in (attachments.attach, attachments.detach):
+        with pytest.raises(KeyboardInterrupt):
+            change(attachment, user)
+    assert attachment.is_on
+    attachment.interrupted = False
+    attachments.heal()
+    assert not attachment.is_on
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "gives up"])
+def test_a_user_goes_in_a_thread_that_somebody_waits_for(dies: bool) -> None:
+    """Garbage is collected anywhere: also while another thread attaches something, and
+    waits for this one."""
+    attachments, attachment = Attachments(), _Attached()
+    users, other_user = [_User()], _User()
+    attachments.attach(attachment, users[0])
+
+    def go() -> None:
+        if not dies:
+            attachments.give_up(attachment, users[0])
+        users.clear()
+
+    attachments.attach(_Attached(meanwhile=go), other_user)
+    assert not attachment.is_on
+
+
+def test_what_is_given_up_while_it_is_attached_stays_known() -> None:
+    """A user of before is collected just as another one comes."""
+    attachments, user = Attachments(), _User()
+
+    class FreesAnother(_Attached):
+        def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
+            attachments.give_up(self)
+            super().add_user(user, when_gone)
+
+    attachment = FreesAnother()
+    attachments.attach(attachment, user)
+    assert attachment.is_on
+    attachments.detach(attachment, user)
+    assert not attachment.is_on
+
+
+# Blocks
+
+
+class _Manager:
+    """interrupted: when an interrupt comes."""
+
+    def __init__(self, interrupted: str = "") -> None:
+        self.held: Any = None
+        self.interrupted = interrupted
+
+    def __enter__(self) -> _Manager:
+        self.held = held_for(self)
+        if self.interrupted == "entering":
+            raise KeyboardInterrupt
+        return self
+
+    def _leave(self, *error: object) -> None:
+        if self.interrupted == "leaving":
+            raise KeyboardInterrupt
+
+    __exit__ = ExitMethod(_leave)
+
+
+@pytest.mark.parametrize("interrupted", ["", "entering", "leaving"])
+def test_a_with_statement_holds_something_until_it_is_over(interrupted: str) -> None:
+    manager, other, held = _Manager(interrupted), _Manager(), []
+    try:
+        with manager, other:
+            held = [manager.held() is not None, other.held() is not None]
+    except KeyboardInterrupt:
+        assert interrupted
+    assert held == ([] if interrupted == "entering" else [True, True])
+    assert manager.held is not None
+    assert manager.held() is None
+
+
+def test_an_exit_stack_holds_it_too_and_a_call_nothing() -> None:
+    manager = _Manager()
+    with ExitStack() as stack:
+        stack.enter_context(manager)
+        assert manager.held() is not None
+    assert manager.held() is None
+    manager.__enter__()
+    assert manager.held is None
+    manager.__exit__(None, None, None)
+
+
+def test_a_block_that_ends_unheard_is_ended_by_the_next_use() -> None:
+    closed: list[bool] = []
+
+    class Entered(_Manager):
+        def __enter__(self) -> Entered:
+            self.block = Block(held_for(self), closed.append, self)
+            self.block.begin(lambda: None)
+            return self
+
+    manager = Entered("leaving")
+    with pytest.raises(KeyboardInterrupt), manager:
+        heal()
+    assert not closed
+    heal()
+    assert closed == [True]
+    assert manager.block.has_ended
+
+
+# Warnings
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_no_filter_of_ours_stays() -> None:
+    before = list(warnings.filters)
+    for _ in range(100):
+        prof = profile()
+        prof.__enter__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            prof.__exit__(None, None, None)
+        assert list(warnings.filters) == before
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_compiled_module_warns_of_the_hooks_of_others_alone() -> None:
+    torch.compiler.reset()
+    model: Any = torch.compile(nn.Linear(2, 2), backend="eager")
+    x = torch.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with profile(), LinkHook():
+            model(x)
+        assert not [w for w in caught if "global hooks" in str(w.message)]
+        handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+        try:
+            with profile():
+                model(x)
+        finally:
+            handle.remove()
+        model(x)
+    assert len([w for w in caught if "global hooks" in str(w.message)]) == 1
+    torch.compiler.reset()
+
+
+# Ends that fit no beginning
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (link_hooks.TimerHook, "hook 'TimerHook'"),
+        (function_hooks.TimerHook, "hook 'TimerHook'"),
+        (profile, "this profiler"),
+    ],
+)
+def test_left_twice_or_in_another_thread(make: Callable[[], Any], named: str) -> None:
+    left = make()
+    refused = f"^{named} was not entered in this thread"
+
+    def leave() -> None:
+        with pytest.raises(RuntimeError, match=refused):
+            left.__exit__(None, None, None)
+
+    with left:
+        in_thread(leave)
+    leave()
+
+
+def test_a_session_does_not_take_that_for_its_end() -> None:
+    def step() -> None:
+        link_hooks.TimerHook().__exit__(None, None, None)
+
+    with (
+        pytest.raises(RuntimeError, match="was not entered in this thread"),
+        torchprof_hooks.TrainingSession([]) as session,
+    ):
+        session.run(step)

@@ -1,0 +1,265 @@
+"""Copies of hooks, by themselves and in models: they have not begun."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.cores import NATIVE_CORE
+from tests.functions import FunctionRecorder, Tensors
+from tests.helpers import Recorder, inputs
+from tests.running import TORCH, python
+from torchprof_hooks import (
+    FunctionCall,
+    FunctionHook,
+    LinkCall,
+    LinkHook,
+    add_hook,
+    delete_hook,
+    function_hooks,
+    link_hooks,
+)
+from torchprof_hooks.hooks.nvtx import NvtxRanges
+
+Duplicate = Callable[[Any], Any]
+
+
+def pickled(original: Any) -> Any:
+    return pickle.loads(pickle.dumps(original))
+
+
+def pickled_in_python(original: Any) -> Any:
+    return pickle._loads(pickle._dumps(original, 2))  # type: ignore[attr-defined]
+
+
+def saved(original: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(original, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+DUPLICATES: list[Duplicate] = [copy.deepcopy, pickled, pickled_in_python, saved]
+EACH_WAY = pytest.mark.parametrize("duplicate", DUPLICATES)
+EACH_WAY_AND_SHALLOW = pytest.mark.parametrize("duplicate", [copy.copy, *DUPLICATES])
+
+# Hooks
+
+
+class Modules(LinkHook):
+    """Its `__init__` does not call that of the base class, nor need it."""
+
+    name = "Modules"
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def forward_preprocess(self, args: LinkCall) -> None:
+        self.seen.append(args.path)
+
+
+class Functions(FunctionHook):
+    name = "Functions"
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
+        self.seen.append(function.name)
+
+
+class OfItsOwnState(Modules):
+    """Says what is pickled of it, as many classes do: all that there is."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self).copy()
+
+
+OURS = (
+    link_hooks.TimerHook,
+    function_hooks.TimerHook,
+    pytest.param(link_hooks.MemoryProfileHook, marks=NATIVE_CORE),
+    pytest.param(function_hooks.MemoryProfileHook, marks=NATIVE_CORE),
+)
+
+
+def step() -> None:
+    F.relu(nn.Linear(3, 3)(inputs())).sum().backward()
+
+
+def use(hook: Any) -> None:
+    """Have it active for a thread, and for a target."""
+    with hook:
+        step()
+    target: Any = nn.Linear(3, 3) if isinstance(hook, LinkHook) else F.relu
+    add_hook(target, hook)
+    step()
+    delete_hook(target, hook.name)
+
+
+@EACH_WAY_AND_SHALLOW
+@pytest.mark.parametrize("make", [Modules, Functions, OfItsOwnState])
+def test_a_copy_is_told_of_its_calls_alone(
+    duplicate: Duplicate, make: Callable[[], Any]
+) -> None:
+    hook = make()
+    use(hook)
+    before = list(hook.seen)
+
+    twin = duplicate(hook)
+
+    assert twin.seen == before  # what is the user's is copied
+    hook.seen, twin.seen = [], []
+    with twin:
+        step()
+    assert not hook.seen
+    assert twin.seen
+    with hook, Recorder(), FunctionRecorder():
+        twin.seen.clear()
+        step()
+    assert not twin.seen
+
+
+@EACH_WAY_AND_SHALLOW
+@pytest.mark.parametrize("make", OURS)
+def test_a_copy_has_measured_nothing(
+    duplicate: Duplicate, make: Callable[..., Any]
+) -> None:
+    hook = make(history_size=3)
+    use(hook)
+    before = hook.call_history, str(hook.summary())
+
+    twin = duplicate(hook)
+
+    assert not twin.call_history
+    assert not twin.summary()
+    use(twin)
+    assert twin.summary().keys() == hook.summary().keys()
+    assert len(twin.call_history) <= 3  # as it was made
+    assert (hook.call_history, str(hook.summary())) == before
+
+
+@EACH_WAY_AND_SHALLOW
+def test_the_copy_of_an_active_hook_is_not_active(duplicate: Duplicate) -> None:
+    hook = Modules()
+    with hook:
+        twin = duplicate(hook)
+        step()
+        with pytest.raises(RuntimeError, match="was not entered"):
+            twin.__exit__(None, None, None)
+    assert hook.seen == ["Linear"]
+
+
+def test_ranges_are_not_those_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def range_push(self, name: str) -> None: ...
+        def range_pop(self) -> None: ...
+
+    monkeypatch.setattr(NvtxRanges.__init__, "__defaults__", (Silent(),))
+    hook = link_hooks.NvtxHook()
+    use(hook)
+    twin = pickled(hook)
+    use(twin)
+    assert copy.copy(hook)._ranges is not hook._ranges
+
+
+# Models with hooks
+
+
+def hooks_of(model: nn.Module) -> list[tuple[str, int, object]]:
+    """Whatever is in any table of hooks in a model."""
+    return [
+        (name, number, hook)
+        for module in model.modules()
+        for name, table in vars(module).items()
+        if "hook" in name and isinstance(table, dict)
+        for number, hook in table.items()
+    ]
+
+
+def of_the_program(module: nn.Module, *args: Any) -> None:
+    """A hook of the program's own."""
+
+
+@EACH_WAY
+def test_the_copy_of_a_model_has_the_hooks_of_the_program_alone(
+    duplicate: Duplicate,
+) -> None:
+    # GIVEN a model with hooks of ours, and of the program's
+    model, hook = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), Recorder()
+    model.register_forward_pre_hook(of_the_program)
+    for module in model.modules():
+        add_hook(module, Recorder("another"))
+    add_hook(model, hook)
+    model.register_forward_hook(of_the_program)
+    before = hooks_of(model)
+
+    # WHEN it is copied
+    twin = duplicate(model)
+
+    # THEN the copy has none of ours, and works; ours stay on the original
+    assert [hook for *_, hook in hooks_of(twin)] == [of_the_program] * 2
+    assert hooks_of(model) == before
+    hook.taken()
+    twin(inputs()).sum().backward()
+    assert hook.taken() == []
+    with pytest.raises(KeyError):
+        delete_hook(twin, hook.name)
+    assert torch.equal(twin(inputs()), model(inputs()))
+    assert hook.taken() == ["pre Sequential", "post Sequential"]
+
+
+def test_a_copy_whose_copier_is_kept_loses_the_hook_when_it_is_called() -> None:
+    memory: dict[int, Any] = {}
+    twin = copy.deepcopy(add_hook(nn.Linear(3, 3), Recorder()), memory)
+    assert hooks_of(twin)
+    assert twin(inputs()).shape == (2, 3)
+    assert not hooks_of(twin)
+
+
+@EACH_WAY
+def test_a_model_that_has_its_hook(duplicate: Duplicate) -> None:
+    model: Any = nn.Sequential(nn.Linear(3, 3))
+    model.hook, model.timer = Modules(), link_hooks.TimerHook()
+    add_hook(add_hook(model, model.hook), model.timer)
+    model(inputs())
+
+    twin = duplicate(model)
+    assert torch.equal(twin(inputs()), model(inputs()))
+
+    assert model.hook.seen == ["Sequential"] * 2
+    assert twin.hook.seen == ["Sequential"]  # the copy is not hooked
+    add_hook(twin, twin.hook)
+    twin(inputs())
+    assert twin.hook.seen == ["Sequential"] * 2
+    assert not twin.timer.call_history
+
+
+@pytest.mark.slow
+def test_a_saved_model_is_loaded_where_this_package_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save(add_hook(nn.Linear(3, 3), Recorder()), path)
+    program = f"""
+import sys
+sys.modules["torchprof_hooks"] = None  # whoever imports it fails
+import torch
+model = torch.load({str(path)!r}, weights_only=False)
+assert not model._forward_hooks and not model._forward_pre_hooks
+# The numbers of hooks begin anew in each process.
+seen = []
+model.register_forward_pre_hook(lambda module, args: seen.append(args))
+model(torch.ones(2, 3))
+assert len(seen) == 1
+"""
+    done = python("-c", program, loaded=TORCH)
+    assert done.returncode == 0, done.stderr

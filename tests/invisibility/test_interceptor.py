@@ -1,0 +1,282 @@
+"""Where calls of modules are seen: a place of torch's, which else is as it was."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.cores import NATIVE_CORE
+from tests.fake_clock import MS, burn
+from tests.running import python
+from torchprof_hooks import LinkHook, profile
+from torchprof_hooks.capture.attach import interception as interception_module
+from torchprof_hooks.capture.attach.interception import MOST_CHANGES, interception
+from torchprof_hooks.profiles.data import ProfileData
+
+pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("ticking")]
+
+X = torch.ones(1, 2)
+IMPLEMENTATION = "_compiled_call_impl"
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, *, fails: bool = False) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        burn(2)
+        if fails:
+            raise ValueError("it does")
+        return y
+
+
+def plain() -> nn.Module:
+    """One whose code torch can compile as a whole."""
+    return nn.Sequential(nn.Linear(2, 2))
+
+
+def in_place() -> Any:
+    return vars(nn.Module)[IMPLEMENTATION]
+
+
+def calls(found: ProfileData) -> dict[str, int]:
+    return {row.name: row.calls for row in found.rows() if row.kind == "module"}
+
+
+@pytest.fixture
+def without_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As with a torch that asks for nothing."""
+    interception.cache_clear()
+    monkeypatch.setattr(interception_module, "place_of_implementation", lambda: None)
+    yield
+    interception.cache_clear()
+
+
+def check_that_calls_are_seen() -> None:
+    with profile() as prof:
+        Net()(X)
+    assert calls(prof.profile) == {"Net": 1, "Net.inner": 1}
+
+
+def test_it_is_there_while_somebody_looks() -> None:
+    before = in_place()
+    with profile():
+        assert isinstance(in_place(), property)
+        assert getattr(nn.Module, IMPLEMENTATION) is None  # as without us
+        check_that_calls_are_seen()
+    assert in_place() is before
+
+
+def test_it_stays_when_it_has_come_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would look for what is in the class anew each time."""
+    monkeypatch.setattr(interception(), "_changes", MOST_CHANGES)
+    for _ in range(2):
+        check_that_calls_are_seen()
+        assert isinstance(in_place(), property)
+    Net()(X)  # which nobody sees
+    setattr(nn.Module, IMPLEMENTATION, None)
+
+
+def test_where_torch_has_no_such_place_there_are_hooks(without_place: None) -> None:
+    before = in_place()
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile() as prof:
+        assert in_place() is before
+        model(X).sum().backward()
+        with pytest.raises(ValueError, match="it does"):
+            model(X, fails=True)
+    cells = prof.profile.cells
+    assert cells[("Net",), "forward"].self_ns // MS == 4
+    assert calls(prof.profile) == {"Net": 2, "Net.inner": 2}
+    assert prof.profile.aborted_calls == 1
+
+    with profile(max_overhead=0.5) as prof:
+        for _ in range(20):
+            model(X).sum().backward()
+            optimizer.step()
+    assert prof.profile.steps == 20
+
+
+def test_where_somebody_else_has_that_place_there_are_hooks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = property(lambda module: None)
+    monkeypatch.setattr(nn.Module, IMPLEMENTATION, other)
+    with profile():
+        assert in_place() is other
+        check_that_calls_are_seen()
+    assert in_place() is other
+
+
+def test_the_programs_exception_is_the_programs_own() -> None:
+    model = Net()
+    seen: list[ValueError] = []
+    with profile() as prof:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError:
+                model(X, fails=True)
+        except ValueError as raised:
+            seen.append(raised)
+        assert sys.exc_info() == (None, None, None)
+    [error] = seen
+    assert (str(error), error.__cause__) == ("it does", None)
+    assert isinstance(error.__context__, KeyError)
+    frames = traceback.walk_tb(error.__traceback__)
+    names = [frame.f_code.co_name for frame, _ in frames]
+    assert names[-1] == "forward"
+    assert len(names) == len(set(names))  # nothing of ours, and nothing twice
+    assert prof.profile.aborted_calls == 1
+
+
+def test_an_interrupt_closes_the_call_at_once() -> None:
+    class Interrupted(nn.Module):
+        def forward(self, x: torch.Tensor) -> None:
+            burn(3)
+            raise KeyboardInterrupt
+
+    with profile() as prof:
+        with pytest.raises(KeyboardInterrupt):
+            Interrupted()(X)
+        burn(5)
+    assert prof.profile.cells[("Interrupted",), "forward"].self_ns // MS == 3
+    assert prof.profile.aborted_calls == 1
+
+
+def test_a_hook_that_raises_at_the_begin_leaves_no_call_open() -> None:
+    class Raises(LinkHook):
+        name = "Raises"
+
+        def forward_preprocess(self, call: Any) -> None:
+            raise RuntimeError("a hook's own")
+
+    model = Net()
+    with profile() as prof:
+        with Raises(), pytest.raises(RuntimeError, match="a hook's own"):
+            model(X)
+        burn(5)
+        model(X)
+    assert prof.profile.cells[("Net",), "forward"].self_ns // MS == 2
+    assert prof.profile.aborted_calls == 1
+
+
+def test_models_that_are_compiled_in_place() -> None:
+    model = plain()
+    with profile() as prof:
+        model.compile(backend="eager")
+        assert getattr(model, IMPLEMENTATION)  # as the program has made it
+        expected = [model(X).tolist() for _ in range(2)]
+        delattr(model, IMPLEMENTATION)
+        with pytest.raises(AttributeError):
+            delattr(model, IMPLEMENTATION)
+        assert [model(X).tolist()] == expected[1:]
+        assert not getattr(model, IMPLEMENTATION)
+    assert calls(prof.profile)["Sequential"] == 3
+
+
+def test_copies_and_files_have_nothing_of_ours() -> None:
+    model = Net()
+    with profile():
+        model(X)
+        saved = pickle.dumps(model)
+        others = copy.deepcopy(model), copy.copy(model), pickle.loads(saved)
+        for other in others:
+            assert vars(other).keys() == vars(Net()).keys()
+            assert other(X).tolist() == model(X).tolist()
+    assert b"torchprof_hooks" not in saved
+
+
+def test_a_model_with_a_call_of_its_own() -> None:
+    class Own(Net):
+        def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._call_impl(*args, **kwargs) + 1
+
+    model, alone = Own(), Net()
+    alone.load_state_dict(model.state_dict())
+    with profile() as prof:
+        assert model(X).tolist() == (alone(X) + 1).tolist()
+        vars(model)["_call_impl"] = lambda x: x
+        assert model(X) is X
+    assert calls(prof.profile)["Own"] == 2
+
+
+def test_arguments_of_any_number() -> None:
+    class Sum(nn.Module):
+        def forward(self, *numbers: int, **more: int) -> int:
+            return sum(numbers) + sum(more.values())
+
+    model = Sum()
+    with profile() as prof:
+        for count in range(12):
+            assert model(*range(count), a=1, b=2) == sum(range(count)) + 3
+            assert model(*range(count)) == sum(range(count))
+    assert calls(prof.profile) == {"Sum": 24}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_compiled_code_is_the_same_with_and_without_us(whole: bool) -> None:
+    model, graphs = plain(), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    with profile():
+        code = model if whole else lambda x: model(x) * 1
+        compiled = torch.compile(code, backend=backend)
+        first = compiled(X).tolist()
+    made = len(graphs)
+    assert compiled(X).tolist() == first
+    with profile():
+        assert compiled(X).tolist() == first
+    assert len(graphs) == made
+
+
+def test_calls_in_a_backward_pass_are_not_from_outside() -> None:
+    """With checkpoints, modules are called again by the engine."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile(max_overhead=0.5) as prof:
+        for _ in range(20):
+            x = X.clone().requires_grad_()
+            checkpoint(model.inner, model(x), use_reentrant=False).sum().backward()
+            optimizer.step()
+    times = prof.profile.step_times
+    assert (times.steps, times.evaluations) == (20, 0)
+
+
+WITHOUT_CODE = """
+import functools, torch
+
+class Callable:
+    # What an extension in C may put there.
+    def __init__(self, function):
+        self.function = function
+    def __get__(self, module, kind=None):
+        return self if module is None else functools.partial(self.function, module)
+
+torch.nn.Module.__call__ = Callable(torch.nn.Module.__call__)
+import torchprof_hooks
+layer = torch.nn.Linear(2, 2)
+with torchprof_hooks.profile() as profiler:
+    layer(torch.ones(2))
+print([row.name for row in profiler.profile.rows() if row.kind == "module"])
+"""
+
+
+def test_calls_may_be_somebody_elses_and_no_function() -> None:
+    ended = python("-c", WITHOUT_CODE)
+    assert (ended.stdout, ended.stderr) == ("['Linear']\n", "")

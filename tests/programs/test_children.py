@@ -1,0 +1,156 @@
+"""Ranks that a program starts by itself are measured where that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.running import plain, profiled, written
+from tests.thorough import THOROUGH
+from torchprof_hooks import Profile, load_ranks
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+OF_RANKS = {"profile-rank0.json", "profile-rank1.json"}
+
+
+def save_into(folder: Path) -> tuple[str, ...]:
+    return "--save", str(folder / "profile.json"), "--max-overhead", "none"
+
+
+def saved_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*.json")}
+
+
+def said_itself(out: str) -> list[str]:
+    """The lines of its own among those that a program prints: gloo of some versions
+    prints, too, in both ranks at once."""
+    return [line for line in out.splitlines() if line in ("other", "trained")]
+
+
+def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "spawned_ranks.py")
+    run = profiled("--children", *save_into(tmp_path), script, "--other")
+    assert (run.code, said_itself(run.out)) == (0, ["other", "trained"]), run.err
+    assert run.reports == 2
+    assert "torchprof_hooks: no module was called\n" in run.err  # of what spawns them
+    assert run.err.count("2 of 2 ranks of") == 1
+    assert saved_in(tmp_path) == OF_RANKS
+    ranks = load_ranks(tmp_path)
+    assert [rank.provenance.world_size for rank in ranks.ranks] == [2, 2]
+    for path in tmp_path.iterdir():
+        rows = {row.name: row for row in Profile.load(path).rows()}
+        assert rows["Linear"].calls == 6
+
+
+FORKS = """
+import multiprocessing, threading, time
+import torch
+from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+def train(steps):
+    for _ in range(steps):
+        time.sleep(0.002)
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+def evaluate(calls):
+    for _ in range(calls):
+        time.sleep(0.002)
+        with torch.no_grad():
+            model(torch.ones(2, 4))
+
+def in_child(work):
+    work(150)
+    print(len(optimizer_hooks.users), [each.name for each in threading.enumerate()])
+    time.sleep(0.2)  # whoever writes has time for it
+
+train(3)
+for work in (train, evaluate):
+    child = multiprocessing.get_context("fork").Process(target=in_child, args=(work,))
+    child.start()
+    child.join()
+    print(child.exitcode)
+train(2)
+"""
+
+
+def test_forks_write_nothing_and_are_soon_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    save = ("--save", str(path), "--flush-secs=0.05")
+    run = profiled(*save, written(tmp_path, FORKS))
+    in_child = "0 ['MainThread']"
+    assert run.out.splitlines() == [in_child, "0"] * 2, run.err
+    assert (run.code, run.reports, run.before_report) == (0, 1, "")
+    assert list(tmp_path.glob("*.json")) == [path]
+    times = Profile.load(path).step_times
+    assert (times.steps, times.evaluations) == (5, 0)
+
+
+def test_one_that_is_given_a_part_of_the_environment_runs_as_without_us(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('customized')")
+    (tmp_path / "child.py").write_text(
+        "import os, torch; print(os.environ['PYTHONPATH'], torch.ones(1).item())"
+    )
+    start = """
+import os, subprocess, sys
+kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
+child = os.path.join(os.environ["PYTHONPATH"].split(os.pathsep)[-1], "child.py")
+subprocess.run([sys.executable, child], env=kept, check=True)
+"""
+    path = written(tmp_path, "import torch\n" + start)
+    run = profiled("--children", path, PYTHONPATH=str(tmp_path))
+    told = f"{tmp_path} 1.0"
+    assert (run.code, run.out.splitlines()[-2:]) == (0, ["customized", told]), run.err
+    assert "Error in sitecustomize" not in run.err
+
+
+@pytest.mark.parametrize(
+    "is_by_variable",
+    [False, pytest.param(True, marks=THOROUGH)],
+    ids=["enable", "variable"],
+)
+def test_ranks_of_a_program_that_begins_to_measure_itself(
+    tmp_path: Path, is_by_variable: bool
+) -> None:
+    save = str(tmp_path / "profile.json")
+    told = {"children": True, "save": save, "max_overhead": "none"}
+    flags = ",".join(f"{name}={value}" for name, value in told.items())
+    main, script = '__name__ == "__main__":\n', SCRIPTS / "spawned_ranks.py"
+    begin = "    import torchprof_hooks\n"
+    if not is_by_variable:
+        begin += f"    torchprof_hooks.enable(**{told})\n"
+    program = written(tmp_path, script.read_text().replace(main, main + begin))
+    run = plain(program, flags=f"profile=True,{flags}" if is_by_variable else "")
+    assert (run.code, said_itself(run.out)) == (0, ["trained"]), run.err
+    assert run.err.count("2 of 2 ranks of") == 1
+    assert saved_in(tmp_path) == OF_RANKS
+
+
+@pytest.mark.thorough
+def test_they_are_left_alone_where_it_is_not(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "spawned_ranks.py")
+    run = profiled(*save_into(tmp_path), script, "--other")
+    assert (run.code, said_itself(run.out)) == (0, ["other", "trained"]), run.err
+    assert run.reports == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_ranks_of_lightning(tmp_path: Path) -> None:
+    command = (str(SCRIPTS / "lightning_ranks.py"), str(tmp_path / "logs"))
+    run = profiled("--children", *save_into(tmp_path), *command)
+    assert run.code == 0, run.err
+    assert saved_in(tmp_path) == OF_RANKS
+    ranks = load_ranks(tmp_path)
+    assert [rank.provenance.local_rank for rank in ranks.ranks] == [0, 1]
+    assert [rank.steps for rank in ranks.ranks] == [4, 4]
+    assert any(each.name == "gradient buckets" for each in ranks.ranks[0].collectives)
+    assert "2 of 2 ranks of" in run.err

@@ -1,0 +1,108 @@
+"""When no step is traced for idle devices; see `tests/devices/accelerator` for more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from torchprof_hooks import ProfilerHook
+from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
+from torchprof_hooks.program import idle_step
+from torchprof_hooks.program.idle_step import IdleStep
+
+
+def work() -> None:
+    nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+
+
+def test_the_second_step_counts() -> None:
+    idle = IdleStep()
+    assert idle.find().reason == "no step was traced"
+    assert not idle.begin(1)  # too early
+    assert idle.begin(2)
+    idle.end(3)  # of the first step, which is no end
+    assert idle.is_running
+    assert idle.begin(3)
+    work()
+    idle.end(4)
+    assert not idle.begin(4)  # once
+
+    found = idle.find()
+    assert (found.step, found.reason) == (4, "")
+    assert found.step_ns > 0
+    assert found is idle.find()
+    assert not is_profiler_active()
+
+
+def test_a_step_that_is_given_up() -> None:
+    idle = IdleStep()
+    idle.begin(2)
+    assert idle.find().reason == "the traced step has not ended"
+    assert not is_profiler_active()
+
+
+def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_step, "shows_devices", lambda: False)
+    idle = IdleStep()
+    assert not idle.begin(2)
+    assert idle.find().reason == "this torch does not show what devices have run"
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("before", "another profiler of torch was running"),
+        ("during", "another profiler of torch began during the step"),
+    ],
+)
+def test_another_profiler(other: str, reason: str) -> None:
+    idle = IdleStep()
+    theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    if other == "before":
+        theirs.start()
+    assert idle.begin(2) == (other == "during")
+    idle.begin(3)
+    if other == "during":
+        theirs.start()
+    work()
+    idle.end(4)
+    theirs.stop()
+
+    assert idle.find().reason == reason
+    assert "aten::sum" in {event.key for event in theirs.key_averages()}
+
+
+def test_a_recording_that_another_hook_ends(tmp_path: Path) -> None:
+    """It lacks the end of the step: the device would seem to idle in it."""
+    idle = IdleStep()
+    with ProfilerHook(1, output_dir=tmp_path, trace_first=True) as hook:
+        assert idle.begin(2)
+        work()
+        hook.step()
+        hook.step()
+        idle.begin(3)
+        work()
+        idle.end(4)
+
+    assert idle.find().reason == "a hook that was tracing a step ended the recording"
+
+
+def test_a_hook_that_wants_more_than_is_recorded(tmp_path: Path) -> None:
+    """The host is left out of it: the hook gets no step, rather than an empty one."""
+    idle = IdleStep()
+    idle.begin(2)
+    hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
+    with pytest.warns(UserWarning, match="skips the trace"):
+        hook.__enter__()
+    idle.begin(3)
+    work()
+    idle.end(4)
+    hook.step()
+    hook.step()
+    hook.__exit__(None, None, None)
+
+    assert not idle.find().reason
+    assert (hook.skipped, len(hook.paths)) == (1, 1)

@@ -1,0 +1,327 @@
+"""What the report of a whole program says, of real programs."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cores import NATIVE_CORE
+from tests.running import (
+    EACH_STEP,
+    NOTHING,
+    OWN_CLOCK,
+    TITLE,
+    TRAIN,
+    Run,
+    plain,
+    profiled,
+    written,
+)
+from tests.thorough import THOROUGH
+from torchprof_hooks import Profile
+
+#: Where the clock is the machine's.
+PLAIN = """
+import time
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.set_num_threads(1)
+"""
+HEAD = OWN_CLOCK + PLAIN
+#: After this, all that is measured takes some time.
+TICKING = "owned_clock.reading_ns = 10_000\n"
+
+GAN = (
+    HEAD
+    + """
+class Generator(nn.Sequential):
+    def forward(self, x):
+        busy(3)
+        return super().forward(x)
+class Discriminator(nn.Sequential):
+    def forward(self, x):
+        busy(2)
+        return super().forward(x)
+generator, discriminator = Generator(nn.Linear(4, 4)), Discriminator(nn.Linear(4, 1))
+steps = [torch.optim.SGD(m.parameters(), 0.1) for m in (generator, discriminator)]
+for _ in range(6):
+    fake = generator(torch.ones(2, 4))
+    busy(1 / 6)
+    discriminator(fake.detach()).sum().backward()
+    steps[1].step()
+    discriminator(fake).sum().backward()
+    steps[0].step()
+"""
+)
+
+
+def with_tables(*arguments: str) -> Run:
+    """What comes of a program by us, its report in full."""
+    return profiled("--full", *arguments)
+
+
+def section(report: str, title: str) -> list[str]:
+    """The lines of the first section of that title."""
+    lines = report.splitlines()
+    start = lines.index(title)
+    end = lines.index("", start) if "" in lines[start:] else len(lines)
+    return lines[start + 1 : end]
+
+
+def seconds(text: str) -> float:
+    """The first time in a line."""
+    found = re.search(r"([\d.]+)s", text)
+    assert found, text
+    return float(found[1])
+
+
+def ticking(program: str) -> str:
+    return HEAD + TICKING + program.removeprefix(HEAD)
+
+
+def line(report: str, start: str) -> str:
+    return next(x for x in report.splitlines() if x.strip().startswith(start))
+
+
+FAILS_BETWEEN_STEPS = """
+from torchprof_hooks.program import ending
+def fail(*arguments):
+    raise OSError("planted")
+ending.Outputs.flush_if_due = fail
+"""
+
+
+def test_what_fails_between_steps_does_not_fail_the_program(tmp_path: Path) -> None:
+    run = profiled(written(tmp_path, "import torch" + FAILS_BETWEEN_STEPS + TRAIN))
+    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
+    assert run.before_report == "torchprof_hooks: OSError('planted')\n"
+
+
+SLOW_ENDING = """
+from torchprof_hooks.program.recorder import Recorder
+finish = Recorder._finish
+def finish_slowly(*args):
+    busy(1000)
+    return finish(*args)
+Recorder._finish = finish_slowly
+"""
+
+
+def test_each_function_and_their_sum(tmp_path: Path) -> None:
+    """Making the report takes no time of the program."""
+    saved = tmp_path / "profile.json"
+    program = written(tmp_path, GAN + SLOW_ENDING)
+    run = with_tables(*EACH_STEP, "--save", str(saved), program)
+    assert run.code == 0, run.err
+    titles = [x for x in run.err.splitlines() if x.startswith("Message: ")]
+    of_functions = sorted(titles[1:])  # as they are printed: by what they took
+    assert "Discriminator, called first at program.py:" in of_functions[0]
+    assert "Generator, called first at program.py:" in of_functions[1]
+    assert len(re.findall(r"^Class( of \w+)?$", run.err, re.MULTILINE)) == 3
+    total = section(run.err, "Sum of all(2) printed profiles")
+    parts = {x.split(":")[0].strip(): seconds(x) for x in total}
+    whole = parts.pop("Sum")
+    assert parts == {
+        "Time in Discriminator": 0.024,
+        "Time in Generator": 0.018,
+        "Time outside of all": 0.001,
+    }
+    assert whole == seconds(line(run.err, "Time measured")) == 0.043
+    assert Profile.load(saved).overhead_ns >= 1e9
+
+
+PROFILED_FUNCTION = (
+    HEAD
+    + """
+import torchprof_hooks
+owned_clock.reading_ns = 0  # nothing but work takes time
+class Slow(torch.optim.SGD):
+    def step(self):
+        busy(2)
+        super().step()
+net = nn.Linear(4, 1)
+optimizer = Slow(net.parameters(), 0.1)
+@torchprof_hooks.profile_function
+def train_step():
+    busy(5)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+for _ in range(6):
+    train_step()
+"""
+)
+
+
+def test_a_profiled_function(tmp_path: Path) -> None:
+    run = with_tables(*EACH_STEP, written(tmp_path, PROFILED_FUNCTION))
+    lines = section(run.err, "Function profiling")
+    assert lines[0].startswith("Message: train_step, made at program.py:")
+    assert lines[1].startswith("Time in 6 calls to train_step: 0.042s (0.007000s ")
+    assert "  optimizers: 0.012s (28.6 %)" in lines
+    assert "\n6 steps: first " in run.err
+
+
+MEMORY = (
+    PLAIN
+    + """
+import torchprof_hooks
+@torchprof_hooks.profile_function
+def outer_products(x, y, z):
+    return torch.outer(x, y).sum(1) + torch.outer(y, z).sum(1) + z
+x, y, z = (torch.ones(1024) for _ in range(3))
+with torch.no_grad():
+    for _ in range(5):
+        outer_products(x, y, z)
+"""
+)
+
+
+@NATIVE_CORE
+def test_memory_of_outer_products(tmp_path: Path) -> None:
+    options = ("--profile-memory", *EACH_STEP)
+    run = with_tables(*options, written(tmp_path, MEMORY))
+    tables = run.err.partition("\nProgram profiling\n")[2]
+    assert re.search(r"\n\nMemory Profile\n.*\n\nMemory.*: peak ", tables)
+    assert "traced step" not in run.err
+
+
+def test_idle_devices(tmp_path: Path) -> None:
+    """Without the flag, nothing is loaded for it."""
+    seen = "\nimport sys\nprint('torchprof_hooks.program.idle_step' in sys.modules)"
+    program = written(tmp_path, TRAIN_30 + seen)
+    assert profiled(program).out.splitlines()[-1] == "False"
+    run = profiled("--device-idle", *EACH_STEP, program)
+    assert (run.code, run.out.splitlines()[-1]) == (0, "True")
+    of_cpu = "Device: no kernels of a device were recorded in step 4"
+    of_cuda = "cuda:0: busy "
+    assert (of_cuda if torch.cuda.is_available() else of_cpu) in run.err
+
+
+def test_idle_devices_of_a_program_that_ends_early(tmp_path: Path) -> None:
+    program = PLAIN + "nn.Linear(4, 4)(torch.ones(2, 4))"
+    run = profiled("--device-idle", written(tmp_path, program))
+    assert "idle time is not known: no step was traced" in run.err
+
+
+COMPILED = (
+    PLAIN
+    + """
+net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+model = torch.compile(net, backend="aot_eager")
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(30):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+from torch._dynamo.utils import counters
+print(counters["frames"]["total"])
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(EACH_STEP, marks=THOROUGH),
+        pytest.param(("--profile-memory", "--profile-optimizer"), marks=THOROUGH),
+    ],
+)
+def test_a_compiled_model_stays_compiled(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = written(tmp_path, COMPILED)
+    alone = plain(path)
+    assert alone.code == 0
+    run = with_tables(*options, path)
+    assert run.out == alone.out
+    text = "\n".join(section(run.err, "Compilation"))
+    assert text.startswith("Time in torch.compile: ")
+    assert " compiled " in "\n".join(section(run.err, "Class"))
+
+
+TRAIN_30 = (
+    HEAD
+    + """
+net = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+busy(300)
+for _ in range(30):
+    busy(2)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+)
+
+
+def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
+    """And what was printed can be shown again."""
+    saved, program = str(tmp_path / "profile.json"), written(tmp_path, TRAIN_30)
+    kept = with_tables("--profile-memory", "--save", saved, program).err
+    assert seconds(line(kept, "other: outside modules").split(":")[2]) == 0.36
+    left_out = with_tables("--ignore-first-call", program).err
+    measured, below = line(left_out, "Time measured").split(", ")
+    assert (seconds(measured), seconds(below)) == (0.36, 0.058)
+
+    again = profiled("show", saved, "--format", "report", "--max-rows", "20")
+    lines = again.out.removeprefix(TITLE.lstrip()).splitlines()
+    # Printed above the tables at exit, and in them here.
+    told = [line for line in lines if re.match("Measuring took|.* were measured", line)]
+    assert told
+    shown = kept.partition(TITLE)[2].splitlines()
+    assert [line for line in lines if line not in told] == shown
+
+    found = Profile.load(saved)
+    found.merge(found).save(saved)
+    other = profiled("show", saved, "--format", "report")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "not the profile of a whole program" in other.err
+
+
+def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
+    program = ticking(TRAIN_30.replace("range(30)", "range(300)"))
+    run = with_tables("--max-overhead", "0.0001%", written(tmp_path, program))
+    text = " ".join(run.err.split())
+    assert re.search(r"odules and functions were measured in \d+ of 300 steps", text)
+    assert re.search(r"\nLinear .* Py +300\b", run.err)  # calls, in all steps
+
+
+ENDLESS = (
+    PLAIN
+    + """
+net = nn.Linear(4, 1)
+while True:  # without an optimizer, which would import torch's compiler
+    net(torch.ones(2, 4)).sum().backward()
+    time.sleep(0.01)
+"""
+)
+
+
+def test_a_recent_file_survives_what_nothing_survives(tmp_path: Path) -> None:
+    saved = tmp_path / "profile.json"
+    command = [sys.executable, "-m", "torchprof_hooks", "--save", str(saved)]
+    command += ["--flush-secs", "0.2", written(tmp_path, ENDLESS)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not saved.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+    found = Profile.load(saved)
+    assert found.steps >= 1
+    assert "Linear" in found.modules
+    assert json.loads(saved.read_text())["version"] == 6
+
+
+def test_one_report_for_all_endings_of_functions_alone(tmp_path: Path) -> None:
+    program = PLAIN + "print(F.relu(torch.ones(2)).sum().item())"
+    run = with_tables(written(tmp_path, program))
+    assert run.reports + run.err.count(NOTHING.strip()) == 1

@@ -1,0 +1,93 @@
+"""The memory hook of functions on the CPU and on a device. For what it has in common
+with that of modules, see tests/seeds/link_hooks/test_memory.py."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from tests.cores import NATIVE_CORE
+from tests.functions import ONE, Runs
+from tests.seeds.link_hooks.fake_memory import INPUT, MIB, fake_memory, near
+from torchprof_hooks import add_hook, delete_hook
+from torchprof_hooks.function_hooks import MemoryProfileHook
+
+
+@NATIVE_CORE
+@pytest.mark.parametrize("size", [1024 * MIB, 1500 * MIB])
+def test_a_known_tensor_on_the_cpu(size: int) -> None:
+    with MemoryProfileHook("cpu") as hook:
+        kept = torch.empty(size, dtype=torch.uint8)
+
+    ((name, used, acquired, depth),) = hook.call_history
+    assert (name, depth) == ("empty", 0)
+    assert used == near(size)
+    assert acquired == near(size)
+    assert kept.numel() == size
+
+
+@NATIVE_CORE
+def test_blocks_that_come_and_go_count_and_are_not_kept_alive() -> None:
+    def come_and_go() -> None:
+        for _ in range(5):
+            torch.empty(40 * MIB, dtype=torch.uint8)
+
+    report = io.StringIO()
+    with MemoryProfileHook("cpu") as hook:
+        Runs.apply(INPUT, come_and_go)
+
+    assert hook.summary()["Runs"]["used_bytes"] == near(5 * 40 * MIB)
+    assert hook.summary()["Runs"]["peak_bytes"] == near(40 * MIB)  # never two at once
+    hook.print_report(file=report)
+    assert report.getvalue().splitlines()[-1] == (
+        "Memory of tensors on the CPU, by the thread that calls, to the byte, gross: "
+        "freed bytes count too."
+    )
+
+
+@NATIVE_CORE
+def test_a_backward_that_frees_more_than_it_takes() -> None:
+    with MemoryProfileHook("cpu") as hook:
+        hidden = torch.ones(10 * MIB, requires_grad=True).exp()
+        loss = hidden.sum()
+        del hidden  # its 40 MiB live on for the backward of exp
+        loss.backward(ONE)
+
+    history = [(name, used) for name, used, _, _ in hook.call_history]
+    assert [name for name, _ in history] == ["ones", "exp", "sum", "sum", "exp"]
+    assert history[1][1] == near(40 * MIB)
+    # It takes 40 MiB for the gradient and frees as much: what it was kept for is done.
+    assert history[4][1] == near(40 * MIB)
+
+
+def test_a_hook_on_one_torch_function_counts_only_its_calls() -> None:
+    with fake_memory() as memory:
+        hook = MemoryProfileHook()
+        add_hook(torch.Tensor.sum, hook)
+        for _ in range(2):
+            Runs.apply(INPUT, lambda: memory.take(1)).sum().backward(ONE)
+        delete_hook(torch.Tensor.sum, hook.name)
+
+        assert hook.call_history == [("sum", 0, 0, 0)] * 4
+
+
+@pytest.mark.gpu
+def test_bytes_on_a_device_are_exact() -> None:
+    # 100,001 bytes are rounded up to a multiple of 512: 196 * 512 = 100,352.
+    tensor = torch.ones(100_001, dtype=torch.uint8, device="cuda")
+
+    def come_and_go() -> None:
+        tensor.bitwise_not()
+
+    with MemoryProfileHook() as hook:
+        kept = tensor + tensor
+        Runs.apply(tensor, come_and_go)
+
+    used = {name: sums["used_bytes"] for name, sums in hook.summary().items()}
+    assert used["add"] == used["bitwise_not"] == used["clone"] == 100_352
+    assert used["Runs"] == 2 * 100_352  # gross: one of the two is free again
+    assert hook.summary()["Runs"]["peak_bytes"] == 100_352
+    assert hook.total_used_bytes() == 3 * 100_352
+    assert kept.is_cuda

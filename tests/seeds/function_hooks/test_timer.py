@@ -1,0 +1,211 @@
+"""What timers of functions alone have; for more see tests/seeds/link_hooks."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.cores import PYTHON_CORE
+from tests.devices.test_device_meter import FakeDevice
+from tests.fake_clock import burn
+from tests.functions import ONE, Cube, Runs, x
+from tests.helpers import close, timed_by
+from tests.seeds.link_hooks.planted import functions
+from torchprof_hooks import add_hook, delete_hook
+from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.function_hooks import TimerHook
+from torchprof_hooks.measure.device_clock import EventClock
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+INPUT = x()
+
+
+def occurrences(hook: TimerHook) -> dict[str, int]:
+    return {name: sums["occurrence"] for name, sums in hook.summary().items()}
+
+
+# Phases
+
+
+def test_phases_have_sums_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with TimerHook(phases=True) as hook:
+        functions().step(int)
+
+    fields = ("elapsed_time", "forward_time", "backward_time", "recompute_time")
+    times: Any = {
+        name: [sums[field] for field in fields]  # type: ignore[literal-required]
+        for name, sums in hook.summary().items()
+    }
+    assert times == {
+        "clone": [0, 0, 0, 0],
+        "Inner": [0.004, 0.004, 0, 0],
+        "Runs": [close(0.011), 0.005, 0.006, 0],
+        "sum": [0, 0, 0, 0],
+    }
+    hook.print_report()
+    header, _, inner, runs, _ = capsys.readouterr().out.splitlines()
+    shown = ["ElapsedTime", "ForwardTime", "BackwardTime"]  # nothing was recomputed
+    assert header.split() == ["FunctionName", *shown, "Occurrence"]
+    assert inner.split() == ["Inner", "4.00ms", "4.00ms", "0.00ms", "1"]
+    assert runs.split() == ["Runs", "11.00ms", "5.00ms", "6.00ms", "2"]
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_recomputation_is_a_phase(reentrant: bool) -> None:
+    with TimerHook(phases=True) as hook:
+        INPUT.cos()
+        checkpoint(
+            lambda t: t.exp().sin(), INPUT, use_reentrant=reentrant
+        ).sum().backward(ONE)
+    summary = hook.summary()
+
+    # In forward, recomputed, and in backward. What a custom Function's backward calls
+    # outside of modules, the native core does not tell apart from it.
+    is_told = not (reentrant and CORE.module)
+    assert occurrences(hook)["exp"] == occurrences(hook)["sin"] == (3 if is_told else 1)
+    assert (summary["exp"]["recompute_time"] > 0) == is_told
+    assert summary["cos"]["recompute_time"] == 0
+    for sums in summary.values():
+        phases = sums["forward_time"] + sums["backward_time"] + sums["recompute_time"]
+        assert phases == close(sums["elapsed_time"])
+
+
+class Planted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        burn(1)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        burn(2)
+        return grad
+
+
+def test_total_time_counts_once_what_a_backward_recomputes() -> None:
+    def recompute() -> None:
+        burn(100)
+        with torch.enable_grad():
+            Planted.apply(inner).sum().backward(ONE)
+
+    given, inner = (torch.ones(2, requires_grad=True) for _ in range(2))
+    with TimerHook() as hook:
+        Runs.apply(given, lambda: burn(10), recompute).sum().backward(ONE)
+    # The native core does not tell apart what its backward calls.
+    inside = 0.113 if CORE.module else 0.112
+    assert hook.summary()["Runs"]["elapsed_time"] == pytest.approx(inside)
+    assert hook.total_time() == pytest.approx(0.113)
+
+
+# Modules and calls
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.fc(x).relu() + self.fc(x.narrow(0, 0, 1))
+        return result
+
+
+@pytest.mark.usefixtures("ticking")
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        # linear twice; relu, narrow and +; sum. All of them with a backward: INPUT is a
+        # leaf that needs gradients.
+        ("function", {"linear": 4, "relu": 2, "narrow": 2, "add": 2, "sum": 2}),
+        ("module", {"Net.fc": 4, "Net": 6, "(outside modules)": 2}),
+        (
+            "call",
+            {
+                "Net.fc: linear(2x3, 5x3, 5)": 2,
+                "Net: relu(2x5)": 2,
+                "Net: narrow(2x3)": 2,
+                "Net.fc: linear(1x3, 5x3, 5)": 2,
+                "Net: add(2x5, 1x5)": 2,
+                "sum(2x5)": 2,
+            },
+        ),
+    ],
+)
+def test_what_calls_are_named_by(by: Any, expected: dict[str, int]) -> None:
+    net = Net()
+    with TimerHook(by=by) as hook:
+        net(INPUT).sum().backward(ONE)
+
+    assert occurrences(hook) == Counter(name for name, _ in hook.call_history)
+    assert occurrences(hook) == expected
+    for name, sums in hook.summary().items():
+        seconds = [s for called, s in hook.call_history if called == name]
+        assert sums["elapsed_time"] == close(sum(seconds))
+    assert hook.total_time() == close(sum(s for _, s in hook.call_history))
+
+
+@pytest.mark.parametrize("by", ["module", "call"])
+@pytest.mark.parametrize("target", [F.linear, Cube])
+def test_a_hook_on_one_function_cannot_tell_modules(target: Any, by: Any) -> None:
+    hook = TimerHook(by=by)
+    with pytest.raises(ValueError, match=f"by='{by}' needs the whole thread: use `wi"):
+        add_hook(target, hook)
+    with pytest.raises(KeyError):
+        delete_hook(target, "TimerHook")
+
+
+# Devices
+
+
+@PYTHON_CORE
+@pytest.mark.usefixtures("ticking")
+def test_device_times_without_waiting_for_the_device() -> None:
+    device = FakeDevice()
+
+    def launch(milliseconds: float) -> Any:
+        return lambda: device.launch(milliseconds)
+
+    clock = EventClock(device, "fake")
+    with timed_by(clock), TimerHook(phases=True) as hook:
+        for _ in range(3):
+            Runs.apply(INPUT, launch(1), launch(10)).sum().backward(ONE)
+            device.launch(100)  # nobody's
+        assert device.waits == 0
+
+    sums = hook.summary()
+    assert sums["Runs"]["device_time"] == close(3 * 0.011)
+    assert sums["sum"]["device_time"] == 0
+    report = io.StringIO()
+    hook.print_report(unit="ms", file=report)
+    header, *rows = (line.split() for line in report.getvalue().splitlines())
+    assert header[:3] == ["FunctionName", "ElapsedTime", "DeviceTime"]
+    assert [row[2] for row in rows] == ["0.00ms", "33.00ms", "0.00ms"]
+
+
+@PYTHON_CORE
+def test_device_time_of_nested_functions_counts_for_both() -> None:
+    device = FakeDevice()
+    with timed_by(EventClock(device, "fake")), TimerHook() as hook:
+        Runs.apply(INPUT, lambda: (Runs.apply(INPUT, lambda: device.launch(3)),))
+
+    assert hook.summary()["Runs"]["device_time"] == close(2 * 0.003)
+
+
+@PYTHON_CORE
+def test_no_device_time_where_the_device_is_not_in_use() -> None:
+    device = FakeDevice()
+    device.initialized = False
+    with timed_by(EventClock(device, "fake")), TimerHook() as hook:
+        functions().step(int)
+
+    assert device.events_made == 0
+    assert not any("device_time" in sums for sums in hook.summary().values())

@@ -1,0 +1,354 @@
+"""What the memory hooks of modules and of functions have in common, and those of
+modules."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cores import NATIVE_CORE
+from tests.functions import Runs, raises, x
+from tests.helpers import in_thread
+from tests.seeds.link_hooks.fake_memory import (
+    INPUT,
+    KINDS,
+    MIB,
+    FakeMemory,
+    Net,
+    Taken,
+    fake_memory,
+    near,
+    of_modules,
+)
+from torchprof_hooks import add_hook, delete_hook, function_hooks
+from torchprof_hooks.hooks import memory as memory_hook
+from torchprof_hooks.link_hooks import MemoryProfileHook
+from torchprof_hooks.profiles.errors import MemoryUnavailableError
+
+
+@pytest.fixture
+def memory() -> Iterator[FakeMemory]:
+    with fake_memory() as memory:
+        yield memory
+
+
+@pytest.fixture(params=KINDS)
+def taken(request: pytest.FixtureRequest, memory: FakeMemory) -> Taken:
+    return KINDS[request.param](memory)
+
+
+def test_planted_bytes_are_found(taken: Taken, memory: FakeMemory) -> None:
+    memory.take(7)  # nobody's
+    before = memory.used, memory.acquired
+    with taken.hook() as hook:
+        for _ in range(2):
+            taken.step()
+
+    assert hook.call_history == taken.history * 2
+    used, acquired = taken.total
+    # Outermost calls only: every byte counts once.
+    assert hook.total_used_bytes() == 2 * used == memory.used - before[0]
+    assert hook.total_acquired_bytes() == 2 * acquired == memory.acquired - before[1]
+    numbers = [hook.total_used_bytes(), *hook.call_history[0][1:]]
+    numbers += [number for sums in hook.summary().values() for number in sums.values()]
+    assert {type(number) for number in numbers} == {int}  # and not of numpy's
+
+
+def test_summaries(taken: Taken) -> None:
+    with taken.hook() as hook:
+        taken.step()
+    calls = Counter(name for name, *_ in taken.history)
+
+    assert list(hook.summary()) == list(taken.sums)
+    whole, own = hook.summary(), hook.summary(own=True)
+    for name, (used, acquired, peak) in taken.sums.items():
+        assert (whole[name]["used_bytes"], whole[name]["acquired_bytes"]) == (
+            used,
+            acquired,
+        )
+        assert whole[name]["peak_bytes"] == peak
+        assert whole[name]["occurrence"] == calls[name]
+        own_bytes = {
+            "used_bytes": taken.own[name][0],
+            "acquired_bytes": taken.own[name][1],
+        }
+        assert own[name] == {**whole[name], **own_bytes}  # the others as without it
+
+
+def test_sums_are_exact_whatever_the_history_keeps(taken: Taken) -> None:
+    # More calls than are kept between two times that the sums are made.
+    steps = 2048 // len(taken.history) + 100
+    with taken.hook(history_size=3) as hook:
+        for _ in range(steps):
+            taken.step()
+
+    assert hook.call_history == taken.history[-3:]
+    for name, (used, *_) in taken.sums.items():
+        assert hook.summary()[name]["used_bytes"] == steps * used
+    assert hook.total_used_bytes() == steps * taken.total[0]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_call_that_raises_does_not_spoil_the_next(
+    taken: Taken, error: type[BaseException]
+) -> None:
+    with taken.hook() as hook:
+        with pytest.raises(error):
+            taken.step(raises(error))
+        with pytest.raises(error):
+            Runs.apply(INPUT, int, raises(error)).sum().backward()
+        taken.step()
+
+    assert hook.call_history[-len(taken.history) :] == taken.history
+
+
+def test_a_hook_on_one_target_counts_only_its_calls(taken: Taken) -> None:
+    hook = taken.hook()
+    add_hook(taken.target, hook)
+    taken.step()
+    in_thread(taken.step)
+    delete_hook(taken.target, hook.name)
+    taken.step()
+
+    assert hook.call_history == taken.local * 2
+
+
+def test_a_hook_that_saw_nothing(taken: Taken) -> None:
+    hook, report = taken.hook(), io.StringIO()
+    with hook:
+        pass
+    hook.print_report(file=report)
+
+    assert (hook.call_history, hook.summary()) == ([], {})
+    assert (hook.total_used_bytes(), hook.total_acquired_bytes()) == (0, 0)
+    called = "module" if isinstance(hook, MemoryProfileHook) else "function"
+    assert f"no {called} was called" in report.getvalue()
+
+
+REPORTS = {
+    "modules": """\
+LinkName  UsedBytes  AcquiredBytes  PeakBytes  RetainedBytes  Occurrence
+   Net.a    107.00B       1000.00B    100.00B         40.00B           2
+   Net.b     30.00B          0.00B     30.00B         30.00B           2
+     Net    139.00B       1000.00B    102.00B         72.00B           2
+""",
+    "functions": """\
+FunctionName  UsedBytes  AcquiredBytes  PeakBytes  Occurrence
+       clone      0.00B         0.00KB      0.00B           2
+       Inner    100.00B         1.95KB    100.00B           1
+        Runs    119.00B         1.97KB    105.00B           2
+         sum      0.00B         0.00KB      0.00B           2
+""",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reports(
+    kind: str, memory: FakeMemory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken, file = KINDS[kind](memory), io.StringIO()
+    with taken.hook() as hook:
+        taken.step()
+
+    hook.print_report()
+    note = "Memory of hpu:0 (caching allocator), gross: freed bytes count too.\n"
+    assert capsys.readouterr().out == REPORTS[kind] + note
+    hook.print_report(unit="KB", file=file)
+    assert file.getvalue().count("0.10KB") >= 2
+    assert capsys.readouterr().out == ""
+
+
+HOOKS = pytest.mark.parametrize(
+    "make", [MemoryProfileHook, function_hooks.MemoryProfileHook]
+)
+
+
+@HOOKS
+def test_where_memory_cannot_be_measured_the_error_comes_at_once(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(device: object = None) -> None:
+        raise MemoryUnavailableError("another malloc is in use")
+
+    monkeypatch.setattr(memory_hook, "memory_meter", unavailable)
+    with pytest.raises(RuntimeError, match="another malloc is in use"):
+        make()
+
+
+@HOOKS
+@pytest.mark.parametrize("device", ["nonsense", "cpu:cuda"])
+def test_a_wrong_device_is_refused(make: Any, device: str) -> None:
+    with pytest.raises(ValueError, match="device must be 'cpu', 'cuda' or"):
+        make(device)
+
+
+# Modules, with counters that are known exactly
+
+
+def test_sums_by_class(memory: FakeMemory) -> None:
+    taken = of_modules(memory)
+    with MemoryProfileHook() as hook:
+        taken.step()
+
+    classes = {"Net": "Net", "Net.a": "Takes", "Net.b": "Takes"}
+    history = [(classes[name], *numbers) for name, *numbers in taken.history]
+    assert hook.call_history == history
+    summary = hook.summary()
+    assert {name: sums["used_bytes"] for name, sums in summary.items()} == {
+        "Takes": 107 + 30,
+        "Net": 139,
+    }
+    # a keeps 100 - 60 = 40, b 30, and Net those and its own 2: the mean of forwards.
+    assert {name: sums["retained_bytes"] for name, sums in summary.items()} == {
+        "Takes": 35,
+        "Net": 72,
+    }
+
+
+def test_the_peak_where_the_allocator_sets_no_new_one(memory: FakeMemory) -> None:
+    memory.take(1000)
+    memory.free(1000)
+    taken = of_modules(memory)
+    with taken.hook() as hook:
+        for _ in range(2):
+            taken.step()
+
+    # What the allocator has at the end of a call: a rises by 40, Net by 2 more and 30.
+    peaks = {name: sums["peak_bytes"] for name, sums in hook.summary().items()}
+    assert peaks == {"Net.a": 40, "Net.b": 30, "Net": 72}
+
+
+def test_inner_modules_are_left_out_in_the_middle_of_the_first_call(
+    memory: FakeMemory,
+) -> None:
+    middle: dict[str, Any] = {}
+    with MemoryProfileHook(by="module") as hook:
+        Net(memory)(x(), lambda: middle.update(hook.summary(own=True)))
+    assert middle.keys() == {"Net.a", "Net.b"}
+    assert hook.summary(own=True).keys() == {"Net.a", "Net.b", "Net"}
+
+
+class Announcing(MemoryProfileHook):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.announced: list[str] = []
+
+    def backward_postprocess(self, args: Any) -> None:
+        self.announced.append(args.path)
+
+
+def test_a_subclass_gets_callbacks_and_bytes(memory: FakeMemory) -> None:
+    taken = of_modules(memory)
+    with Announcing(by="module") as hook:
+        taken.step()
+
+    assert hook.announced == ["Net.b", "Net.a", "Net"]
+    assert hook.call_history == taken.history
+
+
+# Modules on the CPU
+
+
+class Aside(nn.Module):
+    """Calls a module that its input does not go through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x * 2 + self.inner(self.weight)
+
+
+@NATIVE_CORE
+@pytest.mark.parametrize("hears", [False, True])
+def test_a_pass_that_leaves_an_inner_module_out(hears: bool) -> None:
+    """It goes from the outer module over to the outer module, which is no move."""
+    model, given = Aside(), torch.ones(3, requires_grad=True)
+    with Announcing("cpu") if hears else MemoryProfileHook("cpu") as hook:
+        torch.autograd.grad(model(given).sum(), given)
+
+    assert getattr(hook, "announced", []) == ["Aside"] * hears
+
+
+class _Saves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, size: int) -> Any:
+        ctx.save_for_backward(torch.empty(size, dtype=torch.uint8))
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+class Saves(nn.Module):
+    """Keeps one activation of a known size for its backward."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return _Saves.apply(x, self.size)
+
+
+class Spills(Saves):
+    """Needs as much, but only while it runs. The call of a module inside is the moment
+    at which memory is read: the C allocator itself keeps no peak."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.inner = nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        block = torch.empty(self.size, dtype=torch.uint8)
+        result = self.inner(x.clone())
+        del block
+        return result
+
+
+@NATIVE_CORE
+def test_what_a_module_keeps_for_backward_is_retained() -> None:
+    model = nn.Sequential(Saves(40 * MIB), Spills(64 * MIB))
+    with MemoryProfileHook("cpu") as hook:
+        loss = model(x()).sum()
+        summary = hook.summary()
+        loss.backward()
+    with MemoryProfileHook("cpu") as without, torch.no_grad():
+        model[0](x())
+
+    assert summary["Saves"]["retained_bytes"] == near(40 * MIB)
+    assert summary["Saves"]["used_bytes"] == near(40 * MIB)
+    assert summary["Spills"]["retained_bytes"] == near(0)
+    assert summary["Spills"]["peak_bytes"] == near(64 * MIB)
+    # The Sequential holds the one while the other is taken.
+    assert summary["Sequential"]["peak_bytes"] == near(104 * MIB)
+    assert summary["Sequential"]["retained_bytes"] == near(40 * MIB)
+    assert without.summary()["Saves"]["retained_bytes"] == near(0)
+    assert without.summary()["Saves"]["occurrence"] == 1
+
+
+@pytest.mark.gpu
+def test_bytes_on_a_device_are_exact() -> None:
+    # 100,001 bytes are rounded up to a multiple of 512: 196 * 512 = 100,352.
+    class Doubles(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x + x) + x
+
+    tensor = torch.ones(100_001, dtype=torch.uint8, device="cuda")
+    with MemoryProfileHook() as hook:
+        kept = Doubles()(tensor)
+
+    sums = hook.summary()["Doubles"]
+    assert sums["used_bytes"] == 2 * 100_352
+    assert sums["retained_bytes"] == 100_352
+    assert sums["peak_bytes"] <= 2 * 100_352
+    assert kept.is_cuda

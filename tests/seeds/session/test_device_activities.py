@@ -1,0 +1,79 @@
+"""What is read from events of torch's profiler about devices, before torch 2.13, which
+tells the types of events: `tests/devices/accelerator` plants a device for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from torchprof_hooks.capture.torch_names.profiler import (
+    activity_type,
+    flat_events,
+    make_profiler,
+)
+from torchprof_hooks.capture.tracing.recording import read_activities
+
+
+@dataclass
+class Event:
+    """As torch 2.8 to 2.12 have them; these cannot be made without a device."""
+
+    told_name: str
+    device: str
+    begun_ns: int
+    number: int
+    is_mark: bool = False
+
+    def name(self) -> str:
+        return self.told_name
+
+    def device_type(self) -> SimpleNamespace:
+        return SimpleNamespace(name=self.device)
+
+    def device_index(self) -> int:
+        return 0
+
+    def start_ns(self) -> int:
+        return self.begun_ns
+
+    def duration_ns(self) -> int:
+        return 10
+
+    def correlation_id(self) -> int:
+        return self.number
+
+    def is_user_annotation(self) -> bool:
+        return self.is_mark
+
+
+@pytest.mark.parametrize(
+    "call", ["cudaLaunchKernel", "cuLaunchKernelEx", "hipModuleLaunchKernel"]
+)
+def test_launches_are_known_by_the_names_of_calls(call: str) -> None:
+    events = [
+        Event("aten::add", "CPU", 1, 7),  # operations are numbered on their own
+        Event("custom", "CPU", 2, 7),
+        Event("cudaMine", "CPU", 3, 7, is_mark=True),
+        Event(call, "CPU", 5, 7),
+        Event("add_kernel", "CUDA", 20, 7),
+        Event("my range", "CUDA", 0, 7, is_mark=True),
+        Event("memcpy", "CUDA", 40, 8),
+    ]
+    assert list(read_activities(events)) == [
+        ("cuda:0", 20, 30, 5),
+        ("cuda:0", 40, 50, None),
+    ]
+
+
+def test_real_operations_are_no_calls_of_drivers() -> None:
+    profiler = make_profiler(with_tensors=False)
+    profiler.start()
+    with torch.autograd.profiler.record_function("cudaMine"):
+        torch.ones(3, requires_grad=True).sum().backward()
+    profiler.stop()
+    events = [e for e in flat_events(profiler) if e.device_type().name == "CPU"]
+    assert events
+    assert not {"cuda_runtime", "kernel"} & set(map(activity_type, events))

@@ -1,0 +1,171 @@
+"""`@profiled`: the report at exit, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.running import python
+
+SCRIPT = """
+import copy, os, sys, threading
+import torch
+from torch import nn
+import torchprof_hooks
+
+@torchprof_hooks.profiled
+class Block(nn.Module):
+    '''A block.'''
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(256, 256)  # works enough for a line of its own
+    def forward(self, x):
+        return x + self.inner(x)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(256, 256)
+        self.blocks = nn.Sequential(Block(), Block())
+    def forward(self, x):
+        return self.blocks(self.embed(x))
+
+assert Block.__name__ == "Block" and Block.__doc__ == "A block."
+model, X = Model(), torch.ones(256, 256)
+for _ in range(3):
+    model(X).sum().backward()
+"""
+
+
+def run(more: str) -> subprocess.CompletedProcess[str]:
+    return python("-W", "error", "-c", SCRIPT + more)
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """Lines of the report by their first word."""
+    return {line.split()[0]: line.split() for line in text.splitlines() if line}
+
+
+def test_report_of_the_class_at_exit() -> None:
+    result = run("sys.exit(7)")
+    assert (result.returncode, result.stdout) == (7, "")
+    rows = table(result.stderr)
+    assert rows["Block"][1] == "6"  # two blocks, three steps
+    assert rows["inner:"][1:3] == ["Linear", "6"]
+    assert "embed:" not in rows
+    assert "Model" not in rows
+
+
+def test_report_comes_after_an_exception_too() -> None:
+    result = run("raise ValueError('planted')")
+    assert result.returncode == 1
+    assert "ValueError: planted" in result.stderr
+    assert table(result.stderr)["Block"][1] == "6"
+
+
+EVERYTHING_ELSE = """
+print(Block.__profiler__.profile.rows()[0].name)
+
+class Special(Block): ...
+thread = threading.Thread(target=lambda: copy.deepcopy(model)(X))
+thread.start(); thread.join()
+Special()(X)
+
+@torchprof_hooks.profiled(file=sys.stderr)
+class Idle(nn.Module): ...
+
+torchprof_hooks.profiled(file=sys.stdout, unit="us")(Block)  # once more
+sys.stdout.flush()
+if hasattr(os, "fork"):
+    if os.fork() == 0: sys.exit(0)
+    os.wait()
+"""
+
+
+def test_what_programs_do_with_classes() -> None:
+    result = run(EVERYTHING_ELSE)
+    first, _, report = result.stdout.partition("\n")
+    # Read while it runs.
+    assert first in ("Block", "(outside modules)", "(profiler)")
+    rows = table(report)
+    assert rows["Block"][1] == "8"  # those of threads and of copies are there, too
+    assert rows["Special"][1] == "1"
+    # Once, as it was asked to last, and not by the forked child.
+    assert "us" in rows["Block"][2]
+    assert report.count("Hottest module") <= 1
+    assert report.count("torchprof_hooks:") == 1
+    # A class that was never used says so.
+    assert result.stderr.startswith("Idle\ntorchprof_hooks: ")
+    assert "No module was called" in result.stderr
+
+
+MANY_THREADS = """
+from torchprof_hooks.hooks import ended_threads
+from torchprof_hooks.capture.attach.attachments import Attachments
+from torchprof_hooks.capture.attach.engine import engine_patch
+
+ended_threads.ENDED_KEPT = 10
+attach, attached = Attachments.attach, []
+
+def counting(self, *given):
+    attached.append(1)
+    attach(self, *given)
+
+Attachments.attach = counting
+
+def work():
+    model(torch.ones(256, 256)).sum().backward()
+    users.append(len(engine_patch.users))
+
+users = []
+for _ in range(20):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+kept = len(Block.__profiler__._threads._threads)
+rows = [row for row in Block.__profiler__.profile.rows() if row.name == "Block"]
+phases = {name: phase.calls for name, phase in rows[0].phases.items()}
+print(len(attached), max(users), kept, phases)
+"""
+
+
+def test_threads_that_have_ended_cost_nothing_in_later_ones() -> None:
+    result = run(MANY_THREADS)
+    calls = 2 * (3 + 20)  # of two blocks
+    phases = {"forward": calls, "backward": calls, "recompute": 0}
+    # At most two listen: the tracker of the main thread, and that of the running one.
+    assert result.stdout.startswith(f"20 2 11 {phases}"), result.stderr
+    assert table(result.stderr)["Block"][1] == str(calls)
+
+
+SPAWNING = """
+import multiprocessing, torch
+from torch import nn
+import torchprof_hooks
+
+@torchprof_hooks.profiled
+class Block(nn.Linear): ...
+
+def load(): print("loaded", flush=True)
+def train(): Block(2, 2)(torch.ones(2))
+
+if __name__ == "__main__":
+    start = multiprocessing.get_context("spawn").Process
+    children = [start(target=work) for work in (load, train)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+"""
+
+
+@pytest.mark.slow
+def test_a_spawned_process_reports_if_it_has_called_any(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SPAWNING)
+    result = python(str(tmp_path / "program.py"))
+    assert (result.returncode, result.stdout) == (0, "loaded\n"), result.stderr
+    # That of the child that trains, and that of the program, which has called none.
+    assert result.stderr.count("torchprof_hooks: ") == 2
+    assert result.stderr.count("No module was called") == 1
