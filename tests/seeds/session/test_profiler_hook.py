@@ -18,9 +18,10 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from tests.running import python
-from tests.seeds.session.loops import Loop, nothing_is_registered, run_loop, run_session
-from tests.seeds.session.recording import Clock
+from tests.distributed.processes import run_processes
+from tests.programs import python
+from tests.session.loops import Loop, nothing_is_registered, run_loop, run_session
+from tests.session.recording import Clock
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import ProfilerHook, SessionHook, TrainingSession
 
@@ -207,6 +208,13 @@ def test_the_rank_is_in_the_name(
     monkeypatch.setenv("WORLD_SIZE", "4")
     run_session(ProfilerHook(2, output_dir=tmp_path), loop, 2)
     assert files(tmp_path) == timelines("2-rank3")
+
+
+def test_the_rank_of_a_process_group(tmp_path: Path) -> None:
+    run_processes(
+        lambda _: run_session(ProfilerHook(2, output_dir=tmp_path), Loop(), 2)
+    )
+    assert files(tmp_path) == timelines("2-rank0", "2-rank1")
 
 
 def test_missing_directories_are_made_when_the_hook_begins(
