@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from tests.running import (
 )
 from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
+from torchprof_hooks.documents.build.theano import ReportLayout, program_report
 
 #: Where the clock is the machine's.
 PLAIN = """
@@ -285,6 +287,21 @@ def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
     other = profiled("show", saved, "--format", "report")
     assert (other.code, other.err.count("\n")) == (2, 1)
     assert "not the profile of a whole program" in other.err
+
+
+def test_rows_add_up(tmp_path: Path) -> None:
+    saved = tmp_path / "profile.json"
+    run = with_tables("--save", str(saved), written(tmp_path, ticking(TRAIN_30)))
+    assert run.code == 0, run.err
+    found = Profile.load(saved)
+    tables = {
+        block.name: block for block in program_report(found, ReportLayout()).blocks
+    }
+    for name in ("class", "ops", "apply"):
+        table: Any = tables[name]
+        columns = {column.name: column.values for column in table.columns}
+        assert sum(map(int, columns["self_ns"])) == found.wall_ns
+        assert sum(table.shares) == pytest.approx(1)
 
 
 def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:

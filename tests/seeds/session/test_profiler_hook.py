@@ -18,10 +18,10 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from tests.distributed.processes import run_processes
-from tests.programs import python
-from tests.session.loops import Loop, nothing_is_registered, run_loop, run_session
-from tests.session.recording import Clock
+from tests.ranks.processes import run_processes
+from tests.running import python
+from tests.seeds.session.loops import Loop, nothing_is_registered, run_loop, run_session
+from tests.seeds.session.recording import Clock
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import ProfilerHook, SessionHook, TrainingSession
 
