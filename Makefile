@@ -22,7 +22,7 @@ demo-ranks: $(VENV)/demo.installed  ## train it with four processes, one of them
 # One that hangs ends its process, with the stacks of all threads, and is red.
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15 $(HANGS)
-SIDE_BY_SIDE := --numprocesses 2 --dist worksteal
+SIDE_BY_SIDE := --numprocesses 3 --dist worksteal
 ALONE := -m serial tests/cost/test_real_time.py
 THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
 # All slow, and what they import takes seconds in each process.
