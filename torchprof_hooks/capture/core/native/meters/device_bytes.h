@@ -31,9 +31,10 @@ Counting* counting_allocator(c10::DeviceType kind) {
 // index: if below 0, the device is the one that is current at the first reading after that.
 class DeviceBytes {
  public:
-  // counter: an `AllocatorCounter`, borrowed, to be read if C++ cannot ask the allocator.
-  DeviceBytes(c10::DeviceType kind, int index, PyObject* counter)
-      : kind_(kind), index_(index), counter_(counting_allocator(kind) == nullptr ? counter : nullptr) {}
+  // counter: where the owner of this has an `AllocatorCounter`, to be read if C++ cannot ask the
+  // allocator; null once a collection of garbage has cleared the owner.
+  DeviceBytes(c10::DeviceType kind, int index, PyObject*& counter)
+      : kind_(kind), index_(index), counter_(counter), asks_python_(counting_allocator(kind) == nullptr) {}
 
   int index() const { return index_; }
 
@@ -55,7 +56,7 @@ class DeviceBytes {
  private:
   template <class Counting = c10::DeviceAllocator>
   Reading ask() {
-    if (counter_ != nullptr) return ask_python();
+    if (asks_python_) return ask_python();
     if constexpr (requires { sizeof(Counting); }) {
       try {
         auto* allocator = counting_allocator<Counting>(kind_);
@@ -72,7 +73,9 @@ class DeviceBytes {
   // What cannot be read counts as nothing: the program learns itself that its device has failed.
   Reading ask_python() {
     WithGil gil;
-    Owned read(PyObject_CallMethod(counter_, "read", nullptr));
+    if (counter_ == nullptr) return {};
+    Owned counter(Py_NewRef(counter_));
+    Owned read(PyObject_CallMethod(counter.get(), "read", nullptr));
     long long used = 0, acquired = 0, current = 0, peak = 0;
     if (!read || !PyArg_ParseTuple(read.get(), "LLLL", &used, &acquired, &current, &peak)) {
       raise_others_soon();
@@ -82,7 +85,8 @@ class DeviceBytes {
   }
   const c10::DeviceType kind_;
   std::atomic<int> index_;
-  PyObject* const counter_;
+  PyObject*& counter_;
+  const bool asks_python_;
   std::atomic<int64_t> highest_{0};
 };
 

@@ -123,8 +123,9 @@ PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject* self = MemoryMeter::make(type);
   if (self == nullptr || kind == nullptr) return self;
   try {
-    MemoryMeter::of(self)->device.emplace(c10::Device(kind).type(), index, counter);
-    MemoryMeter::of(self)->counter = Py_XNewRef(counter);
+    MemoryMeter* meter = MemoryMeter::of(self);
+    meter->counter = Py_XNewRef(counter);
+    meter->device.emplace(c10::Device(kind).type(), index, meter->counter);
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
     Py_CLEAR(self);
