@@ -115,14 +115,7 @@ class Cursor(ReadsMeters):
         site = known or self.called_site(module)
         if site is None:
             return
-        if site.is_entry or known is None:
-            self.look_for_device()
-        site.low = next_sequence_number()
-        if self.divides:
-            self.own_from(site, site.low)
-        site.start_ns = perf_counter_ns()
-        self.site = site  # last: an interrupt before this line has opened nothing
-        self.read_at_begin(site)
+        self.open_call(site, is_new=known is None)
         if self.callbacks is not None:
             self.callbacks.called(site, args)
 
@@ -200,15 +193,15 @@ class Cursor(ReadsMeters):
 
     # Functions
 
-    def open_call(self, site: Site) -> None:
-        """Open the call of a function."""
-        if site.is_entry:
+    def open_call(self, site: Site, is_new: bool = False) -> None:
+        """Open a call of a module or a function."""
+        if site.is_entry or is_new:
             self.look_for_device()
         site.low = next_sequence_number()
         if self.divides:
             self.own_from(site, site.low)
         site.start_ns = perf_counter_ns()
-        self.site = site
+        self.site = site  # last: an interrupt before this line has opened nothing
         self.read_at_begin(site)
 
     def close_call(self, site: Site, end_ns: int) -> None:

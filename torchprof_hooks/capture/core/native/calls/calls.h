@@ -104,9 +104,9 @@ void end_own(Cursor* cursor, Node* node) {
   own_until(node, next_number());
 }
 
-// Opens a call of a function.
-void open_call(Cursor* cursor, Node* node) {
-  if (node->is_entry) look_for_device(cursor);
+// Opens a call of a module or a function.
+void open_call(Cursor* cursor, Node* node, bool is_new = false) {
+  if (node->is_entry || is_new) look_for_device(cursor);
   int64_t low = next_number();
   own_calls(cursor, node, low);
   open_node(cursor, node, low);
@@ -128,8 +128,7 @@ bool call_back(PyObject* self, PyObject* method, Node* node, PyObject* argument)
 void end_entry(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   Nanoseconds taken_ns = cursor->gives_time_back && node->is_entry ? end_ns - node->start_ns : 0;
   cursor->entered_ns += taken_ns;
-  for (Node* around = cursor->site; around != cursor->outside && around->caller; around = around->around())
-    around->start_ns += taken_ns;
+  each_open(cursor, [&](Node* around) { around->start_ns += taken_ns; });
   cursor->log->book(node->code, node->start_ns, end_ns);
 }
 

@@ -20,10 +20,7 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     if (found.get() == Py_None) Py_RETURN_NONE;
     node = Node::of(found.get());
   }
-  if (node->is_entry || is_new) look_for_device(cursor);
-  int64_t low = next_number();
-  own_calls(cursor, node, low);
-  open_node(cursor, node, low);
+  open_call(cursor, node, is_new);
   if (!call_back(self, names.called, node, args[1])) return nullptr;
   Py_RETURN_NONE;
 }
