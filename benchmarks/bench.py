@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from math import sqrt
 from statistics import median, quantiles
 from time import perf_counter_ns
 from typing import Any
@@ -108,12 +107,6 @@ def ratios(
 
     pairs = zip(sums(name), sums(baseline), strict=True)
     return [mine / other for mine, other in pairs]
-
-
-def error_of_median(values: Sequence[float]) -> float:
-    """Its standard error, if values are spread normally."""
-    low, _, high = quantiles(values, n=4)
-    return 1.253 * (high - low) / 1.349 / sqrt(len(values))
 
 
 def times_table(
