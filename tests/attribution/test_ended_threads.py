@@ -14,7 +14,7 @@ from torch import nn
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import profile
-from torchprof_hooks.capture import steps as step_rules
+from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.hooks import ended_threads
 from torchprof_hooks.profiles.data import ProfileData
 

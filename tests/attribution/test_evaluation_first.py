@@ -22,7 +22,7 @@ from tests.cost.budgeted import (
 )
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
-from torchprof_hooks.capture import steps as step_rules
+from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.capture import thread_steps
 from torchprof_hooks.profiles.data import ProfileData
 

@@ -6,7 +6,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from torchprof_hooks.capture.steps import (
+from torchprof_hooks.capture.optimizer_rounds import (
     PATIENCE,
     OptimizerRounds,
     RoundEnd,

@@ -26,7 +26,7 @@ from tests.fake_clock import MS, burn
 from tests.planted import Work
 from tests.thorough import THOROUGH
 from torchprof_hooks import profile, profile_function
-from torchprof_hooks.capture import steps as step_rules
+from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 

@@ -30,7 +30,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profile_function
-from torchprof_hooks.capture import steps as step_rules
+from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.capture.attach.engine import EnginePatch
 from torchprof_hooks.profiler import Profiler
 

@@ -38,7 +38,7 @@ from tests.functions import Watching
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import steps as step_rules
+from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.profiles.data import ProfileData

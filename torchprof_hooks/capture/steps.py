@@ -16,185 +16,26 @@
 
 from __future__ import annotations
 
-import weakref
-from collections import Counter
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
 import torch
 
+from torchprof_hooks.capture.optimizer_rounds import OptimizerRounds
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
+from torchprof_hooks.capture.steps_without_optimizer import StepsWithoutOptimizer
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import (
-    any_optimizer_made,
     error_of_call,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: After so many steps of one optimizer, we wait no longer for the rest of a round.
-#: Critics of GANs step some five times as often as generators.
-PATIENCE: Final = 16
-#: After so many steps without any optimizer, we expect none, although one was made.
-NO_OPTIMIZER_STEPS: Final = 256
 #: More than four times so many calls that made a graph, without a backward pass, are no
 #: training step; nor are as many passes without a step of an optimizer. If the longest
 #: step so far had more than this, its number counts instead.
 _LONG: Final = 256
-
-
-class RoundEnd(NamedTuple):
-    """How many training steps have ended; and whether an optimizer ended them for which
-    the round did not wait."""
-
-    steps: int
-    is_new: bool
-
-
-_ONE: Final = RoundEnd(1, is_new=False)
-
-
-class OptimizerRounds:
-    """Finds rounds of optimizers: each is a training step. A round ends when all
-    optimizers of the round before have stepped again, so the one that steps least often
-    ends it; those of a GAN make one step together.
-
-    An optimizer that steps for the first time ends a round, too. From then on, rounds
-    wait for it, until it dies, or another one has stepped more than `PATIENCE` times
-    meanwhile: then these were steps of their own.
-
-    Optimizers that step before `ended` is called again count as stepping together, as
-    in a backward pass where each parameter has its own: they end at most one round.
-
-    living: those that have stepped and are not forgotten, by their ids.
-    latest: the ids of those that have stepped since `ended` was called.
-    """
-
-    def __init__(self) -> None:
-        self.living: dict[int, weakref.ref[Any]] = {}
-        self._inner: dict[int, weakref.ref[Any]] = {}  # called by others
-        self._awaited: set[int] = set()
-        self._stepped: Counter[int] = Counter()  # in this round
-        self.latest: set[int] = set()
-
-    def knows(self, optimizer: Any) -> bool:
-        """Whether `optimizer` has stepped, by itself or in a step of another one, and
-        is not forgotten."""
-        return id(optimizer) in self.living or id(optimizer) in self._inner
-
-    def stepped(self, optimizer: Any) -> None:
-        """`optimizer` has made a step."""
-        key = id(optimizer)
-        self._inner.pop(key, None)
-        if key not in self.living:
-            self.living[key] = weakref.ref(optimizer, lambda _: self._remove(key))
-        self._stepped[key] += 1
-        self.latest.add(key)
-
-    def ended(self) -> RoundEnd:
-        """What the optimizers have ended that stepped since this was called last."""
-        latest, self.latest = self.latest, set()
-        if latest == self._awaited and len(latest) == len(self._stepped):  # usual case
-            self._stepped.clear()
-            return _ONE
-        steps, is_new = 1, not latest <= self._awaited
-        if is_new:
-            self._awaited |= self._stepped.keys()
-        elif self._awaited <= self._stepped.keys():
-            self._awaited = set(self._stepped)
-        elif max(self._stepped.values(), default=0) > PATIENCE:
-            self._awaited = set(self._stepped)
-            steps = min(self._stepped.values())
-        else:
-            return RoundEnd(0, is_new)
-        self._stepped.clear()
-        return RoundEnd(steps, is_new)
-
-    def inner_stepped(self, optimizer: Any) -> None:
-        """`optimizer` has made a step in the step of another one."""
-        key = id(optimizer)
-        if key not in self._inner:
-            self._remove(key)
-            forget = self._inner.pop
-            self._inner[key] = weakref.ref(optimizer, lambda _: forget(key, None))
-
-    def clear(self) -> None:
-        """Wait for none of the optimizers that are known now."""
-        for key in list(self.living):
-            self._remove(key)
-
-    def _remove(self, key: int) -> None:
-        """Forget the optimizer of this id: ids are used again."""
-        self.living.pop(key, None)
-        self._stepped.pop(key, None)
-        self._awaited.discard(key)
-        self.latest.discard(key)
-
-
-class StepsWithoutOptimizer:
-    """Steps of programs in which none of torch's optimizers steps.
-
-    While an optimizer might still step (one was made, and there were few steps so far),
-    these steps are held back, and not counted yet: they may be parts of one step, in
-    which gradients are accumulated.
-
-    held_ns: durations of the steps that are held back.
-    after_backward_ns: see `StepCounter`; of these steps.
-    usual_passes: backward passes of the last step.
-    """
-
-    def __init__(self) -> None:
-        self.held_ns: list[int] = []
-        self.after_backward_ns = 0
-        self.usual_passes = 1
-        self._expects_none = self._was_one_made = False
-        # The backward pass that ended last: when, and what interruptions had taken.
-        self._pass_ended_ns = self._interruptions_ns = 0
-
-    def no_optimizer_is_expected(self) -> bool:
-        """Whether each of these steps is one by itself, and not a part of a longer
-        one."""
-        if not self._expects_none:
-            self._was_one_made = self._was_one_made or any_optimizer_made()
-            self._expects_none = not self._was_one_made
-        return self._expects_none
-
-    def hold(self, duration_ns: int) -> None:
-        """Hold back a step that has ended: it may be a part of a longer one."""
-        self.held_ns.append(duration_ns)
-        self._expects_none = len(self.held_ns) >= NO_OPTIMIZER_STEPS
-
-    def forget(self) -> None:
-        """Hold nothing back any more."""
-        self.held_ns.clear()
-        self.after_backward_ns = 0
-
-    def pass_ended(self, end_ns: int, interruptions_ns: int) -> None:
-        """A backward pass has ended.
-
-        interruptions_ns: the time of interruptions so far (`Cursor.entered_ns`).
-        """
-        self._pass_ended_ns, self._interruptions_ns = end_ns, interruptions_ns
-
-    def leave_out(self, duration_ns: int) -> None:
-        """Do not count this much time since the last pass: measuring took it."""
-        self._pass_ended_ns += duration_ns
-
-    def tracker_changed(self, difference_ns: int) -> None:
-        """Another tracker counts interruptions from now on; its sum is so much
-        larger."""
-        self._interruptions_ns += difference_ns
-
-    def came_after_backward(
-        self, site: Site, end_ns: int, interruptions_ns: int
-    ) -> None:
-        """The call that ended at `site` is the first one after a backward pass: count
-        the time between them."""
-        call_ns = end_ns - site.start_ns
-        others_ns = interruptions_ns - self._interruptions_ns - call_ns
-        after_ns = site.start_ns - self._pass_ended_ns - others_ns
-        self.after_backward_ns += max(after_ns, 0)
 
 
 class Ended(NamedTuple):
@@ -360,7 +201,7 @@ class StepDetector:
         """Whether the first training step is likely still to come, after evaluations:
         an optimizer was made, and nothing was trained, not even before `start`."""
         is_first = self._is_in_fresh_thread and not self._has_trained
-        return is_first and any_optimizer_made()
+        return is_first and self._without_optimizer.was_optimizer_made()
 
     @property
     def _has_trained(self) -> bool:
