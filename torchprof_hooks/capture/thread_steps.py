@@ -219,7 +219,8 @@ class ThreadSteps:
         )
 
     def _measured_steps(self, running: Block) -> MeasuredSteps:
-        steps = Counter({kind: each.steps for kind, each in self._by_kind.items()})
+        by_kind = list(self._by_kind.items())  # once: another thread may read
+        steps = Counter({kind: each.steps for kind, each in by_kind})
         steps[running.kind] += running.steps - self._carried.steps
         on = steps[Kind.ON]
         return MeasuredSteps(on + steps[Kind.OFF], on, self._traced, self._traced_ns)
