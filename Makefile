@@ -23,15 +23,18 @@ demo-ranks: $(VENV)/demo.installed  ## train it with four processes, one of them
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15 $(HANGS)
 SIDE_BY_SIDE := --numprocesses 3 --dist worksteal
+# Where tests are quick, a third process costs more by its start than it saves.
+IN_TWO := --numprocesses 2 --dist worksteal
 ALONE := -m serial tests/cost/test_real_time.py
 THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
 # All slow, and what they import takes seconds in each process.
 LONG_IMPORTS := tests/invisibility/databases tests/invisibility/models
+NOT_FAST := $(LONG_IMPORTS) tests/attribution/test_device_graphs.py tests/ranks
 
 # What measures is there twice (see docs/native_core.md): where time is booked, and what the
 # hooks promise, is tested with both cores; not what the cores have no part in, such as when a
 # step ends (`make test-all` does more with both).
-IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(SIDE_BY_SIDE)
+IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(IN_TWO)
 OF_BOTH_CORES := tests/attribution tests/seeds/function_hooks tests/seeds/link_hooks \
 	$(wildcard tests/seeds/test_*hook*.py tests/devices/test_device_*.py) \
 	tests/cost/test_overhead.py tests/invisibility/test_canaries.py
@@ -43,8 +46,8 @@ test: $(VENV)/test.installed  ## run the tests that every change has to pass
 	$(IN_PYTHON) -m "not serial and not slow and not thorough" $(WITHOUT_THOSE) \
 		$(OF_BOTH_CORES)
 
-test-fast: $(VENV)/test.installed  ## run the tests that are quick, in a minute
-	$(PYTEST) $(SIDE_BY_SIDE) $(LONG_IMPORTS:%=--ignore=%) -m "not serial and not slow and not thorough"
+test-fast: $(VENV)/test.installed  ## run the tests that are quick, in half a minute
+	$(PYTEST) $(IN_TWO) $(NOT_FAST:%=--ignore=%) -m "not serial and not slow and not thorough"
 
 test-all: $(VENV)/test.installed  ## try everything with everything, with both cores (half an hour)
 	$(THOROUGH) $(PYTEST) $(SIDE_BY_SIDE) -m "not serial"

@@ -137,18 +137,22 @@ _CUDA_WARNINGS = (
 #: Tests that start programs, compile, or run through every operator of torch: seconds
 #: each, or hundreds of them.
 _SLOW = (
-    *(
-        "tests/programs/",
-        "tests/invisibility/models/",
-        "tests/invisibility/databases/",
-        "tests/documents/test_examples.py",
-    ),
-    *(
-        "tests/documents/test_docs.py",
-        "tests/cost/test_bounds.py::test_memory_does_not_grow_if",
-    ),
-    *("tests/seeds/session/test_trace", "tests/seeds/session/test_profiler_hook.py"),
-    *("tests/invisibility/test_compile", "tests/ranks/test_spread.py"),
+    "tests/cost/test_bounds.py::test_memory_does_not_grow_if",
+    "tests/documents/test_docs.py",
+    "tests/documents/test_examples.py",
+    "tests/documents/test_recompile_tips.py",
+    "tests/invisibility/databases/",
+    "tests/invisibility/models/",
+    "tests/invisibility/test_compile",
+    "tests/invisibility/test_exports.py",
+    "tests/invisibility/test_function_compile.py",
+    "tests/invisibility/test_kept_objects.py",
+    "tests/invisibility/test_tensor_classes.py",
+    "tests/programs/",
+    "tests/ranks/",
+    "tests/seeds/session/test_profiler_hook.py",
+    "tests/seeds/session/test_trace",
+    "tests/test_warm_python.py",
 )
 
 
@@ -164,7 +168,8 @@ def with_addresses(ids: Iterable[str]) -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what needs a device that is not there; see to it that what tests are
-    called does not change."""
+    called does not change; and have those that take long come first, so that no process
+    is left with one of them when the others have nothing more to do."""
     unstable = with_addresses(item.nodeid for item in items)
     if unstable:
         raise pytest.UsageError(f"give these tests ids: {', '.join(unstable)}")
@@ -178,3 +183,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}"))
             if not torch.cuda.is_available():
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -104,7 +104,7 @@ def test_what_is_slower_than_the_baseline_fails(
     assert updated.returncode == 0, updated.stdout
     assert step_ms(path) == 60
     written = path.read_bytes()
-    same = session(ONE="32", UNLUCKY="once", PROCESSES="2")
+    same = session(ONE="32", UNLUCKY="once")
     assert same.returncode == 0, same.stdout
     assert (tmp_path / "unlucky").exists()
 
@@ -143,6 +143,7 @@ def test_processes_leave_the_files_of_the_session_alone(
     assert len(list((tmp_path / "temporary").rglob("written"))) == 1
 
 
+@pytest.mark.thorough
 def test_workers_of_xdist_write_a_file_for_each_check(
     session: Session, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_workers_of_xdist_write_a_file_for_each_check(
     }
 
 
+@pytest.mark.thorough
 def test_what_a_process_printed_is_told_if_it_never_comes_there(
     session: Session, tmp_path: Path
 ) -> None:

@@ -277,6 +277,7 @@ print([row.name for row in profiler.profile.rows() if row.kind == "module"])
 """
 
 
+@pytest.mark.slow
 def test_calls_may_be_somebody_elses_and_no_function() -> None:
     ended = python("-c", WITHOUT_CODE)
     assert (ended.stdout, ended.stderr) == ("['Linear']\n", "")

@@ -140,6 +140,7 @@ def test_they_see_what_they_would_see(
     assert train(kind, MEASURERS[measurer]) == bare[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLASSES)
 def test_reports_ask_nobody(kind: str) -> None:
     with profile(functions=True) as prof:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.running import plain, profiled, written
-from tests.thorough import THOROUGH
 from torchprof_hooks import Profile, load_ranks
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -112,11 +111,8 @@ subprocess.run([sys.executable, child], env=kept, check=True)
     assert "Error in sitecustomize" not in run.err
 
 
-@pytest.mark.parametrize(
-    "is_by_variable",
-    [False, pytest.param(True, marks=THOROUGH)],
-    ids=["enable", "variable"],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_by_variable", [False, True], ids=["enable", "variable"])
 def test_ranks_of_a_program_that_begins_to_measure_itself(
     tmp_path: Path, is_by_variable: bool
 ) -> None:

@@ -37,7 +37,7 @@ def use_of_caches(done: Run) -> dict[str, int]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_first_profiled_run_hits_what_the_bare_one_has_filled(
     tmp_path: Path,
 ) -> None:

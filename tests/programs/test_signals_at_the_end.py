@@ -97,7 +97,7 @@ os.kill(os.getpid(), signal.SIGINT)
         ("", "", -signal.SIGINT),
         # In torch's exit function, Python forgets that it was Ctrl-C.
         pytest.param("", STEPS, 1, marks=THOROUGH),
-        ("import tabulate", STEPS, -signal.SIGINT),
+        pytest.param("import tabulate", STEPS, -signal.SIGINT, marks=THOROUGH),
         pytest.param("import torch._dynamo", "", 1, marks=THOROUGH),
     ],
 )

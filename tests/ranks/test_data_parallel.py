@@ -176,6 +176,7 @@ def within_a_budget(rank: int) -> Profile:
     return prof.profile
 
 
+@pytest.mark.thorough
 def test_within_a_budget_too() -> None:
     waiting, _ = run_processes(within_a_budget)
     assert is_complete(waiting)

@@ -161,7 +161,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_spawned_process_reports_if_it_has_called_any(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(SPAWNING)
     result = python(str(tmp_path / "program.py"))
