@@ -53,7 +53,7 @@ FILES: Final = (
         "core/span_log.py",
     ),
     "tracking/tracker.py",
-    *("backward/hooked.py", "backward/graph.py"),
+    *("backward/node_hooks.py", "backward/graph.py"),
     *("snapshot.py", "own_sums.py", "overhead.py"),
     *NATIVE_FILES,
 )

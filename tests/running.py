@@ -32,7 +32,8 @@ TORCH: Final = ("torch",)
 TRAINING: Final = (
     *("torch._dynamo", "torch._functorch.aot_autograd"),
     *("torch.utils.checkpoint", "torch.utils.data", "tabulate"),
-    *("torchprof_hooks.documents.build.theano", "torchprof_hooks.documents.report"),
+    "torchprof_hooks.documents.build.exit_report",
+    "torchprof_hooks.documents.report",
 )
 #: Options to look at functions in every step.
 EACH_STEP = ("--max-overhead", "100%")

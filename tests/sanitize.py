@@ -34,7 +34,7 @@ MEMORY: Final = (
     "tests/attribution/test_exact_threads.py",
     "tests/invisibility/test_interceptor.py",
     "tests/invisibility/test_interceptor_meets_programs.py",
-    "tests/attribution/test_unseen_passes.py",
+    "tests/attribution/test_foreign_passes.py",
     "tests/attribution/test_device_graphs.py",
     "tests/attribution/test_owner_search.py",
     "tests/attribution/test_tape.py",

@@ -65,5 +65,5 @@ def test_measuring_imports_nothing_that_it_does_not_need(imported: list[str]) ->
         f"{package}capture.torch_names.custom_functions",
     )
     assert [name for name in imported if name.startswith(unwanted)] == []
-    hooks_on_nodes = f"{package}capture.backward.hooked" in imported
+    hooks_on_nodes = f"{package}capture.backward.node_hooks" in imported
     assert hooks_on_nodes == (CORE.name == "python")

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.attach.blocks import ExitMethod, heal, held_for
+from torchprof_hooks.capture.attach.blocks import ExitMethod, held_for, retry_cleanup
 from torchprof_hooks.capture.tracking.meters.memory import memory_meter
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
@@ -60,7 +60,7 @@ class Profiler(Reportable):
 
     def __enter__(self) -> Profiler:
         held = held_for(self)
-        heal()
+        retry_cleanup()
         self._own_rounds().enter(held)
         self._saving.entered(self)
         return self
@@ -87,7 +87,7 @@ class Profiler(Reportable):
         """Begin to measure this thread, until `stop`, or until the profiler is garbage
         collected: for code where no ``with`` fits, such as cells of a notebook. In
         nested calls, the outermost `start` and its `stop` count."""
-        heal()
+        retry_cleanup()
         self._own_rounds().enter(None)
         self._saving.entered(self)
 

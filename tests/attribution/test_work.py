@@ -32,7 +32,7 @@ from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.functions import function_sites
 from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
 from torchprof_hooks.capture.functions.work import Work, best_of
-from torchprof_hooks.capture.torch_names import torch_utils
+from torchprof_hooks.capture.torch_names import flop_formulas
 from torchprof_hooks.profiles.names import Grouping, Phase
 
 B, H, L, S, D = 2, 4, 6, 7, 8
@@ -555,11 +555,11 @@ def test_work_is_looked_up_once_for_each_call(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_formulas_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(flop_counter, "flop_registry")
-    torch_utils._formulas.cache_clear()
+    flop_formulas._formulas.cache_clear()
     try:
         assert not flops(profiled(lambda: train(nn.Linear(4, 4), x(3, 4))), "forward")
     finally:
-        torch_utils._formulas.cache_clear()
+        flop_formulas._formulas.cache_clear()
 
 
 def test_of_several_works_the_most_counts() -> None:

@@ -27,9 +27,9 @@ NOT_MODULES: Mapping[str, ModuleInfo] = {
     "(optimizer) SGD": ModuleInfo(kind="optimizer"),
     "(data loading)": ModuleInfo(kind="data"),
     "(backward outside modules)": ModuleInfo(kind="backward"),
-    "(profiler)": ModuleInfo(kind="profiler"),
+    "(profiler overhead)": ModuleInfo(kind="profiler"),
     "(outside modules)": ModuleInfo(kind="outside"),
-    "(not measured)": ModuleInfo(kind="unsampled"),
+    "(not measured)": ModuleInfo(kind="not measured"),
 }
 
 

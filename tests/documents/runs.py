@@ -136,7 +136,7 @@ ALLOCATING = made(
         ("Net > Net.block", "recompute"): given(10, MB, 0, 0, 512 * KB),
         ("(optimizer) SGD", "optimizer"): given(10, 600 * KB, 3 * MB, 0, 700 * KB),
         ("(outside modules)", "outside"): given(0, 0, 64 * MB),
-        ("(profiler)", "profiler"): ms(1),
+        ("(profiler overhead)", "profiler"): ms(1),
     },
     {"Net": "Net", "Net.fc": "Linear", "Net.block": "Block"},
     memory=MemorySummary("cuda:0", 3 * MB, ("Net", "Net.fc"), "backward"),

@@ -12,7 +12,7 @@ from tests.documents.found import block, table_in, values
 from tests.documents.made import MS, after, made, ms
 from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START
 from torchprof_hooks.documents.build import facts, screen
-from torchprof_hooks.documents.build.folded import folded_modules
+from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Answer, Document, Facts, Table
 from torchprof_hooks.documents.render.table import chosen_rows

@@ -17,7 +17,7 @@ from tests.profile_of import profile_of
 from tests.running import TORCH, python
 from torchprof_hooks import Profile
 from torchprof_hooks.files.writing import replaced_file
-from torchprof_hooks.program.exit_report import write_report
+from torchprof_hooks.program.report_output import write_report
 
 PROFILE = profile_of(steps=3)
 

@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.canaries import CANARIES
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
+from torchprof_hooks.capture.torch_names.flop_formulas import operator_formula
 from torchprof_hooks.capture.torch_names.hook_tables import (
     global_hook_numbers,
     is_optimizer_hook,
@@ -30,7 +31,6 @@ from torchprof_hooks.capture.torch_names.profiler import (
     make_profiler,
     shows_devices,
 )
-from torchprof_hooks.capture.torch_names.torch_utils import operator_formula
 
 
 class _Module(torch.nn.Module):

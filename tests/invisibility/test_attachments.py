@@ -25,7 +25,12 @@ from torchprof_hooks.capture.attach.attachments import (
     Layer,
     Patch,
 )
-from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
+from torchprof_hooks.capture.attach.blocks import (
+    Block,
+    ExitMethod,
+    held_for,
+    retry_cleanup,
+)
 from torchprof_hooks.capture.torch_names.place import Place
 
 # Importing
@@ -240,7 +245,7 @@ def test_what_was_interrupted_is_healed() -> None:
             change(attachment, user)
     assert attachment.is_on
     attachment.interrupted = False
-    attachments.heal()
+    attachments.retry_cleanup()
     assert not attachment.is_on
 
 
@@ -335,9 +340,9 @@ def test_a_block_that_ends_unheard_is_ended_by_the_next_use() -> None:
 
     manager = Entered("leaving")
     with pytest.raises(KeyboardInterrupt), manager:
-        heal()
+        retry_cleanup()
     assert not closed
-    heal()
+    retry_cleanup()
     assert closed == [True]
     assert manager.block.has_ended
 

@@ -17,9 +17,9 @@ from tests.fake_clock import burn
 from tests.helpers import in_thread
 from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach.interception import Subscription
-from torchprof_hooks.capture.backward import hooked
+from torchprof_hooks.capture.backward import node_hooks
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward.hooked import HookedPasses
+from torchprof_hooks.capture.backward.node_hooks import HookedPasses
 from torchprof_hooks.capture.tracking.subscriptions import hide_modules, show_modules
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.names import BACKWARD_NAME, ENGINE_NAME
@@ -165,13 +165,13 @@ class Follows(LinkHook):
 def test_what_one_profiler_walks_is_not_the_engines_time_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reach: Callable[..., Any] = vars(hooked)["reachable_nodes"]
+    reach: Callable[..., Any] = vars(node_hooks)["reachable_nodes"]
 
     def reach_slowly(roots: Any) -> Any:
         burn(7)
         return reach(roots)
 
-    monkeypatch.setattr(hooked, "reachable_nodes", reach_slowly)
+    monkeypatch.setattr(node_hooks, "reachable_nodes", reach_slowly)
     leaf = torch.ones(2, requires_grad=True)
     with Follows(), profile() as prof:
         Slow()(leaf).sum().backward()

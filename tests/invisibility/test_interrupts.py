@@ -33,7 +33,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture.attach.blocks import heal
+from torchprof_hooks.capture.attach.blocks import retry_cleanup
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.duty import Plan
@@ -288,7 +288,7 @@ def test_steps_that_an_interrupt_left_can_be_left_again(
 ) -> None:
     before = registered()
     steps = ThreadSteps(lambda names: make_tracker(Settings(), names), duty=Fixed(plan))
-    heal()
+    retry_cleanup()
     steps.start()
     Program().run(nullcontext(), catches_inside=False)
     with monkeypatch.context() as patched:

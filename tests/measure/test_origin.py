@@ -13,7 +13,7 @@ from torch import distributed
 from tests.ranks.processes import join_group, run_processes
 from torchprof_hooks import __version__
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
-from torchprof_hooks.measure.origin import Origin, Place, find_place
+from torchprof_hooks.measure.origin import Origin, RankPlace, find_place
 from torchprof_hooks.profiles.provenance import Coordinate
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
@@ -39,7 +39,7 @@ MPI = "OMPI_COMM_WORLD_"
     ],
 )
 def test_launchers(environment: dict[str, str], place: tuple[int, int, int]) -> None:
-    assert find_place(environment) == Place(*place)
+    assert find_place(environment) == RankPlace(*place)
 
 
 def test_a_process_that_no_launcher_tells_asks_torch_distributed() -> None:

@@ -95,12 +95,12 @@ def test_waiting_for_data_is_compared_and_what_is_not_called_is_not() -> None:
     def profile(*waits_ns: int) -> Profile:
         infos = {
             "(data loading)": ModuleInfo(kind="data"),
-            "(profiler)": ModuleInfo(kind="profiler"),
+            "(profiler overhead)": ModuleInfo(kind="profiler"),
             "(outside modules)": ModuleInfo(kind="outside"),
         }
         cells: dict[tuple[str, Phase], Totals] = {
             ("(data loading)", "data"): timed(*waits_ns),
-            ("(profiler)", "profiler"): timed(*waits_ns),
+            ("(profiler overhead)", "profiler"): timed(*waits_ns),
             ("(outside modules)", "outside"): own(9, calls=0),
         }
         return hand_built(cells, infos)

@@ -28,7 +28,7 @@ def test_rows_of_modules_have_what_functions_took() -> None:
         ("(outside modules)", 0, 33, 33),
         ("(optimizer) SGD", 2, 31, 31),
         ("(backward outside modules)", 2, 25, 25),
-        ("(profiler)", 2, 19, 19),
+        ("(profiler overhead)", 2, 19, 19),
     ]
     by_class = numbers(FUNCTIONS.rows(by="class"))
     assert by_class[:2] == [("Net", 2, 60, 165), ("Linear", 4, 105, 105)]
@@ -68,7 +68,7 @@ def test_rows_by_call() -> None:
         ("(optimizer) SGD", "", "", 2, 13),
         ("Net: tanh(8x4)", "Net", "tanh", 2, 20),
         ("dropout(8x4)", "", "dropout", 2, 23),
-        ("(profiler)", "", "", 2, 19),
+        ("(profiler overhead)", "", "", 2, 19),
         ("add_(4x4)", "", "add_", 4, 18),
         ("(outside modules)", "", "", 0, 17),
         ("cross_entropy(8x4, 8)", "", "cross_entropy", 2, 15),
@@ -85,7 +85,7 @@ def test_trees() -> None:
         "(outside modules) 33 33": {},
         "(optimizer) SGD 31 31": {},
         "(backward outside modules) 25 25": {},
-        "(profiler) 19 19": {},
+        "(profiler overhead) 19 19": {},
     }
     assert sketch(FUNCTIONS.tree(functions=True)) == {
         "Net 11 165": {
@@ -99,7 +99,7 @@ def test_trees() -> None:
         "dropout(8x4) 23 23": {},
         "cross_entropy(8x4, 8) 15 15": {},
         "(optimizer) SGD 13 31": {"add_(4x4) 18 18": {}},
-        "(profiler) 19 19": {},
+        "(profiler overhead) 19 19": {},
         "(outside modules) 17 17": {},
         "(backward outside modules) 3 3": {},
     }
@@ -174,7 +174,7 @@ def test_a_profile_without_functions() -> None:
         ("(outside modules)", 0, 12, 12),
         ("(optimizer) SGD", 2, 8, 8),
         ("(backward outside modules)", 2, 4, 4),
-        ("(profiler)", 2, 3, 3),
+        ("(profiler overhead)", 2, 3, 3),
     ]
 
 

@@ -18,7 +18,7 @@ def test_rows_are_sorted_by_cumulative_time() -> None:
         ("(outside modules)", 0, 12, 12),
         ("(optimizer) SGD", 2, 8, 8),
         ("(backward outside modules)", 2, 4, 4),
-        ("(profiler)", 2, 3, 3),
+        ("(profiler overhead)", 2, 3, 3),
     ]
     assert numbers(STEP.rows()) == [
         ("Net", 2, 11, 141),
@@ -45,7 +45,7 @@ def test_a_tree() -> None:
         "(outside modules) 12 12": {},
         "(optimizer) SGD 8 8": {},
         "(backward outside modules) 4 4": {},
-        "(profiler) 3 3": {},
+        "(profiler overhead) 3 3": {},
     }
     assert (tree.self_ns, tree.cumulative_ns) == (0, STEP.wall_ns)
 

@@ -22,7 +22,7 @@ from torchprof_hooks.profiles.totals import Totals
 
 NOTHING = ProfileData()
 BACKWARD, ENGINE = "(backward outside modules)", "(autograd engine)"
-OUTSIDE, PROFILER, SGD = "(outside modules)", "(profiler)", "(optimizer) SGD"
+OUTSIDE, PROFILER, SGD = "(outside modules)", "(profiler overhead)", "(optimizer) SGD"
 UNKNOWN = "(not measured)"
 
 

@@ -25,7 +25,7 @@ from tests.helpers import FUNCTIONS, STEP, hand_built, timed
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.compare import comparison_document
-from torchprof_hooks.documents.build.theano import program_text
+from torchprof_hooks.documents.build.exit_report import program_text
 from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.report import page
 from torchprof_hooks.profiles.compare import compare

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.running import TORCH, profiled, written
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.theano import program_text
+from torchprof_hooks.documents.build.exit_report import program_text
 from torchprof_hooks.profiles import data, rows
 from torchprof_hooks.profiles.cells import Cells, Infos
 from torchprof_hooks.profiles.data import ProfileData

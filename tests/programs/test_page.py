@@ -24,7 +24,7 @@ def rows_of(page: str) -> dict[str, dict[str, Any]]:
     columns = table["columns"]
     return {
         name: {column["name"]: column["values"][row] for column in columns}
-        for row, name in enumerate(table["names"])
+        for row, name in enumerate(table["names"] or table["labels"])
     }
 
 

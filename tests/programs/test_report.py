@@ -28,7 +28,7 @@ from tests.running import (
 )
 from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.theano import ReportLayout, program_report
+from torchprof_hooks.documents.build.exit_report import ReportLayout, program_report
 
 #: Where the clock is the machine's.
 PLAIN = """

@@ -26,8 +26,8 @@ def signalled(*args, **kwargs):
 PLACES = [
     ("torchprof_hooks.program", "ending", "compilation_since"),
     ("torchprof_hooks.files.own_file", "OwnFile", "finish"),
-    ("torchprof_hooks.program", "exit_report", "exit_report"),
-    ("torchprof_hooks.program", "exit_report", "write_report"),
+    ("torchprof_hooks.program", "report_output", "exit_report"),
+    ("torchprof_hooks.program", "report_output", "write_report"),
 ]
 ENDINGS = [
     ("import sys; sys.exit(3)", 3),
@@ -123,7 +123,7 @@ def test_ctrl_c_with_several_exit_functions_of_ours(tmp_path: Path) -> None:
 HALF = """
 import os, signal, sys, time
 from types import ModuleType
-name = "torchprof_hooks.program.exit_report"
+name = "torchprof_hooks.program.report_output"
 sys.modules[name] = ModuleType(name)
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep({seconds})

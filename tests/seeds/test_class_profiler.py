@@ -88,7 +88,7 @@ def test_what_programs_do_with_classes() -> None:
     result = run(EVERYTHING_ELSE)
     first, _, report = result.stdout.partition("\n")
     # Read while it runs.
-    assert first in ("Block", "(outside modules)", "(profiler)")
+    assert first in ("Block", "(outside modules)", "(profiler overhead)")
     rows = table(report)
     assert rows["Block"][1] == "8"  # those of threads and of copies are there, too
     assert rows["Special"][1] == "1"

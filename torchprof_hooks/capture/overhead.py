@@ -23,8 +23,8 @@ from torchprof_hooks.capture.attach.interception import interception
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
 from torchprof_hooks.capture.core import (
     Interceptor,
-    seen_pass_begins,
-    seen_pass_ends,
+    python_pass_begins,
+    python_pass_ends,
 )
 from torchprof_hooks.capture.duty import Block, Kind
 from torchprof_hooks.capture.functions.aside import do_aside
@@ -228,7 +228,7 @@ def _shown(
 
 @contextmanager
 def _followed(tracker: Tracker | None, value: torch.Tensor) -> Iterator[None]:
-    before = seen_pass_begins()  # so that no other tracker hears of the pass
+    before = python_pass_begins()  # so that no other tracker hears of the pass
     try:
         if tracker is not None:
             tracker.begin_pass(PassRequest([value.grad_fn], False, False, -1))
@@ -238,4 +238,4 @@ def _followed(tracker: Tracker | None, value: torch.Tensor) -> Iterator[None]:
             if tracker is not None:
                 tracker.end_pass(None, False)
     finally:
-        seen_pass_ends(before)
+        python_pass_ends(before)

@@ -390,7 +390,7 @@ class ThreadSteps:
         tracker.sees_outer_alone = True
         # It listens for passes that Python has not started only if there were some.
         others = self._by_kind.values()
-        tracker.hears_unseen_passes = any(o.tracker.has_unseen_passes for o in others)
+        tracker.hears_foreign_passes = any(o.tracker.has_foreign_passes for o in others)
         return _Measured(kind, tracker)
 
     def _show(self, measured: _Measured) -> None:

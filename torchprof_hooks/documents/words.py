@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import PROFILER_NAME, UNSAMPLED_NAME
+from torchprof_hooks.profiles.names import NOT_MEASURED_NAME
 
 #: The titles of phases, in the order of lists that are not sorted by time. Profiles
 #: have no phase "unmeasured": see `phase_times_ns`.
@@ -48,16 +48,11 @@ def phase_times_ns(profile: ProfileData) -> Counter[str]:
     """The time of each phase that has any, in the order of `PHASE_TITLES`. Time outside
     modules that was not measured is apart, as nothing is known of it."""
     times: Counter[str] = Counter(profile.phase_times_ns())
-    unmeasured = profile.cells.get(((UNSAMPLED_NAME,), "outside"))
+    unmeasured = profile.cells.get(((NOT_MEASURED_NAME,), "outside"))
     if unmeasured is not None:
         times["unmeasured"] = unmeasured.self_ns
         times["outside"] -= unmeasured.self_ns
     return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
-
-
-def row_title(name: str) -> str:
-    """The name of a row as people read it."""
-    return f"({PHASE_TITLES['profiler']})" if name == PROFILER_NAME else name
 
 
 def share_text(share: float | None, uncertainty: float | None = None) -> str:

@@ -46,9 +46,9 @@ VERSION: Final = 6
 #: The exceptions that building a value from damaged content raises.
 _DAMAGES: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 #: A place in a file: names of fields and positions in lists, the outermost first.
-Place = list[object]
+JsonPath = list[object]
 #: Builds a value from JSON's; if that fails, it inserts where in front of the place.
-_Builder = Callable[[Any, Place], Any]
+_Builder = Callable[[Any, JsonPath], Any]
 
 _PHASES: Final = frozenset(
     each for hint in get_args(Phase) for each in get_args(hint) or (hint,)
@@ -81,7 +81,7 @@ def provenance_of(path: str | Path) -> Processes:
     Raises: as `load`.
     """
 
-    def processes(content: dict[str, Any], place: Place) -> Processes:
+    def processes(content: dict[str, Any], place: JsonPath) -> Processes:
         found: Processes = _build(Processes, content.get("provenance", []), place)
         return found
 
@@ -89,7 +89,7 @@ def provenance_of(path: str | Path) -> Processes:
     return found
 
 
-def _read(path: str | Path, make: Callable[[dict[str, Any], Place], Any]) -> Any:
+def _read(path: str | Path, make: Callable[[dict[str, Any], JsonPath], Any]) -> Any:
     """Read a file, and return what `make` makes of its content.
 
     Raises:
@@ -108,7 +108,7 @@ def _read(path: str | Path, make: Callable[[dict[str, Any], Place], Any]) -> Any
             f"{path} has version {version!r}, but this release reads version {VERSION} "
             "alone: measure again, or use the release that has written it"
         )
-    place: Place = []
+    place: JsonPath = []
     try:
         with without_collections():
             return make(content, place)
@@ -118,7 +118,7 @@ def _read(path: str | Path, make: Callable[[dict[str, Any], Place], Any]) -> Any
         raise ProfileFileError(f"{path} is damaged: {where}: {reason}") from None
 
 
-def _checked_profile(content: dict[str, Any], place: Place) -> ProfileData:
+def _checked_profile(content: dict[str, Any], place: JsonPath) -> ProfileData:
     found: ProfileData = _build(ProfileData, content, place)
     for part in found.parts:
         unknown = {name for path, _ in part.cells for name in path} - {*found.modules}
@@ -181,7 +181,7 @@ def _plain_cells(cells: Cells) -> dict[str, list[Any]]:
 # Reading
 
 
-def _build(hint: Any, content: Any, place: Place) -> Any:
+def _build(hint: Any, content: Any, place: JsonPath) -> Any:
     return _builder(hint)(content, place)
 
 
@@ -206,19 +206,19 @@ def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of typ
     return partial(_record, hint, {name: _builder(each) for name, each in hints})
 
 
-def _scalar(kind: type, content: Any, place: Place) -> Any:
+def _scalar(kind: type, content: Any, place: JsonPath) -> Any:
     if type(content) is not kind:
         raise TypeError(f"{reprlib.repr(content)} is not of type {kind.__name__}")
     return content
 
 
-def _choice(choices: frozenset[str], content: Any, place: Place) -> Any:
+def _choice(choices: frozenset[str], content: Any, place: JsonPath) -> Any:
     if content not in choices:
         raise ValueError(f"{reprlib.repr(content)} is none of {sorted(choices)}")
     return content
 
 
-def _items(build: _Builder, content: Any, place: Place) -> tuple[Any, ...]:
+def _items(build: _Builder, content: Any, place: JsonPath) -> tuple[Any, ...]:
     every, found = _checked(list, content), list[Any]()
     try:
         for each in every:
@@ -229,18 +229,18 @@ def _items(build: _Builder, content: Any, place: Place) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _by_name(build: _Builder, content: Any, place: Place) -> dict[str, Any]:
+def _by_name(build: _Builder, content: Any, place: JsonPath) -> dict[str, Any]:
     return _named(lambda _: build, content, place)
 
 
 def _record(
-    kind: Any, builders: Mapping[str, _Builder], content: Any, place: Place
+    kind: Any, builders: Mapping[str, _Builder], content: Any, place: JsonPath
 ) -> Any:
     return kind(**_named(builders.__getitem__, content, place))
 
 
 def _named(
-    builder_of: Callable[[str], _Builder], content: Any, place: Place
+    builder_of: Callable[[str], _Builder], content: Any, place: JsonPath
 ) -> dict[str, Any]:
     every, found, name = _checked(dict, content), dict[str, Any](), ""
     try:
@@ -258,7 +258,7 @@ def _checked(kind: type, content: Any) -> Any:
     return content
 
 
-def _cells(content: Any, place: Place) -> dict[CellKey, Totals]:
+def _cells(content: Any, place: JsonPath) -> dict[CellKey, Totals]:
     columns = {
         n: _checked(list, column) for n, column in _checked(dict, content).items()
     }

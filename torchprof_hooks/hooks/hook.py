@@ -9,7 +9,12 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-from torchprof_hooks.capture.attach.blocks import Block, ExitMethod, heal, held_for
+from torchprof_hooks.capture.attach.blocks import (
+    Block,
+    ExitMethod,
+    held_for,
+    retry_cleanup,
+)
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import CallRecords
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
@@ -85,7 +90,7 @@ class Hook:
             KeyError: a hook of this name is active in this thread already.
         """
         held = held_for(self)
-        heal()
+        retry_cleanup()
         check_free(self.name, self._active_blocks().get(self.name))
         self.added(None)
         subscription = TrackerSubscription(self._tracker_of_thread())

@@ -9,7 +9,7 @@ from typing import TextIO, TypedDict
 import torch
 
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.call_records import Place
+from torchprof_hooks.capture.tracking.call_records import TrackedSite
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -106,7 +106,7 @@ class MemoryHook(CallSums):
         (meter,) = meters_of(tracker, MemoryMeter)
         self._records.follow(tracker, meter.log)
 
-    def _places(self) -> Iterator[tuple[Place, MemoryMeter]]:
+    def _places(self) -> Iterator[tuple[TrackedSite, MemoryMeter]]:
         for place in self._records.places():
             (meter,) = meters_of(place.tracker, MemoryMeter)
             if self._is_call(place.site) and place.site.code < len(meter.log.used):
@@ -126,7 +126,10 @@ class MemoryHook(CallSums):
                 yield site
 
     def _add_up(
-        self, summary: dict[str, MemoryHookSummary], place: Place, meter: MemoryMeter
+        self,
+        summary: dict[str, MemoryHookSummary],
+        place: TrackedSite,
+        meter: MemoryMeter,
     ) -> None:
         code = place.site.code
         sums = summary.setdefault(

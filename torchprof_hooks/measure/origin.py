@@ -18,7 +18,7 @@ from torchprof_hooks.profiles.provenance import Coordinate, Provenance
 from torchprof_hooks.version import __version__
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """The place of a process among those of its run."""
 
     rank: int = 0
@@ -45,17 +45,17 @@ _RUNS: Final = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid"
 _NO_RUN: Final = "none"
 
 
-def find_place(environment: Mapping[str, str]) -> Place:
+def find_place(environment: Mapping[str, str]) -> RankPlace:
     """The place of this process by its launcher's variables; without those, by
     ``torch.distributed``; without that, the process is alone."""
     for names in _LAUNCHERS:
         rank, world_size, local_rank = (_number(environment.get(n)) for n in names)
         if rank is not None and world_size is not None and rank < world_size != 1:
-            return Place(rank, world_size, local_rank or 0)
+            return RankPlace(rank, world_size, local_rank or 0)
     if distributed.is_available() and distributed.is_initialized():
         rank, world_size = distributed.get_rank(), distributed.get_world_size()
-        return Place(rank, world_size, _number(environment.get("LOCAL_RANK")) or 0)
-    return Place()
+        return RankPlace(rank, world_size, _number(environment.get("LOCAL_RANK")) or 0)
+    return RankPlace()
 
 
 class Origin:
@@ -78,7 +78,7 @@ class Origin:
         self._find_coordinates = find_coordinates
         self._coordinates: tuple[Coordinate, ...] = ()
 
-    def look(self) -> Place:
+    def look(self) -> RankPlace:
         """Find the place of the process, and remember it. Call it while the process is
         in its group, which it may have left by the end."""
         if self._place.world_size == 1:

@@ -30,7 +30,7 @@ CALLED_PHASES: Final[tuple[Phase, ...]] = ("forward", "recompute")
 BACKWARD_PHASES: Final[tuple[Phase, ...]] = ("backward", "recompute")
 
 #: Kinds of rows. "backward" is backward time that no module owns.
-Kind = Literal["module", "function", "backward", OtherPhase, "unsampled"]
+Kind = Literal["module", "function", "backward", OtherPhase, "not measured"]
 OUTSIDE_NAME: Final = "(outside modules)"
 #: Time outside modules between a backward pass and the next forward, if no torch
 #: optimizer steps: most likely that of another optimizer.
@@ -50,9 +50,9 @@ WAITING_NAME: Final = "(waiting for gradients)"
 COMPILING_NAME: Final = "(torch.compile)"
 #: Time in which Python searches all objects for garbage, in whichever call.
 GARBAGE_NAME: Final = "(garbage collection)"
-PROFILER_NAME: Final = "(profiler)"
+PROFILER_NAME: Final = "(profiler overhead)"
 #: Time inside of calls, in steps in which inner calls were not measured.
-UNSAMPLED_NAME: Final = "(not measured)"
+NOT_MEASURED_NAME: Final = "(not measured)"
 #: Time of modules themselves, in tables whose rows are functions.
 MODULES_NAME: Final = "(modules, outside functions)"
 
@@ -81,7 +81,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     COMPILING_NAME: "compiling",
     GARBAGE_NAME: "garbage",
     PROFILER_NAME: "profiler",
-    UNSAMPLED_NAME: "unsampled",
+    NOT_MEASURED_NAME: "not measured",
 }
 
 

@@ -34,7 +34,7 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
     ENGINE_NAME,
-    UNSAMPLED_NAME,
+    NOT_MEASURED_NAME,
     Phase,
     kind_of_other,
 )
@@ -79,7 +79,7 @@ def of_all_steps(
 
 def divided(off: Cells, on: Cells, infos: Infos) -> dict[CellKey, Totals]:
     """The cells of all steps, scaled from those in `on` (see `of_all_steps`)."""
-    infos = {UNSAMPLED_NAME: ModuleInfo(kind="unsampled"), **infos}
+    infos = {NOT_MEASURED_NAME: ModuleInfo(kind="not measured"), **infos}
     every = _by_part(on, infos), _by_part(off, infos)
     cells: dict[CellKey, Totals] = {}
     for part in dict.fromkeys(part for parts in every for part in parts):
@@ -122,7 +122,7 @@ def _calls(cells: Cells, part: PartOfRun, infos: Infos) -> int:
 
 def _not_measured_inside(cells: Cells) -> dict[CellKey, Totals]:
     """The same cells, with the time of modules and of backward moved to cells
-    `UNSAMPLED_NAME`. Calls stay where they are."""
+    `NOT_MEASURED_NAME`. Calls stay where they are."""
     found: dict[CellKey, Totals] = {}
     for (path, phase), totals in cells.items():
         if phase not in _INSIDE:
@@ -130,7 +130,7 @@ def _not_measured_inside(cells: Cells) -> dict[CellKey, Totals]:
             continue
         around = path[:-1] if path[-1] in (BACKWARD_NAME, ENGINE_NAME) else path
         add_cell(found, (path, phase), totals.without_time())
-        add_cell(found, ((*around, UNSAMPLED_NAME), phase), totals.without_calls())
+        add_cell(found, ((*around, NOT_MEASURED_NAME), phase), totals.without_calls())
     return found
 
 

@@ -18,7 +18,7 @@ from torchprof_hooks.program.flags import (
     option,
     settle,
 )
-from torchprof_hooks.program.handover import complain
+from torchprof_hooks.program.handover import print_warning
 from torchprof_hooks.program.launch import launch
 from torchprof_hooks.version import __version__
 
@@ -47,7 +47,7 @@ def launch_with_options(given: Sequence[str], commands: Mapping[str, str]) -> in
     try:
         flags = settle(make_flags(given_flags, option), option)
     except FlagError as error:
-        complain(f"torchprof_hooks: {error}")
+        print_warning(f"torchprof_hooks: {error}")
         return 2
     return launch(program, as_texts(flags))
 

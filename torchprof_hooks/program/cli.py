@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _build(given[1:])
     if given and not given[0].startswith("-"):  # a script, without options for us
         if meant := _command_meant(given[0]):
-            from torchprof_hooks.program.handover import complain
+            from torchprof_hooks.program.handover import print_warning
 
-            complain(
+            print_warning(
                 f"torchprof_hooks: there is no file {given[0]!r}, and no command of "
                 f"that name: did you mean {called_as()} {meant}?"
             )
@@ -72,7 +72,7 @@ def _build(arguments: Sequence[str]) -> int:
     """Build the native core, unless it is there. Returns the exit code."""
     import argparse
 
-    from torchprof_hooks.program.handover import complain
+    from torchprof_hooks.program.handover import print_warning
 
     parser = argparse.ArgumentParser(
         prog=f"{called_as()} {BUILD}",
@@ -86,7 +86,7 @@ def _build(arguments: Sequence[str]) -> int:
     try:
         path = native_module().__file__
     except NotBuiltError as error:
-        complain(f"torchprof_hooks: no native core: {error}")
+        print_warning(f"torchprof_hooks: no native core: {error}")
         return 1
     print(f"torchprof_hooks: the native core is in {path}")
     return 0

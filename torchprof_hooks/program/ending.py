@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from torchprof_hooks.files.own_file import OwnFile, rank_path
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.program.flags import Flags
-from torchprof_hooks.program.handover import complain
+from torchprof_hooks.program.handover import print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     from torchprof_hooks.hooks.rates import Rates
@@ -59,7 +59,7 @@ class Outputs:
         is_hurried: whether Ctrl-C was pressed: then this does not wait for other ranks.
         """
         if program.is_empty and not program.steps:
-            complain(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
+            print_warning(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
             self._save(program)  # first, so that nothing later can lose it
             self._show(program, with_end, is_hurried)
@@ -73,7 +73,7 @@ class Outputs:
     ) -> None:
         """Write the page; then, when the progress bar is gone, the report."""
         from torchprof_hooks.documents.progress import with_progress
-        from torchprof_hooks.program.exit_report import exit_report
+        from torchprof_hooks.program.report_output import exit_report
 
         report: list[str] = []
         work: tuple[Callable[[], None], ...] = (
@@ -91,7 +91,7 @@ class Outputs:
         try:
             self._file.finish(program)
         except Exception as error:  # there is still the report
-            complain(f"torchprof_hooks: {self._file.path} is not saved: {error}")
+            print_warning(f"torchprof_hooks: {self._file.path} is not saved: {error}")
 
     def _write_page(self, program: ProfileData) -> None:
         if not self._flags.html:
@@ -103,10 +103,10 @@ class Outputs:
         try:
             write_text(page(program), where)
         except Exception as error:  # there is still the report
-            complain(f"torchprof_hooks: {where} is not written: {error}")
+            print_warning(f"torchprof_hooks: {where} is not written: {error}")
 
     def _write_report(self, report: str) -> None:
-        from torchprof_hooks.program.exit_report import write_report
+        from torchprof_hooks.program.report_output import write_report
 
         where, provenance = self._flags.destination, self._origin.provenance(True)
         try:
@@ -114,7 +114,7 @@ class Outputs:
         except OSError as error:
             reason = error.strerror or error  # the error may name a temporary file
             path = rank_path(Path(where), provenance)
-            complain(f"torchprof_hooks: no file for the report: {path}: {reason}")
+            print_warning(f"torchprof_hooks: no file for the report: {path}: {reason}")
             write_report(report, "stderr")  # the program may have run for days
 
     def _of_ranks(self, is_hurried: Callable[[], bool]) -> str:

@@ -118,7 +118,7 @@ def _text(profile: Profile, args: argparse.Namespace) -> str:
 
 def _report(profile: Profile, args: argparse.Namespace) -> str:
     """The report of a whole program, as it was printed at its end."""
-    from torchprof_hooks.documents.build.theano import ReportLayout, program_text
+    from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
 
     if profile.program is None:
         raise _ToolError(f"{args.file} is not the profile of a whole program")

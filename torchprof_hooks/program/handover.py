@@ -68,7 +68,7 @@ def is_of_child(environment: Mapping[str, str]) -> bool:
     return told is not None and _LAUNCHED not in told
 
 
-def complain(line: str) -> None:
+def print_warning(line: str) -> None:
     """Print a line to standard error; nothing if that is closed, which is no reason to
     fail, nor to print into the output of the program."""
     if sys.stderr is not None:

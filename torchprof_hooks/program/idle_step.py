@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.torch_names.profiler import shows_devices
 from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
-from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
+from torchprof_hooks.capture.tracing.recording import (
+    Recording,
+    RecordingOptions,
+    Window,
+)
 from torchprof_hooks.measure.accelerator import wait_for_accelerator
 from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.program import Program
@@ -37,7 +41,7 @@ class IdleStep:
 
     def __init__(self) -> None:
         self.reason = "no step was traced"
-        self._recording = RecordedStep(Wants(operations=False))
+        self._recording = RecordedStep(RecordingOptions(operations=False))
         self._has_begun = False
         self._start_ns = 0  # of the second step, 0 before
         self._recorded: tuple[int, Recording, Window] | None = None

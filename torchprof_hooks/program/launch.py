@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from torchprof_hooks.program.handover import BEGAN_NS, complain, prepare
+from torchprof_hooks.program.handover import BEGAN_NS, prepare, print_warning
 
 TYPE_CHECKING = False  # every program waits for what this imports
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
     environment = dict(os.environ)
     blinding = blinding_option()
     if blinding:
-        complain(
+        print_warning(
             f"torchprof_hooks: the program is not measured: with Python's {blinding}, "
             "nothing can be imported before it; leave that out, or call "
             "torchprof_hooks.enable() in the program"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
-from torchprof_hooks.capture.tracking.subscriptions import FirstCall
+from torchprof_hooks.capture.tracking.subscriptions import FirstCallSubscription
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import Settings, make_steps
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
@@ -23,7 +23,7 @@ from torchprof_hooks.measure.sigterm import Sigterm
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags
-from torchprof_hooks.program.handover import BEGAN_NS, complain
+from torchprof_hooks.program.handover import BEGAN_NS, print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     from torchprof_hooks.profiles.data import ProfileData
@@ -94,7 +94,7 @@ class Recorder:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main:
             self._steps.start()
-        self._first_call = FirstCall(self._go_on_here, is_main)
+        self._first_call = FirstCallSubscription(self._go_on_here, is_main)
         self._first_call.open()
 
     def _forked(self) -> None:
@@ -109,7 +109,7 @@ class Recorder:
             self._steps = self._new_steps()
             self._steps.start()
         except Exception as error:  # the program goes on, whatever it is
-            complain(f"torchprof_hooks: cannot measure: {error!r}")
+            print_warning(f"torchprof_hooks: cannot measure: {error!r}")
 
     def _new_steps(self) -> ThreadSteps:
         steps = _make_steps(self._flags)
@@ -139,7 +139,7 @@ class Recorder:
             with without_collections():
                 self._outputs.write(self._finish(), self._with_end, is_hurried)
         except Exception as error:  # it must not change how the program ends
-            complain(f"torchprof_hooks: no report: {error!r}")
+            print_warning(f"torchprof_hooks: no report: {error!r}")
 
     def _at_step(self, steps: int) -> bool:
         """Called between two steps: write the file if that is due, and begin or end a
@@ -211,7 +211,7 @@ def _until_it_fails(
             return at_step(steps)
         except Exception as error:
             thread_steps.at_step = None
-            complain(f"torchprof_hooks: {error!r}")
+            print_warning(f"torchprof_hooks: {error!r}")
             return False
 
     return call

@@ -19,9 +19,9 @@ from torchprof_hooks.program.flags import (
 )
 from torchprof_hooks.program.handover import (
     FLAGS_VARIABLE,
-    complain,
     is_of_child,
     prepare,
+    print_warning,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
     try:
         flags = settle(parse_flags(text), full_name)
     except ValueError as error:
-        complain(f"{VARIABLE}: {error}")
+        print_warning(f"{VARIABLE}: {error}")
         raise SystemExit(2) from None
     if not flags.profile:
         return
@@ -139,7 +139,7 @@ def begin(
             ours_ns += perf_counter_ns() - began_ns
             recorder.start(Before(launching_ns, ours_ns))
     except Exception as error:  # the program goes on, whatever it is
-        complain(f"torchprof_hooks: cannot measure: {error!r}")
+        print_warning(f"torchprof_hooks: cannot measure: {error!r}")
 
 
 _running: Final[list[Recorder]] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
-from torchprof_hooks.capture.tracing.recording import Wants
+from torchprof_hooks.capture.tracing.recording import RecordingOptions
 from torchprof_hooks.profiles.options import (
     check_either,
     check_flag,
@@ -99,7 +99,7 @@ class ProfilerHook(SessionHook):
         self._directory = check_path("output_dir", output_dir)
         options = TraceOptions(show_dataflow, show_memory, compress)
         self._writer = TraceWriter(options)
-        self._recording = RecordedStep(Wants(tensors=options.with_tensors))
+        self._recording = RecordedStep(RecordingOptions(tensors=options.with_tensors))
         self._trace_first = trace_first
         self._skipped = 0
         self._has_joined = False

@@ -84,7 +84,7 @@ recompute;Net;Net.b;Net.b.a 14
 other;(outside modules) 12
 other;(optimizer) SGD 8
 backward;(backward outside modules) 4
-other;(profiler) 3
+other;(profiler overhead) 3
 """)
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from tests.golden import SAMPLES, sample
 from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
 from torchprof_hooks.documents.build.ranks import ranks_document
-from torchprof_hooks.documents.build.theano import ReportLayout, program_text
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.profiles.compare import compare

@@ -230,7 +230,7 @@ def test_modules_in_forward_backward_and_recompute(tmp_path: Path) -> None:
         (3, "forward", "Net.plain.linear"),
         (2, "forward", "Net.saving"),
         (3, "forward", "Net.saving.linear"),
-        (1, "profiler", "(profiler)"),
+        (1, "profiler", "(profiler overhead)"),
         (1, "backward", "(backward outside modules)"),
         (2, "backward", "(autograd engine)"),
         (2, "backward", "Net backward"),

@@ -48,7 +48,7 @@ class Attachment(ABC):
     @abstractmethod
     def take_off(self) -> bool:
         """Take off what is on torch of it, if anything is. Returns whether that is
-        done; if not, `Attachments.heal` tries again."""
+        done; if not, `Attachments.retry_cleanup` tries again."""
 
     @property
     def users(self) -> list[Any]:
@@ -95,8 +95,8 @@ class Attachments:
     """Knows all that is on torch, from before it is put on until it has been taken off.
 
     An interrupt may end a method of this class between any two lines. Each attachment
-    is listed before it is put on, so the list may name too many, never too few; `heal`
-    takes off those that nobody uses.
+    is listed before it is put on, so the list may name too many, never too few;
+    `retry_cleanup` takes off those that nobody uses.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Attachments:
                 (put_on or attachment.put_on)()
             self._settle_given_up()
 
-    def heal(self) -> None:
+    def retry_cleanup(self) -> None:
         """Take off what interrupts have left on torch, and nobody uses. To be called
         before anything else of ours is at work in this thread."""
         if self._lock._is_owned():  # type: ignore[attr-defined]

@@ -114,10 +114,10 @@ _NO_THREAD: Final = -1  # is no number of a thread
 _blocks: Final[weakref.WeakSet[Block]] = weakref.WeakSet()
 
 
-def heal() -> None:
+def retry_cleanup() -> None:
     """Remove what earlier, interrupted uses have left on torch. To be called at the
     beginning of a use."""
     for block in list(_blocks):
         if block.was_interrupted:
             block.end(by_exception=True)
-    attachments.heal()
+    attachments.retry_cleanup()

@@ -24,9 +24,9 @@ from torchprof_hooks.capture.backward.backward_pass import (
     gradient_reduction,
 )
 from torchprof_hooks.capture.core import (
-    on_unseen_pass,
-    seen_pass_begins,
-    seen_pass_ends,
+    on_foreign_pass,
+    python_pass_begins,
+    python_pass_ends,
 )
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
@@ -34,15 +34,15 @@ from torchprof_hooks.capture.torch_names.autograd import (
     node_of,
     sequence_number,
 )
+from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import (
+    beginning_of_recomputation,
+    end_of_recomputation,
+)
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_autograd_on,
     is_tracing,
 )
 from torchprof_hooks.capture.torch_names.place import Function
-from torchprof_hooks.capture.torch_names.torch_utils import (
-    beginning_of_recomputation,
-    end_of_recomputation,
-)
 
 
 class EnginePatch(Patch):
@@ -65,20 +65,20 @@ class EnginePatch(Patch):
 
     def take_off(self) -> bool:
         """Put it back, unless it is somebody else's by now."""
-        on_unseen_pass(None)
+        on_foreign_pass(None)
         return super().take_off()
 
     def users_changed(self) -> None:
         """Hear of passes that Python has not started only if a user wants it: that
         costs time at each node."""
-        is_wanted = self.is_on and any(user.hears_unseen_passes for user in self.users)
-        on_unseen_pass(self._hear if is_wanted else None)
+        is_wanted = self.is_on and any(user.hears_foreign_passes for user in self.users)
+        on_foreign_pass(self._hear if is_wanted else None)
 
     def _hear(self) -> None:
         if not (is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on()):
             for tracker in self.trackers_here():
-                if tracker.hears_unseen_passes:
-                    tracker.begin_unseen_pass()
+                if tracker.hears_foreign_passes:
+                    tracker.begin_foreign_pass()
 
     def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,7 +93,7 @@ class EnginePatch(Patch):
             begun: list[tuple[Any, int]] = []
             results: Any = None
             failed = True
-            seen_before = seen_pass_begins()
+            seen_before = python_pass_begins()
             try:
                 for tracker in self.trackers_here():
                     begun.append((tracker, len(tracker.passes)))
@@ -105,7 +105,7 @@ class EnginePatch(Patch):
                 failed = False
                 return results
             finally:
-                seen_pass_ends(seen_before)
+                python_pass_ends(seen_before)
                 if begun:
                     _end(begun, results, failed)
 

@@ -11,10 +11,13 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import (
+    LOADER_METHODS,
+    LoaderMethod,
+)
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function
-from torchprof_hooks.capture.torch_names.torch_utils import LOADER_METHODS, LoaderMethod
 from torchprof_hooks.profiles.names import DATA_NAME
 
 if TYPE_CHECKING:

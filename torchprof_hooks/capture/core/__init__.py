@@ -20,18 +20,18 @@ if TYPE_CHECKING or CORE.module is None:
         AroundCollection,
         Interceptor,
         around_collections,
-        on_unseen_pass,
-        seen_pass_begins,
-        seen_pass_ends,
+        on_foreign_pass,
+        python_pass_begins,
+        python_pass_ends,
     )
     from torchprof_hooks.capture.core.reference_nodes import Node
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
     Interceptor = CORE.module.Interceptor
     around_collections = CORE.module.around_collections
-    on_unseen_pass = CORE.module.on_unseen_pass
-    seen_pass_begins = CORE.module.seen_pass_begins
-    seen_pass_ends = CORE.module.seen_pass_ends
+    on_foreign_pass = CORE.module.on_foreign_pass
+    python_pass_begins = CORE.module.python_pass_begins
+    python_pass_ends = CORE.module.python_pass_ends
     AroundCollection = Callable[..., None]
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "Interceptor",
     "Node",
     "around_collections",
-    "on_unseen_pass",
-    "seen_pass_begins",
-    "seen_pass_ends",
+    "on_foreign_pass",
+    "python_pass_begins",
+    "python_pass_ends",
 ]

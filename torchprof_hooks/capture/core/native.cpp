@@ -90,10 +90,10 @@ PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, curs
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
-                                {"on_unseen_pass", on_unseen_pass, METH_O, nullptr},
+                                {"on_foreign_pass", on_foreign_pass, METH_O, nullptr},
                                 {"around_collections", around_collections, METH_O, nullptr},
-                                {"seen_pass_begins", seen_pass_begins, METH_NOARGS, nullptr},
-                                {"seen_pass_ends", seen_pass_ends, METH_O, nullptr},
+                                {"python_pass_begins", python_pass_begins, METH_NOARGS, nullptr},
+                                {"python_pass_ends", python_pass_ends, METH_O, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module_definition = {

@@ -10,7 +10,7 @@ import torch
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.backward.graph import nodes_behind, nodes_within
-from torchprof_hooks.capture.backward.hooked import HookedPasses
+from torchprof_hooks.capture.backward.node_hooks import HookedPasses
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
 from torchprof_hooks.capture.record.function_names import function_name

@@ -20,6 +20,9 @@ from torchprof_hooks.capture.record.function_names import (
     region_name,
 )
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import (
+    STOPS_RECOMPUTATION,
+)
 from torchprof_hooks.capture.torch_names.compiler import (
     CompiledCall,
     is_compiled_module,
@@ -31,7 +34,6 @@ from torchprof_hooks.capture.torch_names.functions import (
     remove_function_mode,
     shapes_of,
 )
-from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker

@@ -14,8 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from torchprof_hooks.capture.torch_names.flop_formulas import (
+    formula_of,
+    operator_formula,
+)
 from torchprof_hooks.capture.torch_names.inputs import TensorKind
-from torchprof_hooks.capture.torch_names.torch_utils import formula_of, operator_formula
 
 Shape = tuple[int, ...]
 

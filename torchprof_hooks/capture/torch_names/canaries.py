@@ -16,11 +16,11 @@ from torchprof_hooks.capture.torch_names.autograd import (
     END_OF_NODES,
     RECOMPUTATION,
 )
+from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import BATCHES
 from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS
 from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTIONS
 from torchprof_hooks.capture.torch_names.distributed import COLLECTIVES
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
-from torchprof_hooks.capture.torch_names.torch_utils import BATCHES
 
 CANARIES: Final = (
     BACKWARD_PASSES,

@@ -17,7 +17,11 @@ from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
 )
-from torchprof_hooks.capture.tracing.recording import Recording, Wants, Window
+from torchprof_hooks.capture.tracing.recording import (
+    Recording,
+    RecordingOptions,
+    Window,
+)
 from torchprof_hooks.capture.tracing.step_recorder import StepRecorder
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 
@@ -58,18 +62,18 @@ class _Session:
     recording: what it has recorded; None while it is running.
     """
 
-    def __init__(self, recorder: StepRecorder, wants: Wants) -> None:
+    def __init__(self, recorder: StepRecorder, options: RecordingOptions) -> None:
         self.thread = get_ident()
         self.steps: list[SessionStep] = []
         self.recording: Recording | None = None
         self._has_cuda = is_cuda_in_use()
         self._has_ended = threading.Event()
         self._is_lost = False
-        self.wants = wants
+        self.options = options
         self._recorder = recorder
         self._ranges = OpenRanges()
         self._subscription = TrackerSubscription(recorder.tracker)
-        self._profiler = make_profiler(wants.tensors, wants.operations)
+        self._profiler = make_profiler(options.tensors, options.operations)
         other_profilers.watch(self)
         with other_profilers.ours():
             self._profiler.start()
@@ -134,24 +138,24 @@ class KinetoSessions:
         self._lock = threading.Lock()
         self._session: _Session | None = None
         #: What each hook in use wants. Weak, as an interrupt may prevent `leave`.
-        self._wants: weakref.WeakKeyDictionary[object, Wants] = (
+        self._options: weakref.WeakKeyDictionary[object, RecordingOptions] = (
             weakref.WeakKeyDictionary()
         )
         self._recorders: dict[int, StepRecorder] = {}  # by thread
         self._is_ready = False
 
-    def join(self, hook: object, wants: Wants) -> None:
+    def join(self, hook: object, options: RecordingOptions) -> None:
         """A hook begins. Sessions record what any of the hooks wants."""
         with self._lock:
-            self._wants[hook] = wants
+            self._options[hook] = options
         other_profilers.watch(hook)
         self._make_ready()
 
     def leave(self, hook: object) -> None:
         """A hook ends."""
         with self._lock:
-            self._wants.pop(hook, None)
-            if not self._wants:
+            self._options.pop(hook, None)
+            if not self._options:
                 self._recorders.clear()
         other_profilers.unwatch(hook)
 
@@ -160,12 +164,12 @@ class KinetoSessions:
         torch's is in use, or the session is another thread's, or records too little."""
         self._end_forgotten()
         with self._lock:
-            session, wants = self._session, self._all_wants()
+            session, options = self._session, self._all_options()
             if session is None and not self._is_in_use():
-                session = self._session = _Session(self._own_recorder(), wants)
+                session = self._session = _Session(self._own_recorder(), options)
             if session is None or session.thread != get_ident():
                 return None
-            if wants.operations > session.wants.operations:
+            if options.operations > session.options.operations:
                 return None
             step = SessionStep(session)
             session.steps.append(step)
@@ -202,8 +206,8 @@ class KinetoSessions:
         if self._session is not None:
             self._session.give_way()
 
-    def _all_wants(self) -> Wants:
-        return Wants(*map(any, zip(*self._wants.values(), strict=True)))
+    def _all_options(self) -> RecordingOptions:
+        return RecordingOptions(*map(any, zip(*self._options.values(), strict=True)))
 
     def _own_recorder(self) -> StepRecorder:
         thread = get_ident()

@@ -7,7 +7,7 @@ from torchprof_hooks.capture.tracing.kineto_session import (
     SessionStep,
     kineto_sessions,
 )
-from torchprof_hooks.capture.tracing.recording import Wants
+from torchprof_hooks.capture.tracing.recording import RecordingOptions
 from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 
@@ -15,11 +15,11 @@ class RecordedStep:
     """Records steps for one hook, one at a time. If a signal arrives while torch's
     profiler starts or stops, its handler runs afterwards.
 
-    wants: what to record, at least: other hooks that share a recording may want more.
+    options: what to record, at least: other hooks that share a recording may want more.
     """
 
-    def __init__(self, wants: Wants) -> None:
-        self._wants = wants
+    def __init__(self, options: RecordingOptions) -> None:
+        self._options = options
         self._step: SessionStep | None = None
 
     @property
@@ -29,7 +29,7 @@ class RecordedStep:
 
     def join(self) -> None:
         """The hook is in use from now on."""
-        kineto_sessions.join(self, self._wants)
+        kineto_sessions.join(self, self._options)
 
     def leave(self) -> None:
         """The hook is not in use any more."""

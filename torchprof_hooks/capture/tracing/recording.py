@@ -35,7 +35,7 @@ class Window(NamedTuple):
     end_ns: int
 
 
-class Wants(NamedTuple):
+class RecordingOptions(NamedTuple):
     """What a hook wants to have recorded.
 
     operations: of the host. Devices are recorded in any case.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward.hooked import HookedPasses
+from torchprof_hooks.capture.backward.node_hooks import HookedPasses
 from torchprof_hooks.capture.core.span_log import FIELDS, Int64s
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,

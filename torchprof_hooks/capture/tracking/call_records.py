@@ -14,7 +14,7 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
-class Place(NamedTuple):
+class TrackedSite(NamedTuple):
     """A site of one of the trackers."""
 
     tracker: Tracker
@@ -43,20 +43,20 @@ class CallRecords:
         log.on_fold = lambda calls: self._keep(tracker, calls)
         self._followed.append((tracker, log))
 
-    def newest(self) -> Iterator[tuple[Place, list[int]]]:
-        """Place and numbers (as in the log) of the newest calls, in the order in which
+    def newest(self) -> Iterator[tuple[TrackedSite, list[int]]]:
+        """Site and numbers (as in the log) of the newest calls, in the order in which
         they ended; those of different threads in batches."""
         self._fold()
         for tracker, calls in self._batches:
             for code, *numbers in calls.tolist():
-                yield Place(tracker, tracker.sites[code]), numbers
+                yield TrackedSite(tracker, tracker.sites[code]), numbers
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[TrackedSite]:
         """Where calls ended, in the order in which the first ones did."""
         self._fold()
         for tracker, _ in self._followed:
             for code in tracker.log.first_ended:
-                yield Place(tracker, tracker.sites[code])
+                yield TrackedSite(tracker, tracker.sites[code])
 
     def _keep(self, tracker: Tracker, calls: Int64s) -> None:
         """Append calls, and drop the oldest of all beyond the size."""

@@ -68,7 +68,7 @@ def make_tracker(
     """
     measures_backward = backward or bool(meters) or _overrides(hook, _BACKWARD)
     if _overrides(hook, _FORWARD + _BACKWARD):
-        from torchprof_hooks.capture.backward.hooked import HookedPasses
+        from torchprof_hooks.capture.backward.node_hooks import HookedPasses
 
         callbacks = LinkCallbacks(hook)
         # What a callback raises ends the pass, which only hooks on nodes can do.
@@ -181,7 +181,7 @@ def _make_passes(divides: bool = True) -> Passes:
     """What follows passes best with the core that runs, where nobody has to end a pass
     by an exception, or to walk through its graph."""
     if CORE.module is None:
-        from torchprof_hooks.capture.backward.hooked import HookedPasses
+        from torchprof_hooks.capture.backward.node_hooks import HookedPasses
 
         return HookedPasses(divides)
     return Passes(divides)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final
 from torchprof_hooks.capture.core import Cursor
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import (
+    STOPS_RECOMPUTATION,
+)
 from torchprof_hooks.capture.torch_names.modules import (
     error_of_call,
     modules_on_stack,
 )
-from torchprof_hooks.capture.torch_names.torch_utils import STOPS_RECOMPUTATION
 from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
 
 #: Phases in which no module is called, and no data loaded: an optimizer that has its

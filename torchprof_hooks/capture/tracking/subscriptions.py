@@ -151,7 +151,7 @@ class ProcessSubscription(Subscription):
             interception().users_changed()
 
 
-class FirstCall(Subscription):
+class FirstCallSubscription(Subscription):
     """Waits until this thread calls a module, or another thread calls a module with
     parameters: threads that prepare data call modules, too, but transforms have no
     parameters.

@@ -76,9 +76,9 @@ class Tracker(OpenCalls):
     names_nodes: whether nodes without a known function are functions of their own.
     undivided_passes: how many passes were not divided among their owners, because nodes
         of several threads had the same number.
-    hears_unseen_passes: whether it is to be told of passes that Python has not started.
+    hears_foreign_passes: whether it is told of passes that Python has not started.
         That takes a callback at each node, which slows nodes down.
-    has_unseen_passes: whether it was told of such a pass.
+    has_foreign_passes: whether it was told of such a pass.
     """
 
     callbacks: LinkCallbacks | None
@@ -114,8 +114,8 @@ class Tracker(OpenCalls):
         self.follows_modules = follows_modules
         self.names_nodes = functions is not None and functions.follows_all
         self.undivided_passes = 0
-        self.hears_unseen_passes = self.divides
-        self.has_unseen_passes = False
+        self.hears_foreign_passes = self.divides
+        self.has_foreign_passes = False
         self.meters = meters
         for meter in meters:
             meter.serve(self)
@@ -173,19 +173,19 @@ class Tracker(OpenCalls):
 
     # Backward passes
 
-    def begin_unseen_pass(self) -> None:
+    def begin_foreign_pass(self) -> None:
         """A backward pass has begun that Python has not started: its first node is
         about to run."""
-        self.has_unseen_passes = True
+        self.has_foreign_passes = True
         if self.passes:
             return  # it is a part of the pass that runs
         request = REQUEST_OF_GRAPH if torch.is_grad_enabled() else NO_REQUEST
         self.begin_pass(request, from_python=False)
         if self.passes:
             [begun] = self.passes
-            at_end_of_nodes(lambda: self._end_unseen_pass(begun))
+            at_end_of_nodes(lambda: self._end_foreign_pass(begun))
 
-    def _end_unseen_pass(self, begun: BackwardPass) -> None:
+    def _end_foreign_pass(self, begun: BackwardPass) -> None:
         if begun in self.passes:
             self.end_pass(None, failed=False)
             gradient_reduction.is_expected = False

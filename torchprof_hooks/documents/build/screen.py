@@ -10,12 +10,12 @@ from math import sqrt
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
-from torchprof_hooks.documents.build.folded import folded_modules
 from torchprof_hooks.documents.build.layers import (
     Hottest,
     own_ns,
     without_numbers,
 )
+from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.tables import (
     label,
     own_columns,

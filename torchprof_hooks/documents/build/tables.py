@@ -14,7 +14,6 @@ from torchprof_hooks.documents.build.layers import (
 )
 from torchprof_hooks.documents.document import Column, Table, Value
 from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import row_title
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
@@ -122,7 +121,7 @@ def _labels(nodes: Sequence[PlacedNode]) -> Iterator[str]:
         name = node.name.removeprefix(around) if around else node.name
         if node.kind == "module" and name != node.class_name:
             name += f": {node.class_name}"
-        yield row_title(name) + marks
+        yield name + marks
         names[depth:] = [node.name]
 
 
@@ -217,7 +216,7 @@ def largest_first(rows: Iterable[Row], sort_by: SortBy) -> list[Row]:
 
 def label(row: Row) -> str:
     """The name as people read it, marked if the row runs compiled code."""
-    return row_title(row.name) + " [compiled]" * row.compiled
+    return row.name + " [compiled]" * row.compiled
 
 
 def function_tables(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
-from torchprof_hooks.documents.build.folded import folded_modules
+from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.page import whole_document
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Column, Document, Table, Unit

@@ -212,7 +212,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   move(cursor, pass, kept, opens, hooks_began_ns(cursor, pass));
 }
 
-thread_local int seen_passes = 0;  // passes that run in this thread, and were started from Python
+thread_local int python_passes = 0;  // passes that run in this thread, and were started from Python
 
 // Calls `function` with the innermost pass of a cursor, if the node that begins or ends in this
 // thread is one of this pass. Returns whether it is.
@@ -225,7 +225,7 @@ bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsew
   bool is_here = pthread_equal(pass.thread, pthread_self());
   // A pass that Python has begun in this thread, and no cursor follows, may also run nodes that
   // the followed thread has made. Then the maker of a node does not tell whose pass this is.
-  bool is_of_engine = is_elsewhere && seen_passes == 0;
+  bool is_of_engine = is_elsewhere && python_passes == 0;
   bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass.made_by);
   if (pass.task == -1 && may_be_its) pass.task = torch::autograd::get_current_graph_task_id();
   if (!is_here && pass.task != torch::autograd::get_current_graph_task_id()) return false;

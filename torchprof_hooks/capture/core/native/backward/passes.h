@@ -11,18 +11,18 @@ namespace {
 // Called once for each pass that Python has not started; null if nobody wants to know. It is
 // changed with the GIL held. Atomic, as threads of the engine check whether there is one before
 // they wait for the GIL.
-std::atomic<PyObject*> unseen_pass_callback{nullptr};
+std::atomic<PyObject*> foreign_pass_callback{nullptr};
 thread_local int last_told_task = -1;
 
-// Calls `unseen_pass_callback` for the pass that this thread runs, unless Python has started one
+// Calls `foreign_pass_callback` for the pass that this thread runs, unless Python has started one
 // here, or this thread has already called it for this pass. Returns whether it was called just now.
-bool tell_of_unseen_pass() {
-  if (unseen_pass_callback == nullptr || seen_passes != 0) return false;
+bool tell_of_foreign_pass() {
+  if (foreign_pass_callback == nullptr || python_passes != 0) return false;
   int task = torch::autograd::get_current_graph_task_id();
   if (task == last_told_task) return false;
   last_told_task = task;
   WithGil gil;
-  if (PyObject* callback = unseen_pass_callback; callback != nullptr) {  // it may have changed meanwhile
+  if (PyObject* callback = foreign_pass_callback; callback != nullptr) {  // it may have changed meanwhile
     Owned called(Py_NewRef(callback));
     Owned done(PyObject_CallNoArgs(called.get()));
     if (!done) tell_unraisable(called.get());
@@ -35,7 +35,7 @@ std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& nod
     if (pass.divides) node_begins(cursor, pass, node);
   };
   // The callback may begin to follow the pass, from this node on.
-  if (!each_running(node, begins) && tell_of_unseen_pass()) each_running(node, begins);
+  if (!each_running(node, begins) && tell_of_foreign_pass()) each_running(node, begins);
   return nullptr;
 }
 
@@ -51,10 +51,10 @@ void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
 
 at::CallbackHandle node_callback = 0;
 
-// Has torch call us at each node while passes run, or while there is an `unseen_pass_callback`.
+// Has torch call us at each node while passes run, or while there is an `foreign_pass_callback`.
 // The caller has `running_mutex`.
 void watch_nodes() {
-  bool is_wanted = unseen_pass_callback != nullptr || !all_running.empty();
+  bool is_wanted = foreign_pass_callback != nullptr || !all_running.empty();
   if (is_wanted && node_callback == 0) {
     node_callback = at::addGlobalCallback(at::RecordFunctionCallback(at_node_start, at_node_end)
                                               .scopes({at::RecordScope::BACKWARD_FUNCTION}));
@@ -64,27 +64,27 @@ void watch_nodes() {
   }
 }
 
-PyObject* on_unseen_pass(PyObject*, PyObject* callback) {
-  PyObject* before = unseen_pass_callback;
+PyObject* on_foreign_pass(PyObject*, PyObject* callback) {
+  PyObject* before = foreign_pass_callback;
   {
     std::lock_guard<std::mutex> locked(running_mutex);
-    unseen_pass_callback = callback == Py_None ? nullptr : Py_NewRef(callback);
+    foreign_pass_callback = callback == Py_None ? nullptr : Py_NewRef(callback);
     watch_nodes();
   }
   Py_XDECREF(before);
   Py_RETURN_NONE;
 }
 
-// Python starts a pass in this thread. Returns the argument for `seen_pass_ends`.
-PyObject* seen_pass_begins(PyObject*, PyObject*) {
+// Python starts a pass in this thread. Returns the argument for `python_pass_ends`.
+PyObject* python_pass_begins(PyObject*, PyObject*) {
   bool is_outermost = torch::autograd::get_current_graph_task_id() == -1;
-  int before = is_outermost ? 0 : seen_passes;  // an interrupt may have prevented a `seen_pass_ends`
-  seen_passes = before + 1;
+  int before = is_outermost ? 0 : python_passes;  // an interrupt may have prevented a `python_pass_ends`
+  python_passes = before + 1;
   return PyLong_FromLong(before);
 }
 
-PyObject* seen_pass_ends(PyObject*, PyObject* before) {
-  seen_passes = int(PyLong_AsLong(before));
+PyObject* python_pass_ends(PyObject*, PyObject* before) {
+  python_passes = int(PyLong_AsLong(before));
   if (PyErr_Occurred()) return nullptr;
   Py_RETURN_NONE;
 }

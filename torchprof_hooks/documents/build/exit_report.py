@@ -40,14 +40,13 @@ from torchprof_hooks.documents.words import (
     percent,
     phase_times_ns,
     plural,
-    row_title,
     seconds,
 )
 from torchprof_hooks.profiles.cells import call_site, outermost
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import (
     MODULES_NAME,
-    UNSAMPLED_NAME,
+    NOT_MEASURED_NAME,
     Grouping,
     Kind,
     Phase,
@@ -223,7 +222,7 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
     ]
     times: Counter[str] = Counter()
     for (path, _), totals in part.cells.items():
-        is_known = path[-1] != UNSAMPLED_NAME
+        is_known = path[-1] != NOT_MEASURED_NAME
         kind = part.modules[path[-1]].kind if is_known else "unknown"
         times[kind] += totals.self_ns
     known_ns = part.wall_ns - times["unknown"]
@@ -341,7 +340,7 @@ def _items(profile: ProfileData, by: Grouping) -> Iterator[_Item]:
             elif totals.self_ns or (totals.calls and row.kind in _CALLED):
                 is_known = totals.flops and totals.self_ns
                 yield _Item(
-                    row_title(row.name),
+                    row.name,
                     "" if _is_plain(phase, row.kind) else phase,
                     totals.self_ns,
                     totals.calls,

@@ -1,11 +1,9 @@
-"""Private names of ``torch.utils``: of its checkpoints, loaders and counter of
-floating-point operations."""
+"""Private names of torch's checkpoints and loaders of data."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -78,33 +76,3 @@ def _are_batches_from_there() -> bool:
 BATCHES: Final = Canary(
     "waiting for batches", ("_BaseDataLoaderIter",), _are_batches_from_there
 )
-
-
-# Floating-point operations
-
-
-@cache
-def _formulas() -> Mapping[Any, Callable[..., int]]:
-    """Torch's formulas for floating-point operations, by operator, with what programs
-    register later; empty where torch has none: then nothing is counted."""
-    try:
-        from torch.utils import flop_counter
-    except ImportError:
-        return {}
-    found: dict[Any, Callable[..., int]] = getattr(flop_counter, "flop_registry", {})
-    return found
-
-
-def formula_of(name: str) -> Callable[..., int]:
-    """Torch's formula for an operator of its own; KeyError if it has none."""
-    return _formulas()[getattr(torch.ops.aten, name)]
-
-
-def operator_formula(name: str) -> Callable[..., int] | None:
-    """Torch's, or the program's, formula for an operator, "aten::mm"; None if there is
-    none."""
-    namespace, _, operator = name.partition("::")
-    if not operator.isidentifier():
-        return None
-    packet = getattr(getattr(torch.ops, namespace), operator, None)
-    return None if packet is None else _formulas().get(packet)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from torchprof_hooks.documents.build.theano import ReportLayout, program_text
+from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
 from torchprof_hooks.documents.render.terminal import width_of
 from torchprof_hooks.documents.report import LINES, Layout, report
 from torchprof_hooks.files.own_file import rank_path

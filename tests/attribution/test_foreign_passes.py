@@ -148,4 +148,4 @@ def test_of_programs_they_are_heard_of_where_nothing_else_is() -> None:
 def test_nobody_listens_to_nodes_where_there_are_none_of_them() -> None:
     with followed(Fixed(bare(9))) as steps:
         train(nn.Linear(4, 1), 3)
-        assert not steps.tracker.hears_unseen_passes
+        assert not steps.tracker.hears_foreign_passes

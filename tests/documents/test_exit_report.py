@@ -11,8 +11,8 @@ import pytest
 
 from tests.documents.found import block, column, table_in
 from tests.documents.made import MS, Written, after, made, ms
-from torchprof_hooks.documents.build import theano
-from torchprof_hooks.documents.build.theano import (
+from torchprof_hooks.documents.build import exit_report
+from torchprof_hooks.documents.build.exit_report import (
     ReportLayout,
     program_report,
     program_text,
@@ -151,7 +151,7 @@ def test_a_section_that_fails_says_so_and_others_are_there(
         raise ValueError("no such luck")
 
     others = len(titles(PROGRAM))
-    monkeypatch.setattr(theano, part, fail)
+    monkeypatch.setattr(exit_report, part, fail)
     found = program_report(PROGRAM, ReportLayout()).blocks
     said = "(failed: ValueError: no such luck)"
     failed = {b.title for b in found if isinstance(b, Facts) and said in b.lines}
