@@ -187,9 +187,9 @@ def profile(
             A device ("cpu", "cuda:1") measures the memory of that device. If memory
             cannot be measured, the report says why.
         max_overhead: the largest share of the loop's time that measuring may take: 0.01
-            or "1%" for one per cent. Then modules are measured in as many steps as this
-            allows, and functions in few of these (see `StepTimes` for what a step is);
-            phases and outermost modules are measured in all. What is inside of these is
+            or "1%" for one per cent. Then modules, functions and memory are measured in
+            as many steps as this allows (see `StepTimes` for what a step is); phases
+            and outermost modules are measured in all. What is inside of these is
             scaled to all steps; docs/budgets.md explains how. By default, and with
             "none" or "100%", all is measured in all steps.
         peak_flops: floating-point operations per second that the device can do, without
