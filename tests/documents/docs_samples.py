@@ -174,13 +174,14 @@ def printed(command: str) -> str:
     """What a command for files prints, or the paragraphs of it that are named; or what
     an example has printed."""
     kind, command = command.split(": ", maxsplit=1)
-    if kind == "output":
-        return (SAMPLES / f"{command}.txt").read_text("utf-8")
     arguments, *beginnings = command.split(" | ")
-    text = StringIO()
-    with redirect_stdout(text), patch.dict(os.environ, COLUMNS=str(WIDTH)):
+    if kind == "output":
+        text = (SAMPLES / f"{arguments}.txt").read_text("utf-8")
+        return "\n\n".join(_chosen(text, beginnings)) + "\n" if beginnings else text
+    out = StringIO()
+    with redirect_stdout(out), patch.dict(os.environ, COLUMNS=str(WIDTH)):
         assert file_tools.main(_with_root(arguments)) == 0, command
-    lines = "\n".join(line[:WIDTH].rstrip() for line in text.getvalue().split("\n"))
+    lines = "\n".join(line[:WIDTH].rstrip() for line in out.getvalue().split("\n"))
     if not beginnings:
         return lines
     if lines.startswith("{"):

@@ -52,10 +52,11 @@ def test_the_exit_report(core: str) -> None:
     samples = re.findall(SAMPLE, REPORT_PAGE, re.DOTALL)
     tables = "exit_report.json --format report"
     of_demo = [text for command, text in samples if tables in command]
-    assert len(of_demo) == 6
+    assert len(of_demo) == 5
     for text in of_demo:
         for part in fixed_parts(text):
             assert part in run.err, part
+    assert "Memory Profile" in run.err
     assert OF_MEASURING in run.err
     assert OF_MEASURING in REPORT_PAGE
 
