@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ProfileFileError,
         ProfilerError,
     )
-    from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+    from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary, MemoryTotals
     from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.parts import Part
     from torchprof_hooks.profiles.peak import Peak
@@ -64,6 +64,7 @@ __all__ = [
     "FlagError",
     "FunctionCall",
     "FunctionHook",
+    "HeldMemory",
     "LinkCall",
     "LinkHook",
     "MeasuredSteps",
@@ -133,7 +134,7 @@ _HOMES = {
     "profiles.parts": ("Part",),
     "profiles.peak": ("Peak",),
     "profiles.program": ("MeasuredSteps", "Program"),
-    "profiles.memory": ("MemorySummary", "MemoryTotals"),
+    "profiles.memory": ("HeldMemory", "MemorySummary", "MemoryTotals"),
     "profiles.modules": ("ModuleInfo",),
     "profile_type": ("Profile",),
     "profiles.provenance": ("Coordinate", "Provenance"),

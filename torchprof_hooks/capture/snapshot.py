@@ -241,7 +241,14 @@ def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:
 
 
 def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
+    owners = tracker.memory_owners
     for meter in meters_of(tracker, MemoryMeter):
+        if owners is not None:
+            path, phase = owners.peak_owner
+            at_peak = owners.at_peak()
+            return MemorySummary(
+                meter.name, owners.peak_bytes, path, phase, at_peak=at_peak
+            )
         highest = int(meter.log.high_water_bytes)
         blamed = tracker.sites[meter.log.blamed]
         return MemorySummary(

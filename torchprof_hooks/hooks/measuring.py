@@ -14,8 +14,9 @@ from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
 from torchprof_hooks.capture.tracking.meters.device import device_meters
-from torchprof_hooks.capture.tracking.meters.memory import memory_meter
-from torchprof_hooks.capture.tracking.meters.meters import Meter
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
+from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
+from torchprof_hooks.capture.tracking.meters.meters import Meter, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
@@ -118,4 +119,8 @@ def make_tracker(
     functions = None
     if settings.functions:
         functions = new_functions(by_shapes=True, counts_flops=True)
-    return new_tracker(names, functions=functions, meters=meters), unmeasured
+    tracker = new_tracker(names, functions=functions, meters=meters)
+    for meter in meters_of(tracker, MemoryMeter):
+        if meter.counts_tensors:
+            tracker.memory_owners = MemoryOwners(meter.log, tracker.sites)
+    return tracker, unmeasured

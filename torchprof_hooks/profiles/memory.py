@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections import Counter
+from dataclasses import astuple, dataclass
+from typing import Final, Literal, get_args
 
 from torchprof_hooks.profiles.names import Phase, united
+
+#: What a block of memory is, in the order of `Kind` in native/meters/ledger.h:
+#: "temporary" was freed before anything was known of it, "activation" is what forward
+#: keeps for backward.
+MemoryKind = Literal[
+    "temporary",
+    "activation",
+    "gradient",
+    "optimizer state",
+    "parameter",
+    "buffer",
+    "other",
+]
+MEMORY_KINDS: Final[tuple[MemoryKind, ...]] = get_args(MemoryKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +92,39 @@ NO_MEMORY: Final = MemoryTotals()
 
 
 @dataclass(frozen=True, slots=True)
+class HeldMemory:
+    """Memory in use of one owner and kind.
+
+    path: of the owner, outermost first: of the call that took the memory; of
+        parameters, buffers and states of optimizers, of the module or optimizer that
+        has them.
+    phase: of that call; "outside" for parameters and buffers.
+    kind: what it is, not when it was made.
+    """
+
+    path: tuple[str, ...]
+    phase: Phase
+    kind: MemoryKind
+    bytes: int
+
+    @property
+    def owner(self) -> str:
+        """The name of the module, function or optimizer."""
+        return self.path[-1]
+
+
+@dataclass(frozen=True, slots=True)
 class MemorySummary:
     """Memory over a whole run.
 
     source: whose memory it is: "cuda:0", "cpu"; of merged runs, "cuda:0, cuda:1".
-    peak_bytes: the highest level in use.
+    peak_bytes: the highest level in use. On the CPU, with the models and optimizers
+        that were there before; on a device, above the level at the begin.
     peak_path, peak_phase: the call that set it.
     unavailable: why memory could not be measured. The rest is empty then, unless runs
         were merged of which only some were measured.
+    at_peak: who had what when most was in use, most first; the bytes add up to
+        `peak_bytes`. Empty where only counters of an allocator can be read.
     """
 
     source: str = ""
@@ -92,18 +132,31 @@ class MemorySummary:
     peak_path: tuple[str, ...] = ()
     peak_phase: Phase = "outside"
     unavailable: str = ""
+    at_peak: tuple[HeldMemory, ...] = ()
+
+    def bytes_by_kind(self) -> dict[MemoryKind, int]:
+        """The bytes at the peak by their kind, most first."""
+        found: Counter[MemoryKind] = Counter()
+        for held in self.at_peak:
+            found[held.kind] += held.bytes
+        return dict(found.most_common())
 
     def merge(self, other: MemorySummary) -> MemorySummary:
         """Both runs as one, whatever their order: the higher peak with its call."""
-        peak_bytes, path, phase = max(
-            (run.peak_bytes, run.peak_path, run.peak_phase) for run in (self, other)
+        higher = max(
+            (self, other),
+            key=lambda run: (
+                *(run.peak_bytes, run.peak_path, run.peak_phase),
+                [astuple(held) for held in run.at_peak],
+            ),
         )
         return MemorySummary(
             source=united(self.source, other.source, ", "),
-            peak_bytes=peak_bytes,
-            peak_path=path,
-            peak_phase=phase,
+            peak_bytes=higher.peak_bytes,
+            peak_path=higher.peak_path,
+            peak_phase=higher.peak_phase,
             unavailable=united(self.unavailable, other.unavailable, "; "),
+            at_peak=higher.at_peak,
         )
 
 

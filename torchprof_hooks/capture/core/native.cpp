@@ -40,7 +40,7 @@ PyMemberDef cursor_members[] = {
 PyGetSetDef cursor_getset[] = {
     {"site", cursor_get<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
     {"outside", cursor_get<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
-    {"memory", cursor_get<&Cursor::memory>, cursor_set<&Cursor::memory, is_a<&meter_type>>, nullptr, nullptr},
+    {"memory", cursor_get<&Cursor::memory>, cursor_set_memory, nullptr, nullptr},
     {"device", cursor_get<&Cursor::device>, cursor_set<&Cursor::device, is_a<&device_meter_type>>, nullptr,
      nullptr},
     {"tape_sizes", tape_sizes, nullptr, nullptr, nullptr},

@@ -21,6 +21,7 @@ from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS
 from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTIONS
 from torchprof_hooks.capture.torch_names.distributed import COLLECTIVES
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
+from torchprof_hooks.capture.torch_names.storages import STORAGES
 
 CANARIES: Final = (
     BACKWARD_PASSES,
@@ -31,6 +32,7 @@ CANARIES: Final = (
     BATCHES,
     COMPILED_CALLS,
     COLLECTIVES,
+    STORAGES,
 )
 
 

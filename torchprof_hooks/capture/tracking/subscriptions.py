@@ -82,6 +82,8 @@ class TrackerSubscription(Subscription):
         if counts_tensors(tracker):
             attachments.attach(counted_tensors, tracker)
         start_meters(tracker)
+        if tracker.memory_owners is not None:
+            tracker.memory_owners.start()
         if tracker.functions is not None:
             from torchprof_hooks.capture.attach.function_interception import (
                 function_interception,
@@ -113,6 +115,8 @@ class TrackerSubscription(Subscription):
         for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
         attachments.detach(counted_tensors, tracker)
+        if tracker.memory_owners is not None:
+            tracker.memory_owners.stop()
         self._is_open = False
 
 

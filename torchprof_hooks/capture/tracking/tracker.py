@@ -42,6 +42,7 @@ from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
     from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
 
 #: A number that no thread has.
 _NO_THREAD: Final = -1
@@ -66,6 +67,8 @@ class Tracker(OpenCalls):
     backward: what follows backward passes, and divides them among the owners of their
         nodes; None: passes are not followed, and nobody asks for owners.
     meters: what is read besides the host's clock.
+    memory_owners: is told of modules, optimizers and passes; None: nobody asks who
+        holds the memory.
     functions, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
     follows_loading: whether modules that are called while data is loaded are calls of
@@ -117,6 +120,7 @@ class Tracker(OpenCalls):
         self.hears_foreign_passes = self.divides
         self.has_foreign_passes = False
         self.meters = meters
+        self.memory_owners: MemoryOwners | None = None
         for meter in meters:
             meter.serve(self)
         if functions is not None:
@@ -134,7 +138,12 @@ class Tracker(OpenCalls):
         if self.ignores(module):
             self.site.reading_ns += perf_counter_ns() - began_ns  # in each such call
             return None
-        return self.tree.site_of_module(self.site, module, began_ns)
+        site = self.tree.site_of_module(self.site, module, began_ns)
+        if self.memory_owners is not None and site.is_entry:
+            began_ns = perf_counter_ns()
+            self.memory_owners.meet_module(module, site.path)
+            self.site.reading_ns += perf_counter_ns() - began_ns
+        return site
 
     def ignores(self, module: torch.nn.Module) -> bool:
         """Whether a call of `module`, which is new at the current site, is not to be
@@ -211,6 +220,8 @@ class Tracker(OpenCalls):
         base = found
         if opens:
             base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
+        if self.memory_owners is not None and not self.passes:
+            self.memory_owners.backward_begins()
         started = BackwardPass(base, opens, request.makes_graph, from_python)
         self.backward.begin(self, started, request, began_ns)
         if self.functions is not None:
@@ -253,7 +264,12 @@ class Tracker(OpenCalls):
         """Have the core end the pass; False if it cannot, and has done nothing."""
         assert self.backward is not None  # there is a pass
         try:
-            return self.backward.finish(self, ended)
+            has_ended = self.backward.finish(self, ended)
+            if has_ended and self.memory_owners is not None:
+                began_ns = perf_counter_ns()
+                self.memory_owners.look_again()  # gradients are there now
+                self.site.reading_ns += perf_counter_ns() - began_ns
+            return has_ended
         finally:
             if ended not in self.passes and self.functions is not None:
                 self.functions.pass_is_over(ended, is_last=not self.passes)
@@ -261,6 +277,8 @@ class Tracker(OpenCalls):
     def _all_passes_ended(self, failed: bool) -> None:
         assert self.backward is not None  # there were passes
         self.backward.no_pass_runs()
+        if self.memory_owners is not None:
+            self.memory_owners.look_again()
         if gradient_reduction.is_expected and not failed:
             self.exchanges.add_pass(gradient_reduction.buckets)
 
@@ -334,6 +352,8 @@ class Tracker(OpenCalls):
             site = self.tree.entry_site(
                 around, type(optimizer).__name__, "optimizer", id(optimizer)
             )
+            if self.memory_owners is not None:
+                self.memory_owners.meet_optimizer(optimizer, site.name)
             self.open_entry(site)
             around.reading_ns = read_before_ns + site.start_ns - began_ns
             self.garbage.was_no_cost(around, began_ns, site.start_ns)
@@ -344,6 +364,8 @@ class Tracker(OpenCalls):
             end_ns, site = perf_counter_ns(), self.site
             if site.key != id(optimizer):
                 site = self.unwind_to(optimizer)
+            if self.memory_owners is not None:
+                self.memory_owners.look_again()
             if site is not self.outside:
                 around, read_before_ns = site.caller, site.caller.reading_ns
                 self.close_entry(site, None, end_ns)

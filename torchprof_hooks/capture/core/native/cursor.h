@@ -208,6 +208,12 @@ RunningList& make_running_here() {
 }
 
 
+// The meter of memory, or null.
+inline MemoryMeter* memory_of(Cursor* cursor) {
+  PyObject* memory = cursor->memory;
+  return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
+}
+
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = Cursor::make(type);
   if (self != nullptr) Cursor::of(self)->running->cursor = Cursor::of(self);
@@ -215,6 +221,7 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
 }
 
 int cursor_clear(PyObject* self) {
+  if (MemoryMeter* meter = memory_of(Cursor::of(self))) meter->ledger->unfollow(&Cursor::of(self)->site);
   Cursor::of(self)->site = Cursor::of(self)->outside = nullptr;
   return Cursor::clear(self);
 }
@@ -249,6 +256,12 @@ bool is_a(PyObject* value) {
   return PyObject_TypeCheck(value, *type);
 }
 
+int cursor_set_memory(PyObject* self, PyObject* value, void*) {
+  if (cursor_set<&Cursor::memory, is_a<&meter_type>>(self, value, nullptr) < 0) return -1;
+  if (MemoryMeter* meter = memory_of(Cursor::of(self))) meter->ledger->follow(&Cursor::of(self)->site);
+  return 0;
+}
+
 // Calls `function` with the node of each open call, innermost first.
 template <class Function>
 void each_open(Cursor* cursor, Function function) {
@@ -261,12 +274,7 @@ inline bool is_open(Cursor* cursor, Node* node) {
   return is_found;
 }
 
-// The meter of memory, or null. `device_of`: that of a device, or null until the program uses one.
-inline MemoryMeter* memory_of(Cursor* cursor) {
-  PyObject* memory = cursor->memory;
-  return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
-}
-
+// The meter of a device, or null until the program uses one.
 inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
   if (device == nullptr || device == Py_None) return nullptr;

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <forward_list>
 #include <mutex>
 #include <vector>
 
+#include <c10/core/Allocator.h>
+
 #include "../clock.h"
 #include "../tools.h"
+#include "ledger.h"
 
 namespace memory {
 
@@ -23,10 +27,41 @@ struct Reading {
 
 class Account;
 
+// A block that is handed out: how large it is, how it is freed, in whose account it is (null: in none, as
+// it was there before), and what ledgers know of it, mostly one.
+struct Block {
+  int64_t bytes;
+  c10::DeleterFnPtr free;
+  Account* taker;
+  Holding first{};
+  std::forward_list<Holding> more{};
+
+  // A holding that no ledger has yet.
+  Holding* unused() {
+    if (first.ledger == nullptr) return &first;
+    more.emplace_front();
+    return &more.front();
+  }
+  // Null: the ledger does not know the block.
+  Holding* of(const Ledger* ledger) {
+    if (first.ledger == ledger) return &first;
+    for (Holding& one : more)
+      if (one.ledger == ledger) return &one;
+    return nullptr;
+  }
+  void given_back() {
+    if (first.ledger != nullptr) first.ledger->gave(&first);
+    for (Holding& one : more)
+      if (one.ledger != nullptr) one.ledger->gave(&one);
+  }
+};
+
 // Reads an account, and keeps the peak since its own last reading.
+// ledger: is told of the blocks that the account's thread takes; null: none is.
 struct Reader {
   Account* account = nullptr;
   int64_t peak = 0;
+  Ledger* ledger = nullptr;
 };
 
 // The bytes that one thread has taken, and how many of them were given back. Only that thread writes
@@ -39,6 +74,13 @@ class Account {
     if (level > get(peak_)) set(peak_, level);
   }
   void gave(int64_t bytes) { level_.fetch_sub(bytes, std::memory_order_relaxed); }
+  // Tells the ledgers of a block that the thread has taken.
+  void tell(Block* block) {
+    if (ledgers_.load(std::memory_order_relaxed) == 0) return;
+    Locked locked(lock_);
+    for (Reader* one : readers_)
+      if (one->ledger != nullptr) one->ledger->took(block->unused(), block->bytes);
+  }
 
   // Counts a block. Returns whether to time how long counting it takes.
   bool is_next_timed() {
@@ -56,11 +98,13 @@ class Account {
     Locked locked(lock_);
     tell_peak();
     readers_.push_back(reader);
+    if (reader->ledger != nullptr) ledgers_++;
     reader->account = this;
     reader->peak = get(level_);
   }
   void remove_reader(Reader* reader) {
     Locked locked(lock_);
+    if (reader->ledger != nullptr) ledgers_--;
     readers_.erase(std::remove(readers_.begin(), readers_.end(), reader), readers_.end());
   }
   // Whether another thread can take it over: nobody reads it, and all has been given back.
@@ -100,6 +144,7 @@ class Account {
   static constexpr int64_t kOneTimedOf = 16;
   Number used_{0}, level_{0}, peak_{0};
   Number blocks_{0}, timed_ns_{0}, timed_{0};
+  std::atomic<int> ledgers_{0};
   SpinLock lock_;  // guards the readers, and their peaks
   std::vector<Reader*> readers_;
 };

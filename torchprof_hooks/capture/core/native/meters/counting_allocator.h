@@ -10,6 +10,7 @@
 #include "accounts.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/StorageImpl.h>
 
 #include <pthread.h>
 
@@ -18,29 +19,30 @@
 
 namespace memory {
 
-// A block that is handed out: how large it is, how it is freed, and whose account it is in.
-struct Block {
-  int64_t bytes;
-  c10::DeleterFnPtr free;
-  Account* taker;
-};
-
 // All blocks that are handed out, by address: in parts that have a lock each, as all threads use it.
 class Blocks {
  public:
-  void insert(void* address, Block block) {
+  using Map = std::unordered_map<void*, Block>;
+
+  // The block stays where it is as long as it is in use.
+  Block* insert(void* address, Block block) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    shard.blocks[address] = block;
+    return &(shard.blocks[address] = std::move(block));
   }
-  bool take(void* address, Block* block) {
+  // Empty if there is none.
+  Map::node_type take(void* address) {
+    Shard& shard = of(address);
+    Locked locked(shard.lock);
+    return shard.blocks.extract(address);
+  }
+  // Calls `function` with a pointer to the block, which nobody frees meanwhile; null: there is none.
+  template <class Function>
+  auto with(void* address, Function function) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
     auto found = shard.blocks.find(address);
-    if (found == shard.blocks.end()) return false;
-    *block = found->second;
-    shard.blocks.erase(found);
-    return true;
+    return function(found == shard.blocks.end() ? nullptr : &found->second);
   }
   // Around a fork: the child has the table, but not the thread that may have a lock of it.
   void lock_all() {
@@ -53,7 +55,7 @@ class Blocks {
  private:
   struct Shard {
     SpinLock lock;
-    std::unordered_map<void*, Block> blocks;
+    Map blocks;
   };
   Shard& of(void* address) { return shards_[(reinterpret_cast<uintptr_t>(address) >> 6) % kShards]; }
   static constexpr size_t kShards = 31;
@@ -68,17 +70,20 @@ inline Blocks& blocks() {
 inline c10::DeleterFnPtr taken_without_us();
 
 inline void give_back(void* address) {
-  Block block{0, nullptr, nullptr};
+  c10::DeleterFnPtr free;
   {
     CountTimer timer(Accounts::here());
     // Out of the table first: once it is freed, another block may get the same address.
-    if (blocks().take(address, &block)) {
-      block.taker->gave(block.bytes);
+    if (auto taken = blocks().take(address)) {
+      Block& block = taken.mapped();
+      if (block.taker != nullptr) block.taker->gave(block.bytes);
+      block.given_back();
+      free = block.free;
     } else {  // was not allocated through us
-      block.free = taken_without_us();
+      free = taken_without_us();
     }
   }
-  block.free(address);
+  free(address);
 }
 
 // Calls the allocator behind it (`inner_`). That may be one that somebody has put in front of
@@ -95,9 +100,10 @@ class CountingAllocator final : public c10::Allocator {
     if (address == nullptr || data.get_context() != address || free == &give_back) return data;
     Account& taker = Accounts::here();
     CountTimer timer(taker);
-    blocks().insert(address, {int64_t(bytes), free, &taker});
+    Block* block = blocks().insert(address, {int64_t(bytes), free, &taker});
     (void)data.compare_exchange_deleter(free, &give_back);
     taker.took(int64_t(bytes));
+    taker.tell(block);
     return data;
   }
   bool is_simple_data_ptr(const c10::DataPtr& data) const override { return Turn(this).inner->is_simple_data_ptr(data); }
@@ -146,8 +152,10 @@ inline CountingAllocator& allocator() {
     auto before = [] {
       Accounts::mutex().lock();
       blocks().lock_all();
+      Ledger::lock_all();
     };
     auto after = [] {
+      Ledger::unlock_all();
       blocks().unlock_all();
       Accounts::mutex().unlock();
     };
@@ -155,6 +163,34 @@ inline CountingAllocator& allocator() {
     return new CountingAllocator();
   }();
   return one;
+}
+
+// A tensor turns out to be of this kind. One that the ledger does not know was there before: from now on
+// its block is counted, too, if its storage says how it is freed.
+// code: of its owner, if the ledger does not know one, or if `moves`.
+inline void turned_out(Ledger* ledger, c10::StorageImpl* storage, Kind kind, int32_t code, bool moves) {
+  if (!storage->device().is_cpu()) return;
+  auto& data = const_cast<c10::DataPtr&>(storage->data_ptr());
+  void* address = data.get();
+  if (address == nullptr) return;
+  int64_t bytes = int64_t(storage->nbytes());
+  bool is_known = blocks().with(address, [&](Block* block) {
+    if (block == nullptr) return false;
+    if (Holding* known = block->of(ledger)) {
+      ledger->turned_out(known, kind, moves ? code : known->code);
+    } else {
+      ledger->was_there(block->unused(), block->bytes, code, kind);
+    }
+    return true;
+  });
+  if (is_known) return;
+  c10::DeleterFnPtr free = data.get_deleter();
+  if (data.get_context() != address || free == nullptr || free == &give_back) {
+    ledger->is_there(address, bytes, code, kind);
+    return;
+  }
+  Block* block = blocks().insert(address, {bytes, free, nullptr});
+  if (data.compare_exchange_deleter(free, &give_back)) ledger->was_there(block->unused(), bytes, code, kind);
 }
 
 inline c10::DeleterFnPtr taken_without_us() { return allocator().raw_deleter_of_first(); }

@@ -7,6 +7,7 @@
 #include "device_bytes.h"
 #include "../node.h"
 
+#include <array>
 #include <optional>
 
 namespace {
@@ -46,9 +47,12 @@ struct MemoryReader {
   int64_t high_water_bytes = 0, blamed = 0;  // the most above that, and the code of the node that ran then
   int64_t blocks = 0, others_blocks = 0;     // at the last reading; of those, while nothing was measured
   SpinLock lock;                             // guards `sums` and `kept`
+  memory::Ledger* ledger = new memory::Ledger();  // of the CPU; off, but for profiles
 
+  MemoryReader() { reader.ledger = ledger; }
   ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
+    ledger->close();
   }
   template <class Function>
   void each_held(Function function) {
@@ -162,6 +166,60 @@ PyObject* meter_start(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// keep_owners(does): whether the blocks that are taken from now on are told to the ledger.
+PyObject* meter_keep_owners(PyObject* self, PyObject* does) {
+  int is_wanted = PyObject_IsTrue(does);
+  if (is_wanted < 0) return nullptr;
+  MemoryMeter::of(self)->ledger->turn(is_wanted);
+  Py_RETURN_NONE;
+}
+
+// turned_out([(storage, kind, code, moves), ...]): tensors, by the addresses of their storages
+// (`StorageImpl`), turn out to be of these kinds. code: that of their owner, if the ledger has not seen
+// who took them, or if `moves`.
+PyObject* meter_turned_out(PyObject* self, PyObject* all) {
+  if (!PyList_Check(all)) return PyErr_SetString(PyExc_TypeError, "not a list"), nullptr;
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(all); place++) {
+    unsigned long long storage;
+    int kind, code, moves;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(all, place), "Kiip", &storage, &kind, &code, &moves)) return nullptr;
+    if (kind < 0 || kind >= memory::kKinds) return PyErr_SetString(PyExc_ValueError, "no such kind"), nullptr;
+    memory::turned_out(MemoryMeter::of(self)->ledger, reinterpret_cast<c10::StorageImpl*>(storage),
+                       memory::Kind(kind), code, moves);
+  }
+  Py_RETURN_NONE;
+}
+
+// settle(kinds): see `Ledger::settle`; a byte for each code.
+PyObject* meter_settle(PyObject* self, PyObject* kinds) {
+  Py_buffer bytes;
+  if (PyObject_GetBuffer(kinds, &bytes, PyBUF_SIMPLE) < 0) return nullptr;
+  MemoryMeter::of(self)->ledger->settle(static_cast<const uint8_t*>(bytes.buf), size_t(bytes.len));
+  PyBuffer_Release(&bytes);
+  Py_RETURN_NONE;
+}
+
+// [(code, kind, bytes), ...], all that is in use: now, or when most was.
+PyObject* meter_holdings(PyObject* self, PyObject* at_peak) {
+  int is_at_peak = PyObject_IsTrue(at_peak);
+  Owned all(PyList_New(0));
+  if (!all || is_at_peak < 0) return nullptr;
+  std::vector<std::array<long long, 3>> found;
+  auto keep = [&](int32_t code, memory::Kind kind, int64_t bytes) { found.push_back({code, kind, bytes}); };
+  memory::Ledger* ledger = MemoryMeter::of(self)->ledger;
+  is_at_peak ? ledger->each_at_peak(keep) : ledger->each_now(keep);
+  for (const auto& [code, kind, bytes] : found) {
+    Owned one(Py_BuildValue("(LLL)", code, kind, bytes));
+    if (!one || PyList_Append(all.get(), one.get()) < 0) return nullptr;
+  }
+  return Py_NewRef(all.get());
+}
+
+template <int64_t (memory::Ledger::*field)() const>
+PyObject* meter_of_ledger(PyObject* self, void*) {
+  return PyLong_FromLongLong((MemoryMeter::of(self)->ledger->*field)());
+}
+
 PyObject* meter_fold(PyObject* self, PyObject*) { return fold(MemoryMeter::of(self), kMemoryFields); }
 
 // Begins, or ends, counting tensors on the CPU. Returns whether they are counted now.
@@ -187,10 +245,18 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
                               {"peak", meter_sums<&MemorySums::peak>, nullptr, nullptr, nullptr},
                               {"index", meter_index, nullptr, nullptr, nullptr},
                               {"counting_ns", meter_counting_ns, nullptr, nullptr, nullptr},
+                              {"level_bytes", meter_of_ledger<&memory::Ledger::level>, nullptr, nullptr, nullptr},
+                              {"peak_bytes", meter_of_ledger<&memory::Ledger::peak>, nullptr, nullptr, nullptr},
+                              {"peak_code", meter_of_ledger<&memory::Ledger::peak_code>, nullptr, nullptr, nullptr},
+                              {"epoch", meter_of_ledger<&memory::Ledger::epoch>, nullptr, nullptr, nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"start", meter_start, METH_NOARGS, nullptr},
+                               {"keep_owners", meter_keep_owners, METH_O, nullptr},
+                               {"turned_out", meter_turned_out, METH_O, nullptr},
+                               {"settle", meter_settle, METH_O, nullptr},
+                               {"holdings", meter_holdings, METH_O, nullptr},
                                {"fold", meter_fold, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 

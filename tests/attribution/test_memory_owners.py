@@ -1,0 +1,405 @@
+"""Who holds the memory of the CPU at the peak, and what it is: against brute force, and
+against counts by hand."""
+
+from __future__ import annotations
+
+import copy
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.cores import NATIVE_CORE
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
+from torchprof_hooks.capture.tracking.meters.meters import meters_of
+from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary
+
+pytestmark = NATIVE_CORE
+
+#: Bytes of a number.
+NUMBER = 4
+
+
+def measured(run: Callable[[], Any], **options: Any) -> MemorySummary:
+    with profile(memory="cpu", **options) as prof:
+        run()
+    return summary_of(prof.profile)
+
+
+def summary_of(found: Profile) -> MemorySummary:
+    memory = found.memory
+    assert memory is not None
+    assert sum(held.bytes for held in memory.at_peak) == memory.peak_bytes
+    assert all(held.bytes > 0 for held in memory.at_peak)
+    return memory
+
+
+def by_owner(memory: MemorySummary, kind: str) -> dict[tuple[str, str], int]:
+    return {(h.owner, h.phase): h.bytes for h in memory.at_peak if h.kind == kind}
+
+
+def bytes_of(*tensors: torch.Tensor) -> int:
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+
+
+# Against brute force
+
+
+class Counted:
+    """What a ledger has to tell, by keeping everything, and copying it at each peak."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, tuple[int, int]] = {}  # by number: kind, bytes
+        self.level = self.peak = 0
+        self.at_peak: dict[int, tuple[int, int]] = {}
+
+    def take(self, number: int, size: int) -> None:
+        self.blocks[number] = 0, size
+        self.level += size
+        if self.level > self.peak:
+            self.peak, self.at_peak = self.level, dict(self.blocks)
+
+    def give(self, number: int) -> None:
+        self.level -= self.blocks.pop(number)[1]
+
+    def turn_out(self, number: int, kind: int) -> None:
+        size = self.blocks[number][1]
+        for known in (self.blocks, self.at_peak):
+            if known.get(number, (0, 0))[1] == size:
+                known[number] = kind, size
+
+    def there_before(self, number: int, kind: int, size: int) -> None:
+        self.blocks[number] = self.at_peak[number] = kind, size
+        self.level += size
+        self.peak += size
+
+
+def cells(held: list[tuple[int, int, int]]) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for _, kind, size in held:
+        found[kind] += size
+    return {kind: size for kind, size in found.items() if size}
+
+
+def expected(blocks: dict[int, tuple[int, int]]) -> dict[int, int]:
+    return cells([(0, kind, size) for kind, size in blocks.values()])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_blocks_are_told_as_by_brute_force(seed: int) -> None:
+    """Some are freed by another thread; some were there before."""
+    choose = random.Random(seed)
+    before = {-n: torch.empty(choose.randint(1, 2000)) for n in range(1, 6)}
+    with profile(memory="cpu") as prof:
+        [measurer] = prof._threads._threads
+        [meter] = meters_of(measurer._steps.tracker, MemoryMeter)
+        log, counted = meter.log, Counted()
+        tensors: dict[int, torch.Tensor] = {}
+        for number in range(1, 1200):
+            what = choose.random()
+            if what < 0.45 or not tensors:
+                size = choose.randint(1, 2000)
+                tensors[number] = torch.empty(size)
+                counted.take(number, size * NUMBER)
+            elif what < 0.85:
+                gone = choose.choice([*tensors])
+                if choose.random() < 0.1:
+                    thread = threading.Thread(target=partial(tensors.pop, gone))
+                    thread.start()
+                    thread.join()
+                else:
+                    del tensors[gone]
+                counted.give(gone)
+            elif what < 0.99 or not before:
+                one, kind = choose.choice([*tensors]), choose.randrange(7)
+                storage = tensors[one].untyped_storage()._cdata
+                log.turned_out([(storage, kind, 0, False)])
+                counted.turn_out(one, kind)
+            else:
+                one, tensor = before.popitem()
+                storage = tensor.untyped_storage()._cdata
+                log.turned_out([(storage, 4, -1, True)])
+                counted.there_before(one, 4, bytes_of(tensor))
+                tensors[one] = tensor
+                del tensor
+            assert log.level_bytes == counted.level
+        assert log.peak_bytes == counted.peak
+        assert cells(log.holdings(False)) == expected(counted.blocks)
+        assert cells(log.holdings(True)) == expected(counted.at_peak)
+
+
+def test_what_is_kept_of_a_block_does_not_outlive_it() -> None:
+    """A meter may go before the blocks that it has counted."""
+    kept = []
+    for _ in range(3):
+        with profile(memory="cpu") as prof:
+            kept.append(torch.empty(1000))
+        assert summary_of(prof.profile).peak_bytes == 1000 * NUMBER
+        del prof
+    kept.clear()
+
+
+# Counts by hand
+
+
+class Net(nn.Module):
+    """Two layers, between which 32 numbers of a row are kept by ReLU's backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(64, 32, bias=False)
+        self.relu = nn.ReLU()
+        self.b = nn.Linear(32, 16, bias=False)
+        self.register_buffer("scale", torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.b(self.relu(self.a(x))) * self.scale
+        return out
+
+
+A, B = 64 * 32 * NUMBER, 32 * 16 * NUMBER
+ROWS = 100
+
+PARAMETERS = {("Net.a", "outside"): A, ("Net.b", "outside"): B}
+GRADIENTS = {("Net.a", "backward"): A, ("Net.b", "backward"): B}
+
+
+def test_a_model_from_before_is_there_at_the_peak() -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+    memory = measured(lambda: net(x))
+
+    assert by_owner(memory, "parameter") == PARAMETERS
+    assert by_owner(memory, "buffer") == {("Net", "outside"): 16 * NUMBER}
+    # Nothing runs backward: what forward has in use is freed as it ends.
+    kinds = memory.bytes_by_kind()
+    assert kinds.keys() == {"parameter", "buffer", "temporary"}
+
+
+def test_what_forward_keeps_for_backward_are_activations() -> None:
+    """ReLU's result is kept by it and by the next layer; that of the first layer by
+    nobody; the last layer's for the product with the buffer, which keeps only that."""
+    net, x = Net(), torch.ones(ROWS, 64)
+    saved: dict[int, int] = {}
+
+    def save(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def step() -> None:
+        hooks: Any = torch.autograd.graph.saved_tensors_hooks
+        with hooks(save, lambda tensor: tensor):
+            out = net(x).sum()
+        assert out.requires_grad
+        torch.empty(10**6)  # the peak: only what is kept is there besides
+        out.backward()
+
+    memory = measured(step)
+    model = {t.untyped_storage().data_ptr() for t in (*net.state_dict().values(), x)}
+    kept = {pointer: size for pointer, size in saved.items() if pointer not in model}
+    forward = {
+        owner: size
+        for (owner, phase), size in by_owner(memory, "activation").items()
+        if phase == "forward"
+    }
+    assert forward == {"Net.relu": ROWS * 32 * NUMBER}
+    assert sum(forward.values()) == sum(kept.values())
+    assert by_owner(memory, "temporary")["(outside modules)", "outside"] == 4 * 10**6
+
+
+@pytest.mark.parametrize(
+    ("make", "per_number"),
+    [
+        (partial(torch.optim.SGD, lr=0.1), 0),
+        (partial(torch.optim.SGD, lr=0.1, momentum=0.9), 1),
+        (torch.optim.Adam, 2),
+        (partial(torch.optim.AdamW, fused=True), 2),
+    ],
+    ids=["SGD", "momentum", "Adam", "AdamW, fused"],
+)
+@pytest.mark.parametrize("before", [0, 1], ids=["new", "made before"])
+def test_gradients_and_states_of_optimizers(
+    make: Callable[..., Any], per_number: int, before: int
+) -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+    optimizer = make(net.parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+
+    for _ in range(before):
+        step()
+
+    def run() -> None:
+        for _ in range(3):
+            step()
+        torch.empty(10**6)  # the peak
+
+    memory = measured(run)
+    kinds = memory.bytes_by_kind()
+    assert by_owner(memory, "parameter") == PARAMETERS
+    assert by_owner(memory, "gradient") == GRADIENTS
+    state = kinds.get("optimizer state", 0)
+    counters = 2 * NUMBER if per_number == 2 else 0  # Adam counts steps
+    assert state == per_number * (A + B) + counters
+    if state:
+        [(owner, _)] = by_owner(memory, "optimizer state")
+        assert owner == f"(optimizer) {type(optimizer).__name__}"
+    assert "activation" not in kinds or kinds["activation"] <= NUMBER  # the loss
+
+
+def test_gradients_that_are_kept_and_added_to_are_gradients() -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+
+    def run() -> None:
+        for _ in range(4):
+            net(x).sum().backward()
+        torch.empty(10**6)
+
+    assert by_owner(measured(run), "gradient") == GRADIENTS
+
+
+def test_an_optimizer_that_steps_in_backward_leaves_no_gradients() -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in net.parameters()}
+
+    def step(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+
+    def run() -> None:
+        for _ in range(2):
+            net(x).sum().backward()
+        torch.empty(10**6)
+
+    memory = measured(run)
+    assert by_owner(memory, "parameter") == PARAMETERS
+    assert "gradient" not in memory.bytes_by_kind()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+        self.reentrant = reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        return out
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_keeps_nothing_of_its_inside(reentrant: bool) -> None:
+    net = Checkpointed(reentrant)
+    x = torch.ones(ROWS, 64, requires_grad=True)
+
+    def step() -> None:
+        out = net(x).sum()
+        torch.empty(10**6)  # the peak
+        out.backward()
+
+    activations = by_owner(measured(step), "activation")
+    inside = {owner for owner, _ in activations if owner.startswith("Checkpointed.")}
+    assert not inside - {"Checkpointed.inner.2"}  # its result, which `sum` may keep
+
+
+def test_what_is_computed_again_is_an_activation() -> None:
+    net = Checkpointed(reentrant=False)
+    x = torch.ones(4000, 64, requires_grad=True)
+
+    memory = measured(lambda: net(x).sum().backward())
+    again = {
+        owner
+        for (owner, phase) in by_owner(memory, "activation")
+        if phase == "recompute"
+    }
+    assert "Checkpointed.inner.1" in again
+
+
+def test_a_copy_of_the_model_is_something_else() -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+    kept: list[nn.Module] = []
+
+    def run() -> None:
+        kept.append(copy.deepcopy(net))
+        net(x).sum().backward()
+        torch.empty(10**6)
+
+    memory = measured(run)
+    # Buffers are copied into an `UntypedStorage`, which nothing tells us of.
+    others = by_owner(memory, "other")["(outside modules)", "outside"]
+    assert others == A + B
+
+
+def test_autocast_keeps_its_copies_of_weights() -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+
+    def run() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = net(x).sum()
+            torch.empty(10**6)
+            out.backward()
+
+    activations = by_owner(measured(run), "activation")
+    assert activations["Net.a", "forward"] >= A / 2
+    assert activations["Net.b", "forward"] >= B / 2
+
+
+def test_views_and_storages_that_are_set_or_resized_count_once() -> None:
+    def run() -> None:
+        whole = torch.empty(1000)
+        halves = whole[:500], whole[500:], whole.view(10, 100)
+        other = torch.empty(0)
+        other.set_(whole.untyped_storage())
+        whole.add_(1)
+        del whole, halves
+        other.untyped_storage().resize_(5000 * NUMBER)
+        torch.UntypedStorage(300)
+
+    assert measured(run).peak_bytes == (1000 + 5000) * NUMBER
+
+
+def test_what_is_taken_while_nothing_is_measured_is_nobodys() -> None:
+    prof = profile(memory="cpu")
+    with prof:
+        first = torch.empty(1000)
+    torch.empty(10**6)
+    with prof:
+        del first
+        second = torch.empty(900)
+    assert summary_of(prof.profile).peak_bytes == 1000 * NUMBER
+    del second
+
+
+def test_the_higher_of_two_runs_has_the_peak() -> None:
+    found = []
+    for size in (100, 200):
+        with profile(memory="cpu") as prof:
+            torch.empty(size)
+        found.append(prof.profile)
+    merged = found[0].merge(found[1])
+    assert summary_of(merged) == summary_of(found[1])
+
+
+def test_they_are_saved_and_read(tmp_path: Any) -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+    with profile(memory="cpu", save=tmp_path / "profile.json") as prof:
+        net(x).sum().backward()
+    loaded = summary_of(Profile.load(tmp_path / "profile.json"))
+    assert loaded == summary_of(prof.profile)
+    weights = HeldMemory(("Net", "Net.a"), "outside", "parameter", A)
+    assert weights in loaded.at_peak
+    assert weights.owner == "Net.a"

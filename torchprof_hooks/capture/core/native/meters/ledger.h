@@ -1,0 +1,258 @@
+// Who holds the memory: the blocks in use, by the call that took them and by what they turned out to
+// be; now, and when most was in use.
+
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "../node.h"
+#include "../tools.h"
+
+namespace memory {
+
+// What a block is. In the order of `KINDS` in profiles/memory.py.
+enum Kind : uint8_t { kTemporary, kActivation, kGradient, kOptimizerState, kParameter, kBuffer, kOther, kKinds };
+
+class Ledger;
+
+// What one ledger knows of one block. Those whose kind is not known yet are in a list, oldest first.
+// serial: the number of the block in its ledger; 0: it was there before.
+struct Holding {
+  Ledger* ledger = nullptr;
+  int64_t bytes = 0, serial = 0;
+  Holding *before = nullptr, *after = nullptr;
+  int32_t code = 0;
+  Kind kind = kTemporary;
+  bool is_listed = false;
+};
+
+// The blocks that one thread takes while it is on, and those of others that it is told of.
+//
+// A cell has the bytes in use of one owner and kind. Nothing is copied when more is in use than ever
+// before: the ledger counts such moments, and a cell that changes saves its bytes if they are still
+// those of the last such moment. So what was in use then adds up exactly, whatever is freed later.
+//
+// Lives until it is closed, and the last of its blocks is freed: other threads may free them.
+class Ledger {
+ public:
+  Ledger() {
+    std::lock_guard<std::mutex> locked(all_mutex());
+    all().push_back(this);
+  }
+  Ledger(const Ledger&) = delete;
+
+  // Blocks belong to the call at the node that `site` points to, a cursor's; null: to the outermost one.
+  void follow(Node* const* site) {
+    Locked locked(lock_);
+    site_ = site;
+  }
+  // The cursor is about to go.
+  void unfollow(Node* const* site) {
+    Locked locked(lock_);
+    if (site_ == site) site_ = nullptr;
+  }
+
+  void turn(bool on) {
+    Locked locked(lock_);
+    is_on_ = on;
+  }
+  // Nobody reads it any more.
+  void close() {
+    bool is_last;
+    {
+      Locked locked(lock_);
+      is_on_ = false;
+      is_closed_ = true;
+      is_last = holdings_ == 0;
+    }
+    if (is_last) delete this;
+  }
+
+  void took(Holding* holding, int64_t bytes) {
+    Locked locked(lock_);
+    if (!is_on_) return;
+    const Node* site = site_ == nullptr ? nullptr : *site_;
+    hold(holding, bytes, site == nullptr ? 0 : int32_t(site->code), kTemporary, ++serial_);
+    list(holding);
+    if (level_ <= peak_) return;
+    peak_ = level_;
+    peak_code_ = holding->code;
+    peak_serial_ = serial_;
+    epoch_++;
+  }
+  void gave(Holding* holding) {
+    bool is_last;
+    {
+      Locked locked(lock_);
+      if (holding->is_listed) unlist(holding);
+      change(cell(holding->code, holding->kind), -holding->bytes);
+      level_ -= holding->bytes;
+      is_last = --holdings_ == 0 && is_closed_;
+    }
+    if (is_last) delete this;
+  }
+  // A block has been there all along.
+  void was_there(Holding* holding, int64_t bytes, int32_t code, Kind kind) {
+    Locked locked(lock_);
+    hold(holding, bytes, code, kind, 0);
+    add_to_peak(cell(code, kind), bytes);
+    peak_ += bytes;
+  }
+  // The same, of one that is never heard of again. Returns false if it is known already.
+  bool is_there(const void* address, int64_t bytes, int32_t code, Kind kind) {
+    Locked locked(lock_);
+    if (!untracked_.insert({address, bytes}).second) return false;
+    Cell& found = cell(code, kind);
+    change(found, bytes);
+    add_to_peak(found, bytes);
+    level_ += bytes;
+    peak_ += bytes;
+    return true;
+  }
+  // A block turns out to be of this kind, and of the owner with this code.
+  void turned_out(Holding* holding, Kind kind, int32_t code) {
+    Locked locked(lock_);
+    if (holding->is_listed) unlist(holding);
+    move(holding, kind, code);
+  }
+  // The blocks whose kind is not known turn out to be what calls with their owner's code make; of those
+  // with code 255, nothing is known yet. From the first activation on, what was made outside of modules
+  // (`kOutside`) is a part of forward, too; before that, it is something else.
+  void settle(const uint8_t* kinds, size_t count) {
+    Locked locked(lock_);
+    bool has_begun = false;
+    for (Holding *one = first_, *next; one != nullptr; one = next) {
+      next = one->after;
+      uint8_t kind = size_t(one->code) < count ? kinds[one->code] : uint8_t(kOther);
+      if (kind == kUnknown) continue;
+      has_begun |= kind == kActivation;
+      if (kind == kOutside) kind = has_begun ? kActivation : kOther;
+      unlist(one);
+      move(one, Kind(kind), one->code);
+    }
+  }
+
+  // Calls `function` with the code, the kind and the bytes of each cell that is not empty.
+  template <class Function>
+  void each_at_peak(Function function) {
+    Locked locked(lock_);
+    each_cell([&](int32_t code, Kind kind, const Cell& cell) {
+      if (int64_t bytes = cell.epoch == epoch_ ? cell.saved : cell.now) function(code, kind, bytes);
+    });
+  }
+  template <class Function>
+  void each_now(Function function) {
+    Locked locked(lock_);
+    each_cell([&](int32_t code, Kind kind, const Cell& cell) {
+      if (cell.now != 0) function(code, kind, cell.now);
+    });
+  }
+  int64_t level() const { return level_; }
+  int64_t peak() const { return peak_; }
+  int64_t peak_code() const { return peak_code_; }
+  // Grows whenever more is in use than ever before.
+  int64_t epoch() const { return epoch_; }
+
+  // Around a fork: the child has the ledgers, but not the thread that may have the lock of one.
+  static void lock_all() {
+    all_mutex().lock();
+    for (Ledger* one : all()) one->lock_.lock();
+  }
+  static void unlock_all() {
+    for (Ledger* one : all()) one->lock_.unlock();
+    all_mutex().unlock();
+  }
+
+  static constexpr uint8_t kUnknown = 255, kOutside = 254;
+
+ private:
+  struct Cell {
+    int64_t now = 0, saved = 0, epoch = 0;
+  };
+  struct Cells {
+    Cell by_kind[kKinds];
+  };
+
+  ~Ledger() {
+    std::lock_guard<std::mutex> locked(all_mutex());
+    for (Ledger*& one : all())
+      if (one == this) {
+        one = all().back();
+        all().pop_back();
+        break;
+      }
+  }
+  static std::mutex& all_mutex() {
+    static std::mutex& one = *new std::mutex();
+    return one;
+  }
+  static std::vector<Ledger*>& all() {
+    static std::vector<Ledger*>& every = *new std::vector<Ledger*>();
+    return every;
+  }
+
+  Cell& cell(int32_t code, Kind kind) {
+    std::vector<Cells>& cells = code < 0 ? named_ : sites_;
+    size_t place = size_t(code < 0 ? -(code + 1) : code);
+    if (place >= cells.size()) cells.resize(place + 1);
+    return cells[place].by_kind[kind];
+  }
+  template <class Function>
+  void each_cell(Function function) const {
+    for (size_t place = 0; place < sites_.size(); place++)
+      for (int kind = 0; kind < kKinds; kind++) function(int32_t(place), Kind(kind), sites_[place].by_kind[kind]);
+    for (size_t place = 0; place < named_.size(); place++)
+      for (int kind = 0; kind < kKinds; kind++) function(-int32_t(place) - 1, Kind(kind), named_[place].by_kind[kind]);
+  }
+  void change(Cell& cell, int64_t bytes) {
+    if (cell.epoch != epoch_) cell.saved = cell.now, cell.epoch = epoch_;
+    cell.now += bytes;
+  }
+  void add_to_peak(Cell& cell, int64_t bytes) {
+    if (cell.epoch == epoch_) cell.saved += bytes;
+  }
+  void hold(Holding* holding, int64_t bytes, int32_t code, Kind kind, int64_t serial) {
+    *holding = Holding{this, bytes, serial, nullptr, nullptr, code, kind, false};
+    change(cell(code, kind), bytes);
+    level_ += bytes;
+    holdings_++;
+  }
+  void move(Holding* holding, Kind kind, int32_t code) {
+    if (kind == holding->kind && code == holding->code) return;
+    cell(code, kind);  // first: it may move the others
+    Cell &left = cell(holding->code, holding->kind), &entered = cell(code, kind);
+    change(left, -holding->bytes);
+    change(entered, holding->bytes);
+    if (holding->serial <= peak_serial_) {  // it is alive, and was there at the peak
+      add_to_peak(left, -holding->bytes);
+      add_to_peak(entered, holding->bytes);
+    }
+    holding->kind = kind;
+    holding->code = code;
+  }
+  void list(Holding* holding) {
+    holding->is_listed = true;
+    holding->before = last_;
+    (last_ == nullptr ? first_ : last_->after) = holding;
+    last_ = holding;
+  }
+  void unlist(Holding* holding) {
+    holding->is_listed = false;
+    (holding->before == nullptr ? first_ : holding->before->after) = holding->after;
+    (holding->after == nullptr ? last_ : holding->after->before) = holding->before;
+    holding->before = holding->after = nullptr;
+  }
+
+  SpinLock lock_;
+  Node* const* site_ = nullptr;
+  bool is_on_ = false, is_closed_ = false;
+  int64_t level_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;
+  Holding *first_ = nullptr, *last_ = nullptr;
+  std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own
+  std::unordered_map<const void*, int64_t> untracked_;
+};
+
+}  // namespace memory

@@ -1,0 +1,206 @@
+"""Who holds the memory of the CPU, and what it turns out to be: parameters, buffers,
+gradients, states of optimizers, and what forward keeps for backward.
+
+The native core knows which call took each block (native/meters/ledger.h). What a block
+is, only shows later: here, by the tensors that models and optimizers have.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
+from torchprof_hooks.profiles.memory import MEMORY_KINDS, HeldMemory, MemoryKind
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+
+#: What blocks turn out to be when backward begins, by the phase of the call that took
+#: them, if they are still in use: a kind, or see `Ledger::settle`. Others are "other".
+_OUTSIDE: Final = 254  # a part of forward, if forward has begun
+_UNKNOWN: Final = 255  # gradients, maybe
+_TURNS: Final[dict[Phase, int]] = {
+    "forward": MEMORY_KINDS.index("activation"),
+    "recompute": MEMORY_KINDS.index("activation"),
+    "outside": _OUTSIDE,
+    "backward": _UNKNOWN,
+}
+_OTHER: Final = MEMORY_KINDS.index("other")
+
+#: An owner that is no call: its path, and the phase that it is told with.
+_Owner = tuple[tuple[str, ...], Phase]
+#: The storage of a tensor, its kind, the code of an owner, and whether it is owned by
+#: that also if the call that took it is known.
+_Tensor = tuple[int, int, int, bool]
+
+
+class MemoryOwners:
+    """Tells the ledger of one tracker what its blocks are.
+
+    Models and optimizers may have been there before: when they are first met, their
+    tensors count as if they had been taken at the begin. Later, tensors are looked at
+    again only if more memory was in use since than ever before: what is known of a
+    block holds for the moment of the peak, too.
+
+    log: the core's meter of the CPU's memory.
+    sites: of the tracker.
+    """
+
+    def __init__(self, log: Any, sites: list[Site]) -> None:
+        self._log = log
+        self._sites = sites
+        self._turns = bytearray()  # by code of the site
+        self._owners: list[_Owner] = []
+        self._codes: dict[_Owner, int] = {}
+        # What has been met, with its path; by id, as it may have its own `__eq__`.
+        self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], Any]] = {}
+        self._optimizers: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._known_epoch = 0
+
+    def start(self) -> None:
+        """Measuring begins, for the first time or again."""
+        self._log.keep_owners(True)
+
+    def stop(self) -> None:
+        """Measuring ends: blocks that are taken from now on are nobody's."""
+        self._log.keep_owners(False)
+
+    # What is met
+
+    def meet_module(self, module: torch.nn.Module, path: tuple[str, ...]) -> None:
+        """An outermost module is about to be called."""
+        known = self._modules.get(id(module))
+        if known is None or known[0]() is not module:
+            self._modules[id(module)] = weakref.ref(module), path
+            with unnoticed():
+                self._log.turned_out([*self._of_module(module, path)])
+
+    def meet_optimizer(self, optimizer: Any, name: str) -> None:
+        """An optimizer is about to make a step."""
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            path = (name,)
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer), path
+            with unnoticed():
+                self._log.turned_out([*self._of_optimizer(optimizer, path)])
+        self.look_again()
+
+    def backward_begins(self) -> None:
+        """What forward has made and is still in use is kept for backward."""
+        sites, turns = self._sites, self._turns
+        for site in sites[len(turns) :]:
+            turns.append(_TURNS.get(site.phase, _OTHER))
+        self._log.settle(turns)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Look which blocks are gradients, and so on, before the program drops them; if
+        there was a new peak since."""
+        if self._log.epoch != self._known_epoch:
+            with unnoticed():
+                self._log.turned_out(self._all())
+            self._known_epoch = self._log.epoch
+
+    def _all(self) -> list[_Tensor]:
+        found: list[_Tensor] = []
+        for met, of in (
+            (self._modules, self._of_module),
+            (self._optimizers, self._of_optimizer),
+        ):
+            for key, (find, path) in [*met.items()]:
+                living = find()
+                if living is None:
+                    met.pop(key, None)
+                else:
+                    found += of(living, path)
+        return found
+
+    # What there is
+
+    def _of_module(
+        self, module: torch.nn.Module, path: tuple[str, ...]
+    ) -> Iterator[_Tensor]:
+        for name, inner in module.named_modules():
+            owner = path
+            for part in name.split(".") if name else ():
+                owner = (*owner, f"{owner[-1]}.{part}")
+            for parameter in vars(inner)["_parameters"].values():
+                yield from self._tensor(parameter, "parameter", owner, "outside")
+                yield from self._gradient(parameter, owner)
+            for buffer in vars(inner)["_buffers"].values():
+                yield from self._tensor(buffer, "buffer", owner, "outside")
+
+    def _of_optimizer(self, optimizer: Any, path: tuple[str, ...]) -> Iterator[_Tensor]:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                yield from self._gradient(parameter, path)
+        for state in [*optimizer.state.values()]:
+            for value in [*state.values()] if isinstance(state, dict) else ():
+                yield from self._tensor(value, "optimizer state", path, "optimizer")
+
+    def _gradient(self, parameter: Any, owner: tuple[str, ...]) -> Iterator[_Tensor]:
+        # torch warns where the gradient of something else is asked for.
+        if isinstance(parameter, torch.Tensor) and parameter.is_leaf:
+            yield from self._tensor(
+                parameter.grad, "gradient", owner, "backward", moves=False
+            )
+
+    def _tensor(
+        self,
+        tensor: Any,
+        kind: MemoryKind,
+        path: tuple[str, ...],
+        phase: Phase,
+        moves: bool = True,
+    ) -> Iterator[_Tensor]:
+        if not isinstance(tensor, torch.Tensor):
+            return
+        owner = path, phase
+        code = self._codes.get(owner)
+        if code is None:
+            self._owners.append(owner)
+            code = self._codes[owner] = -len(self._owners)
+        for storage in storages_of(tensor):
+            yield storage, MEMORY_KINDS.index(kind), code, moves
+
+    # Reading
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was in use."""
+        return int(self._log.peak_bytes)
+
+    @property
+    def peak_owner(self) -> _Owner:
+        """The call that took the last of it."""
+        return self._owner(self._log.peak_code)
+
+    def at_peak(self) -> tuple[HeldMemory, ...]:
+        """Who had what when most was in use, most first."""
+        self.look_again()
+        return self._held(self._log.holdings(True))
+
+    def now(self) -> tuple[HeldMemory, ...]:
+        """Who has what now, most first."""
+        return self._held(self._log.holdings(False))
+
+    def _held(self, holdings: list[tuple[int, int, int]]) -> tuple[HeldMemory, ...]:
+        found: Counter[tuple[tuple[str, ...], Phase, MemoryKind]] = Counter()
+        for code, number, size in holdings:
+            path, phase = self._owner(code)
+            kind = MEMORY_KINDS[number]
+            if phase == "recompute" and kind == "temporary":
+                kind = "activation"  # gone before the next backward begins
+            found[path, phase, kind] += size
+        order = sorted(found.items(), key=lambda held: (-held[1], held[0]))
+        return tuple(HeldMemory(*key, size) for key, size in order if size)
+
+    def _owner(self, code: int) -> _Owner:
+        if code < 0:
+            return self._owners[-code - 1]
+        site = self._sites[code]
+        return site.path or (OUTSIDE_NAME,), site.phase
