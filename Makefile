@@ -104,7 +104,7 @@ format: $(VENV)/dev.installed  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/bench.installed $(VENV)/peers.installed $(VENV)/chainer.installed  ## run the benchmarks and put them into their README (three quarters of an hour)
+bench: $(VENV)/bench.installed $(VENV)/peers.installed  ## run the benchmarks and put them into their README (three quarters of an hour)
 	for script in $(filter-out %/bench_budgets.py,$(wildcard benchmarks/bench_*.py)); do \
 		$(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/write_readme.py
@@ -135,7 +135,7 @@ $(VENV)/%.installed: $(VENV)/torch.installed pyproject.toml
 
 # Peers whose requirements would replace torch, or that other packages take notice of:
 # out of their sight, and without what they require. One that cannot be installed is
-# missing in the results, and no more; the same goes for Chainer.
+# missing in the results, and no more.
 $(VENV)/peers.installed: $(VENV)/bench.installed
 	-$(PIP) --no-deps --upgrade --target $(VENV)/peers torchprof==1.4.0
 	-DS_BUILD_OPS=0 $(PIP) --no-deps --upgrade --target $(VENV)/peers --no-build-isolation \
@@ -146,18 +146,10 @@ $(VENV)/peers.installed: $(VENV)/bench.installed
 # left out. fastai asks for torchvision, which may be built for another torch, and then
 # transformers stumble over it, too; these programs do without.
 $(VENV)/libraries.installed: $(VENV)/bench.installed
+	-$(PIP) pytorch-lightning
 	-$(PIP) stable-baselines3
 	-$(PIP) diffusers
 	-$(PIP) fastai && $(BIN)/python -m pip uninstall --quiet --yes torchvision
-	touch $@
-
-# Its last version needs old tools to be built with and an old numpy, which has no wheels
-# for Python 3.12 and later.
-CHAINER := $(VENV)/chainer
-$(VENV)/chainer.installed: $(VENV)/torch.installed
-	-$(PYTHON) -m venv $(CHAINER)
-	-$(CHAINER)/bin/python -m pip install --quiet 'numpy<1.24' 'setuptools<70' wheel
-	-$(CHAINER)/bin/python -m pip install --quiet --no-build-isolation chainer==7.8.1
 	touch $@
 
 # Where torch is built for CUDA: PYTHON is one that has such a torch, of any version that

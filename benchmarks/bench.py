@@ -26,14 +26,10 @@ from torch.nn.modules.module import (
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to run the workload: inside of what `enter` returns.
-
-    whole: entering and leaving are timed as well.
-    """
+    """A way to run the workload: inside of what `enter` returns."""
 
     name: str
     enter: Callable[[], AbstractContextManager[Any]] = nullcontext
-    whole: bool = False
 
 
 def rounds(count: int) -> int:
@@ -77,36 +73,15 @@ def run_once(workload: Callable[[], object], variant: Variant) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wait()
-        enter_ns = perf_counter_ns()
         with variant.enter():
             start_ns = perf_counter_ns()
             workload()
             wait()
-            end_ns = perf_counter_ns()
-        leave_ns = perf_counter_ns()
-    return leave_ns - enter_ns if variant.whole else end_ns - start_ns
+            return perf_counter_ns() - start_ns
 
 
 def _nothing() -> None:
     return None
-
-
-def ratios(
-    times: Mapping[str, Sequence[int]], name: str, baseline: str, together: int
-) -> list[float]:
-    """Of the times of two variants, for so many successive turns together (or half of
-    them, if there are less than two times as many). A machine that drifts is as slow
-    for both in turns that are neighbours; and a tool that works in some turns alone is
-    seen, unlike by a median of turns."""
-
-    def sums(which: str) -> list[int]:
-        turns = times[which]
-        count = min(together, len(turns) // 2)
-        starts = range(0, len(turns) - count + 1, count)
-        return [sum(turns[start : start + count]) for start in starts]
-
-    pairs = zip(sums(name), sums(baseline), strict=True)
-    return [mine / other for mine, other in pairs]
 
 
 def times_table(

@@ -49,7 +49,7 @@ PLANTED_NOTES = (
 )
 BACKWARD_NOTES = (
     "`torch.profiler` (which knows modules with `with_stack=True` only), "
-    "`torchprof`, Lightning's profiler and DeepSpeed's have no times of backward by "
+    "`torchprof` and DeepSpeed's profiler have no times of backward by "
     "module.",
 )
 INTERVAL_NOTES = (

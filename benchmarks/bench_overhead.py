@@ -1,5 +1,4 @@
-"""What our profilers and other tools add to training steps: as a ratio to the bare
-step, and in microseconds per module call.
+"""What our profilers and other tools add to training steps: ratios to the bare step.
 
 Target: ours cost less than every other tool that gives times of modules in forward and
 backward. Tools take turns with the bare step, and a ratio is that of neighbours: of a
@@ -9,16 +8,14 @@ turn with the tool and the bare turn of the same round.
 from __future__ import annotations
 
 import gc
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
+from typing import Any
 
 import results
 import torch
@@ -32,16 +29,22 @@ from bench import (
     run_once,
 )
 from models import WORKLOADS, Workload
-from page.overhead_tables import BARE, Figures, added_table, ratio_table
-from tools import ours, peers
-from tools.ours import inside
-from tools.peers import PEERS, Step, Tool, short
+from results import Table
+from tools import PEERS, Step, Tool, inside, our_tools, short, versions
 
+BARE = "bare"
 HOOKS = "empty forward hooks"
 #: In a group of tools; how many fit into its time.
 FEWEST_ROUNDS, MOST_ROUNDS = 6, 60
-CHAINER = Path(sys.prefix) / "chainer" / "bin" / "python"
-CHAINER_ROUNDS = 60
+
+NOTES = (
+    "Medians of the ratios of turns to the bare turn of the same round, ± half of the "
+    "distance between their quartiles. What tools do before and after the steps is not "
+    "in their times. torchprof and DeepSpeed's profiler look at forwards only.",
+)
+
+#: By tool: ratio, quartiles and milliseconds; or why there are none.
+Figures = dict[str, dict[str, Any]]
 
 
 class Turns:
@@ -56,7 +59,7 @@ class Turns:
             self._step()
 
     def variant(self, tool: Tool) -> Variant:
-        return Variant(tool.name, partial(self._using, tool), tool.whole)
+        return Variant(tool.name, partial(self._using, tool))
 
     @contextmanager
     def _using(self, tool: Tool) -> Iterator[None]:
@@ -69,23 +72,12 @@ class Turns:
 def measure(workload: Workload) -> Figures:
     """All tools on one workload."""
     found: Figures = {}
-    tools = [Tool(HOOKS, inside(empty_forward_hooks)), *ours.of_every_step(), *PEERS]
+    tools = [Tool(HOOKS, inside(empty_forward_hooks)), *our_tools(), *PEERS]
     cheap = [tool for tool in tools if not tool.dear]
     dear = [tool for tool in tools if tool.dear]
     measure_group(found, workload, cheap, turn_s=0.03, most_steps=20, seconds=18)
     measure_group(found, workload, dear, turn_s=0.01, most_steps=5, seconds=10)
-    # Long turns: the steps that are looked into are few.
-    measure_group(
-        found, workload, ours.of_some_steps(), turn_s=1, most_steps=100, seconds=28
-    )
-    return {name: found[name] for name in sorted(found, key=place_in_tables)}
-
-
-def place_in_tables(name: str) -> int:
-    """What is no tool comes first, then ours, then the peers."""
-    if name in (BARE, HOOKS):
-        return 0
-    return 1 if name.startswith("torchprof_hooks") else 2
+    return {name: found[name] for name in (BARE, *(tool.name for tool in tools))}
 
 
 def measure_group(
@@ -120,7 +112,7 @@ def measure_group(
     count = max(FEWEST_ROUNDS, min(MOST_ROUNDS, int(seconds / round_s)))
     turns = Turns(workload, steps)
     times = compare(turns, [turns.variant(tool) for tool in running], count)
-    for name, figures in to_figures(times, steps, workload.modules).items():
+    for name, figures in to_figures(times, steps).items():
         found.setdefault(name, figures)  # the first group's bare step counts
 
 
@@ -135,37 +127,20 @@ def trial(workload: Workload, tool: Tool, steps: int) -> float:
     return perf_counter() - start_s
 
 
-def to_figures(times: Mapping[str, Sequence[int]], steps: int, modules: int) -> Figures:
-    """Ratios and differences to the bare turn of the same round; their medians."""
+def to_figures(times: Mapping[str, Sequence[int]], steps: int) -> Figures:
+    """Ratios to the bare turn of the same round; their medians."""
     found: Figures = {}
     for name, values in times.items():
-        pairs = list(zip(values, times[BARE], strict=True))
-        ratios = [value / bare for value, bare in pairs]
-        added_us = median(value - bare for value, bare in pairs) / 1000
+        ratios = [ours / bare for ours, bare in zip(values, times[BARE], strict=True)]
         low, _, high = quantiles(ratios, n=4)
         found[name] = {
             "ratio": round(median(ratios), 4),
             "quartiles": [round(low, 4), round(high, 4)],
-            "us_per_module": round(added_us / steps / modules, 3),
             "ms_per_step": round(median(values) / steps / 1e6, 3),
-            "rounds": len(pairs),
+            "rounds": len(ratios),
             "steps_per_round": steps,
         }
     return found
-
-
-def measure_chainer() -> tuple[Figures, dict[str, str]]:
-    """Chainer's own hooks on the same chain of layers in Chainer; and its versions."""
-    script = Path(__file__).parent / "tools" / "chainer_hooks.py"
-    command = [str(CHAINER), str(script), str(rounds(CHAINER_ROUNDS))]
-    try:
-        output = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
-    except (OSError, subprocess.CalledProcessError) as error:
-        return {"Chainer TimerHook": {"missing": short(error)}}, {}
-    content = json.loads(output)
-    found = to_figures(content["times"], 1, content["modules"])
-    del found[BARE]
-    return found, content["versions"]
 
 
 @contextmanager
@@ -182,23 +157,50 @@ def quiet_stderr() -> Iterator[None]:
         os.close(kept)
 
 
+def ratio_table(workloads: Mapping[str, Figures], versions: Mapping[str, str]) -> Table:
+    bare = [f"{found[BARE]['ms_per_step']:.1f}" for found in workloads.values()]
+    names = [name for name in next(iter(workloads.values())) if name != BARE]
+    rows = [
+        [name, *(cell(found[name]) for found in workloads.values())] for name in names
+    ]
+    title = "Time of a training step with a tool, as a ratio to the bare step"
+    listed = ", ".join(f"{name} {number}" for name, number in versions.items())
+    notes = [*NOTES, *failures(workloads), f"Versions: {listed}."]
+    return Table(title, ["", *workloads], [["bare step, ms", *bare], *rows], notes)
+
+
+def cell(found: Mapping[str, Any]) -> str:
+    """What was found of one tool on one workload."""
+    if "ratio" not in found:
+        return "fails" if "fails" in found else "not there"
+    low, high = found["quartiles"]
+    digits = 3 if found["ratio"] < 10 else 1
+    return f"{found['ratio']:.{digits}f} ± {(high - low) / 2:.{digits}f}"
+
+
+def failures(workloads: Mapping[str, Figures]) -> list[str]:
+    """A sentence for each tool and reason."""
+    found: dict[str, list[str]] = {}
+    for workload, figures in workloads.items():
+        for tool, figure in figures.items():
+            for word in ("fails", "missing"):
+                if word in figure:
+                    reason = f"{tool} {word}: `{figure[word]}`"
+                    found.setdefault(reason, []).append(workload)
+    return [f"{reason} ({', '.join(where)})." for reason, where in found.items()]
+
+
 def main() -> None:
     torch.set_num_threads(1)
     workloads: dict[str, Figures] = {}
-    modules = []
     for make in WORKLOADS:
         workload = make(device())
         print(f"{workload.name} ...", flush=True)
         with quiet_stderr():
             workloads[workload.name] = measure(workload)
-        modules.append(workload.modules)
-    found, versions = measure_chainer()
-    next(iter(workloads.values())).update(found)
-    versions = peers.versions() | versions
-    name = result_name("overhead")
-    tables = [ratio_table(workloads, versions), added_table(workloads, modules)]
-    figures = {"workloads": workloads, "versions": versions}
-    results.save(name, tables, figures)
+    table = ratio_table(workloads, versions())
+    figures = {"workloads": workloads, "versions": versions()}
+    results.save(result_name("overhead"), [table], figures)
 
 
 if __name__ == "__main__":

@@ -80,6 +80,15 @@ def load(name: str) -> dict[str, Any]:
     return content
 
 
+def figures(name: str) -> Mapping[str, Any] | None:
+    """The figures of a benchmark; None if it has not been run here."""
+    try:
+        found: Mapping[str, Any] = load(name)["figures"]
+    except FileNotFoundError:
+        return None
+    return found
+
+
 def machine() -> dict[str, Any]:
     """What the figures were measured on, and when."""
     found = {

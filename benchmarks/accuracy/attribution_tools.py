@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from tools.peers import PEERS
+from tools import PEERS
 from torch import nn
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -134,24 +134,6 @@ def ask_torch_profiler(planted: Planted) -> Answer:
     }
 
 
-def ask_lightning(planted: Planted) -> Answer:
-    """The ranges that the profiler puts around each module's forward."""
-    from pytorch_lightning.profilers.pytorch import RegisterRecordFunction
-
-    with ExitStack() as stack:
-        for root in planted.roots:
-            stack.enter_context(RegisterRecordFunction(root))
-        prof = stack.enter_context(torch.profiler.profile())
-        planted.step()
-    works = {name.split(".", 1)[-1]: work for name, work in planted.names()}
-    answer: Counter[tuple[Work, Phase]] = Counter()
-    for event in prof.key_averages():
-        label, _, name = event.key.rpartition(": ")
-        if label.startswith("[pl][module]") and name in works:
-            answer[works[name], "forward"] += 1000 * event.cpu_time_total
-    return answer
-
-
 def ask_deepspeed(planted: Planted) -> Answer:
     make = import_module("deepspeed.profiling.flops_profiler").FlopsProfiler
     profilers = [make(root) for root in planted.roots]
@@ -189,7 +171,6 @@ TOOLS: Sequence[Tool] = (
     Tool("FlopCounterMode", ask_flop_counter, unit="flops"),
     Tool("torch.profiler", ask_torch_profiler, ("forward",)),
     Tool("torchprof", ask_torchprof, ("forward",)),
-    Tool("Lightning PyTorchProfiler", ask_lightning, ("forward",)),
     Tool("DeepSpeed flops profiler", ask_deepspeed, ("forward",)),
 )
 

@@ -306,17 +306,5 @@ AIMS: Final = (
 
 def aims_table() -> results.Table:
     """All aims, with the newest results."""
-    rows = [aim.row(_figures(aim.file)) for aim in AIMS]
+    rows = [aim.row(results.figures(aim.file)) for aim in AIMS]
     return results.Table("", ["aim", "measured", ""], rows)
-
-
-def _figures(name: str) -> Figures | None:
-    try:
-        figures: Figures = results.load(name)["figures"]
-    except FileNotFoundError:
-        return None
-    return figures
-
-
-if __name__ == "__main__":
-    print(aims_table().markdown())

@@ -1,38 +1,74 @@
-"""The table of the project's README: ours and the best known others, side by side."""
+"""The table of both READMEs: ours and other tools, side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import results
 from results import Table
 
-from page.summary import TOOLS, summary
-
-#: Columns of the opening table, by their names there and here.
-_COLUMNS: Final = {
-    "": "",
-    "gives times of": "gives times of",
-    "step, GPT-2 small": "step",
-    "forward right": "forward right",
-    "backward right": "backward right",
+BUDGETED: Final = "torchprof_hooks --max-overhead 0.01"
+#: Tools, and what they give times (or else) of.
+TOOLS: Final = {
+    "torchprof_hooks profile()": "forward, backward",
+    "torchprof_hooks profile(functions=True)": "forward, backward",
+    BUDGETED: "some steps of these",
+    "full backward hooks": "forward, backward",
+    "ModuleTracker": "(names, no times)",
+    "FlopCounterMode": "(FLOPs)",
+    "torch.profiler": "operators, forward",
+    "torchprof": "forward",
+    "DeepSpeed flops profiler": "forward",
 }
-#: Rows that are left out: variants, and tools that few know.
-_LEFT_OUT: Final = {
-    "torchprof_hooks whole program",
-    "Lightning SimpleProfiler",
-    "Lightning PyTorchProfiler",
-    "pytorch_memlab",
-}
+#: Of which the table shows the overhead.
+WORKLOAD: Final = "GPT-2 small"
+NONE: Final = "-"
+
+_Figures = Mapping[str, Any]
 
 
-def comparison(figures_of: Callable[[str], Mapping[str, Any] | None]) -> Table:
-    """A part of `summary`; `figures_of` is what that takes."""
-    whole = summary(figures_of)
-    places = [whole.headers.index(name) for name in _COLUMNS]
+def comparison(figures_of: Callable[[str], _Figures | None]) -> Table:
+    """The table; what was not measured is left blank.
+
+    figures_of: gives the figures of a benchmark, or None if it has not been run.
+    """
+    overhead, accuracy, budgets = (
+        figures_of(name) or {} for name in ("overhead", "accuracy", "budgets")
+    )
+    steps = overhead.get("workloads", {}).get(WORKLOAD, {})
+    # The few steps that this one looks into tell only in long runs.
+    long_runs = budgets.get(WORKLOAD, {}).get("variants", {})
+    if "0.01" in long_runs:
+        steps = {**steps, BUDGETED: {"ratio": 1 + long_runs["0.01"]["wall"][0]}}
+    headers = ["", "gives times of", "step", "forward right", "backward right"]
     rows = [
-        [row[place] for place in places]
-        for row, tool in zip(whole.rows, TOOLS, strict=True)
-        if tool not in _LEFT_OUT
+        [tool, what, _step(steps.get(tool, {})), *_right(accuracy, tool)]
+        for tool, what in TOOLS.items()
     ]
-    return Table("", list(_COLUMNS.values()), rows)
+    return Table("", headers, rows)
+
+
+def _step(found: _Figures) -> str:
+    if ratio := found.get("ratio"):
+        return f"{ratio:.2f}"
+    return "fails" if "fails" in found else NONE
+
+
+def _right(accuracy: _Figures, tool: str) -> Iterator[str]:
+    found = accuracy.get("tools", {}).get(tool, {})
+    for phase in ("forward", "backward"):
+        right = found.get(f"{phase}_right")
+        yield NONE if right is None else f"{right} of {found['cases']}"
+
+
+def provenance() -> str:
+    """When and where the results were measured, in one line."""
+    machine = results.load("overhead")["machine"]
+    versions = results.load("overhead")["figures"].get("versions", {})
+    listed = ", ".join(f"{name} {versions[name]}" for name in versions)
+    return (
+        f"Measured on {machine['date']} with Python {machine['python']}, "
+        f"{machine['threads']} thread of {machine['cores']} cores "
+        f"({machine['processor']}, {machine['system']}); {listed}."
+    )

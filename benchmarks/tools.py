@@ -1,4 +1,4 @@
-"""The other tools that a user could take, each as a context around a training loop.
+"""The profilers that are compared, ours and others, each as a context around training.
 
 A tool is entered with a workload, and yields the step to run in its place: some have to
 be told where a step begins. What makes a table or a file in the end is part of leaving.
@@ -10,9 +10,9 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +25,8 @@ from models import Workload
 from torch.profiler import ProfilerActivity
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.module_tracker import ModuleTracker
+
+from torchprof_hooks import profile
 
 Step = Callable[[], None]
 
@@ -40,14 +42,12 @@ class Tool:
 
     module: what must be there to import.
     dear: it is so slow that it gets fewer rounds.
-    whole: what it does at the end is part of its time.
     """
 
     name: str
     enter: Callable[[Workload], AbstractContextManager[Step]]
     module: str = "torch"
     dear: bool = False
-    whole: bool = False
 
     def why_missing(self) -> str | None:
         """Why it cannot be used here; None if it can."""
@@ -68,9 +68,8 @@ def short(error: Exception) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of what is installed, by the names they are installed by."""
-    names = ["torch", "transformers", "torchprof", "pytorch_memlab"]
     found = {}
-    for name in [*names, "pytorch-lightning", "deepspeed"]:
+    for name in ("torch", "transformers", "torchprof", "deepspeed"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -79,14 +78,12 @@ def versions() -> dict[str, str]:
 
 
 @contextmanager
-def torch_profiler(workload: Workload, averages: bool = False) -> Iterator[Step]:
+def torch_profiler(workload: Workload) -> Iterator[Step]:
     activities = [ProfilerActivity.CPU]
     if device() == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler:
+    with torch.profiler.profile(activities=activities):
         yield workload.step
-    if averages:
-        profiler.key_averages()
 
 
 @contextmanager
@@ -148,61 +145,6 @@ def torchprof(workload: Workload) -> Iterator[Step]:
 
 
 @contextmanager
-def memlab(workload: Workload) -> Iterator[Step]:
-    """Its line profiler on a GPU. On a CPU it has none, so the memory reporter, once
-    after each step."""
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        from pytorch_memlab import LineProfiler, MemReporter
-
-        if device() == "cuda":
-            forwards = {type(module).forward for module in workload.model.modules()}
-            with LineProfiler(*forwards):
-                yield workload.step
-            return
-        reporter = MemReporter(workload.model)
-
-        def step() -> None:
-            workload.step()
-            reporter.report()
-
-        yield step
-
-
-@contextmanager
-def lightning_simple(workload: Workload) -> Iterator[Step]:
-    from pytorch_lightning.profilers import SimpleProfiler
-
-    profiler = SimpleProfiler()
-    yield _with_actions(profiler, workload.step)
-    profiler.summary()
-
-
-@contextmanager
-def lightning_pytorch(workload: Workload) -> Iterator[Step]:
-    """Records all steps; by default, in a Trainer, it would be three of them."""
-    from pytorch_lightning.profilers import PyTorchProfiler
-
-    profiler = PyTorchProfiler(schedule=None, export_to_chrome=False)
-    # As the Trainer does it: the names of modules are part of what is recorded.
-    profiler._lightning_module = workload.model  # type: ignore[assignment]
-    try:
-        profiler.start("run_training_epoch")
-        yield _with_actions(profiler, workload.step)
-    finally:
-        profiler.teardown(None)
-
-
-def _with_actions(profiler: Any, step: Step) -> Step:
-    """The step as two of the actions that a Trainer reports."""
-
-    def reported() -> None:
-        with profiler.profile("run_training_batch"), profiler.profile("training_step"):
-            step()
-
-    return reported
-
-
-@contextmanager
 def deepspeed_flops(workload: Workload) -> Iterator[Step]:
     """From its start to its printed profile; it looks at forwards only."""
     from deepspeed.profiling.flops_profiler import FlopsProfiler
@@ -219,20 +161,32 @@ def deepspeed_flops(workload: Workload) -> Iterator[Step]:
 
 PEERS: Sequence[Tool] = (
     Tool("torch.profiler", torch_profiler),
-    Tool(
-        "torch.profiler with its table",
-        partial(torch_profiler, averages=True),
-        dear=True,
-        whole=True,
-    ),
     Tool("ModuleTracker", module_tracker),
     Tool("FlopCounterMode", flop_counter, dear=True),
     Tool("full backward hooks", full_backward_hooks),
     Tool("torchprof", torchprof, "torchprof", dear=True),
-    Tool("pytorch_memlab", memlab, "pytorch_memlab", dear=True),
-    Tool("Lightning SimpleProfiler", lightning_simple, "pytorch_lightning"),
-    Tool(
-        "Lightning PyTorchProfiler", lightning_pytorch, "pytorch_lightning", dear=True
-    ),
     Tool("DeepSpeed flops profiler", deepspeed_flops, "deepspeed"),
 )
+
+
+def inside(make: Callable[[], AbstractContextManager[Any]]) -> Callable[..., Any]:
+    """How to enter a tool that needs to know nothing of the workload."""
+
+    @contextmanager
+    def enter(workload: Workload) -> Iterator[Step]:
+        with make():
+            yield workload.step
+
+    return enter
+
+
+def our_tools() -> list[Tool]:
+    """For one workload: made once, and entered again in each turn. They know the
+    modules by then."""
+    return [
+        Tool("torchprof_hooks profile()", inside(cache(profile))),
+        Tool(
+            "torchprof_hooks profile(functions=True)",
+            inside(cache(partial(profile, functions=True))),
+        ),
+    ]

@@ -1,1 +1,0 @@
-"""Profilers in one form: others, and ours."""
