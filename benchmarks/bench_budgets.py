@@ -5,13 +5,15 @@ program.py``) in turns, each in a process of its own, with as many steps: so man
 the bare steps take ``--seconds``. A stopwatch outside of the process tells the cost, by
 the clock on the wall and by processor time, beginning and end included. What the report
 says of it comes from the saved profile, and so do the shares of modules, which are
-compared with those of one run that measures every step.
+compared with those of one run that measures every step. A program fails that prints
+something else under the command.
 
     python benchmarks/bench_budgets.py [--only NAME ...] [--seconds 60] [--rounds 5]
 
 It takes 11 or 17 minutes a program. With ``--only``, rows of other programs stay as
 they are. What else is installed than torch and transformers: stable-baselines3,
 lightning, fastai, diffusers; programs with a library that is not there are left out.
+They are unmodified, and know nothing of the package.
 """
 
 from __future__ import annotations
@@ -33,12 +35,20 @@ from typing import Any, Final, NamedTuple
 
 import results
 from page.budget_tables import AIMS, LEAST_SHARE, aims_table, table
-from steady import STEADY
 
 from torchprof_hooks import Profile
 
 HERE: Final = Path(__file__).parent
 SECONDS, ROUNDS = 60.0, 5
+#: What would make two runs of one program differ by chance, held still. Where glibc
+#: gives large blocks back to the system, each page of the next one is a fault: some
+#: programs take twice as long, and whether it does depends on what was allocated.
+STEADY: Final = {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+}
 #: Options of the command, by what the table calls them.
 VARIANTS: Final[Mapping[str, Sequence[str]]] = {
     "default": (),
@@ -72,10 +82,11 @@ def _ours(name: str, needs: str = "torch") -> Program:
     return Program((str(HERE / "budget_programs.py"), name), needs)
 
 
-def _library(needs: str, script: str, *arguments: str) -> Program:
-    path = HERE / "real_programs" / "scripts" / script
-    return Program((str(path), *arguments), needs)
+def _library(needs: str, script: str) -> Program:
+    return Program((str(HERE / "programs" / script),), needs)
 
+
+CLOCKS: Final = ("wall", "processor")
 
 #: By what the table calls them.
 PROGRAMS: Final[Mapping[str, Program]] = {
@@ -86,17 +97,19 @@ PROGRAMS: Final[Mapping[str, Program]] = {
     "100 x nn.Linear(8, 8)": _ours("linear"),
     "reinforcement learning": _ours("reinforcement"),
     "stable-baselines3": _library("stable_baselines3", "baselines_ppo.py"),
-    "Lightning": _library("pytorch_lightning", "lightning_fit.py", "tiny"),
-    "fastai": _library("fastai", "fastai_fit.py", "tiny"),
+    "Lightning": _library("pytorch_lightning", "lightning_fit.py"),
+    "fastai": _library("fastai", "fastai_fit.py"),
     "diffusers": _library("diffusers", "diffusers_unet.py"),
 }
 
 
 class Run(NamedTuple):
-    """Seconds of a process, with those of the processes that it waited for."""
+    """Seconds of a process, with those of the processes that it waited for; and what it
+    printed."""
 
     wall: float
     processor: float
+    output: bytes
 
 
 class Spread(NamedTuple):
@@ -116,13 +129,17 @@ def run(program: Program, steps: int, *command: str) -> Run:
     paths = filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, **STEADY, "PYTHONPATH": os.pathsep.join(paths)}
     arguments = [sys.executable, *command, *program.arguments, str(steps)]
-    with TemporaryDirectory() as folder, TemporaryFile("w+") as output:
+    with (
+        TemporaryDirectory() as folder,
+        TemporaryFile() as output,
+        TemporaryFile() as errors,
+    ):
         began = perf_counter()
         child = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=output,
+            stderr=errors,
             env=environment,
             cwd=folder,
         )
@@ -130,9 +147,11 @@ def run(program: Program, steps: int, *command: str) -> Run:
         wall = perf_counter() - began
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode:
-            output.seek(0)
-            raise RuntimeError(f"{arguments} ended with {status}:\n{output.read()}")
-    return Run(wall, spent.ru_utime + spent.ru_stime)
+            errors.seek(0)
+            said = errors.read().decode(errors="replace")
+            raise RuntimeError(f"{arguments} ended with {status}:\n{said}")
+        output.seek(0)
+        return Run(wall, spent.ru_utime + spent.ru_stime, output.read())
 
 
 def measured(program: Program, steps: int, *options: str) -> tuple[Run, Profile]:
@@ -192,7 +211,7 @@ def figures_of(
         "said_error": median(p.overhead_error_ns / _program_ns(p) for p in profiles),
         "shares_off": spread([shares_off(profile, exact) for profile in profiles]),
     }
-    for clock in Run._fields:
+    for clock in CLOCKS:
         pairs = [
             (getattr(alone, clock), getattr(ours, clock))
             for alone, (ours, _) in zip(bare, runs, strict=True)
@@ -228,29 +247,25 @@ def measure(name: str, seconds: float, rounds: int) -> dict[str, Any]:
                 found[each].append(measured(program, steps, *VARIANTS[each]))
             else:
                 bare.append(run(program, steps))
-        print(f"  {busy[-1]:.2f} cores busy; {bare[-1]}", flush=True)
-    usual = Run(*map(median, zip(*bare, strict=True)))
+        print(f"  {busy[-1]:.2f} cores busy; {bare[-1].wall:.1f} s", flush=True)
+    outputs = {each.output for each in (*bare, exact_run)}
+    outputs |= {ours.output for runs in found.values() for ours, _ in runs}
+    if len(outputs) > 1:
+        raise RuntimeError(f"{name} does not print the same each time: {outputs}")
+    wall, processor = (median(getattr(each, c) for each in bare) for c in CLOCKS)
+    usual = Run(wall, processor, b"")
     return {
         "date": datetime.now(timezone.utc).date().isoformat(),
         "version": version(packages_distributions()[program.needs][0]),
         "steps": steps,
         "rounds": rounds,
         "cores_busy": busy,
-        "bare": usual._asdict(),
+        "bare": {"wall": wall, "processor": processor},
         "variants": {
             **{each: figures_of(bare, runs, exact) for each, runs in found.items()},
             "exact": figures_of([usual], [(exact_run, exact)], exact),
         },
     }
-
-
-def earlier() -> dict[str, Any]:
-    """The figures of an earlier run."""
-    try:
-        figures: dict[str, Any] = results.load("budgets")["figures"]
-    except FileNotFoundError:
-        return {}
-    return figures
 
 
 def main() -> None:
@@ -261,7 +276,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args()
-    figures, failed = earlier(), []
+    figures, failed = dict(results.figures("budgets") or {}), list[str]()
     for name in options.only:
         if find_spec(needs := PROGRAMS[name].needs) is None:
             print(f"{name}: left out, {needs} is not installed", flush=True)

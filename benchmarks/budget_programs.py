@@ -1,7 +1,8 @@
 """Programs for `bench_budgets.py`: ``budget_programs.py NAME STEPS``.
 
 Each trains a small model on one thread, with made-up data, and knows nothing of the
-package. Those with other people's libraries are in `real_programs/scripts`.
+package. Those with other people's libraries are in `programs`. What they print is to be
+the same with and without the package.
 """
 
 from __future__ import annotations
@@ -23,11 +24,18 @@ def training(make: Callable[[], models.Workload]) -> Callable[[int], None]:
     """So many steps of one of the models."""
 
     def train(steps: int) -> None:
-        step = make().step
+        workload = make()
         for _ in range(steps):
-            step()
+            workload.step()
+        print_weights(workload.model)
 
     return train
+
+
+def print_weights(model: nn.Module) -> None:
+    """All of them in one number, to the last bit."""
+    weights = (weight.double().sum().item() for weight in model.parameters())
+    print(repr(sum(weights)))
 
 
 def reinforcement(steps: int) -> None:
@@ -45,6 +53,7 @@ def reinforcement(steps: int) -> None:
         scores = policy(torch.stack(states))
         torch.autograd.backward(F.cross_entropy(scores, torch.stack(actions)))
         optimizer.step()
+    print_weights(policy)
 
 
 PROGRAMS: Final[dict[str, Callable[[int], None]]] = {

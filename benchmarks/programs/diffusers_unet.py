@@ -1,5 +1,5 @@
 """A small diffusion model learns noise; then it makes a picture: ``diffusers_unet.py
-[STEPS]``."""
+STEPS``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
 from torch.nn import functional as F
 
-steps = int(sys.argv[1]) if len(sys.argv) > 1 else 25
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = UNet2DModel(
@@ -24,7 +23,7 @@ model = UNet2DModel(
 )
 scheduler = DDPMScheduler(num_train_timesteps=100)
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-for _ in range(steps):
+for _ in range(int(sys.argv[1])):
     pictures, noise = torch.randn(8, 1, 16, 16), torch.randn(8, 1, 16, 16)
     times = torch.randint(0, 100, (8,))
     noisy = scheduler.add_noise(pictures, noise, times)

@@ -1,6 +1,5 @@
-"""Lightning's Trainer, with validation: on small pictures, or with `tiny` on points,
-where modules take less than a tenth of a millisecond:
-``lightning_fit.py [tiny] [EPOCHS]``."""
+"""Lightning's Trainer, with validation, and modules that take less than a tenth of a
+millisecond: ``lightning_fit.py EPOCHS``."""
 
 from __future__ import annotations
 
@@ -41,16 +40,10 @@ class Net(LightningModule):
 gc.freeze()
 torch.set_num_threads(1)
 seed_everything(0)
-if "tiny" in sys.argv:
-    sizes = (32,)
-    net = Net(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10))
-else:
-    sizes = (1, 28, 28)
-    net = Net(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 26 * 26, 10))
-epochs = int(sys.argv[-1]) if sys.argv[-1].isdigit() else 20
-data = TensorDataset(torch.randn(2000, *sizes), torch.randint(0, 10, (2000,)))
+net = Net(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10))
+data = TensorDataset(torch.randn(2000, 32), torch.randint(0, 10, (2000,)))
 trainer = Trainer(
-    max_epochs=epochs,
+    max_epochs=int(sys.argv[1]),
     accelerator="cpu",
     logger=False,
     enable_checkpointing=False,

@@ -1,1 +1,0 @@
-"""Programs that other people wrote, or write with other people's libraries."""
