@@ -1,7 +1,8 @@
-"""Whether memory grows with the number of calls.
+"""Whether memory grows with the number of calls, or of steps.
 
-Target: 10^6 module calls after warm-up add less than 1 MiB to the process. Warm-up is
-150 000 calls: more than a TimerHook's history holds.
+Targets: 10^6 module calls after warm-up add less than 1 MiB to the process, and 10^6
+steps with `profile()` less than 100 KiB. Warm-up is 150 000 calls: more than a
+TimerHook's history holds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from torchprof_hooks.link_hooks import TimerHook
 
 PAGE_BYTES = 4096
 MODULES = 10
+#: Of so many calls, each is a step of its own.
+STEPS = "profile(), a step for each call"
 WARM_UP, CALLS = rounds(150_000), rounds(1_000_000)
 
 
@@ -28,20 +31,25 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 
-def run(model: nn.Module, calls: int, backward: bool) -> None:
+def run(model: nn.Module, steps: int, backward: bool) -> None:
     x = torch.ones(1, requires_grad=True)
-    for _ in range(calls // MODULES):
+    for _ in range(steps):
         y = model(x)
         if backward:
             y.backward()
 
 
-def growth_kib(enter: Callable[[], AbstractContextManager[Any]], backward: bool) -> int:
-    model = nn.Sequential(*(nn.Softplus() for _ in range(MODULES - 1)))
+def growth_kib(
+    enter: Callable[[], AbstractContextManager[Any]],
+    backward: bool,
+    modules: int = MODULES,
+) -> int:
+    layers = (nn.Softplus() for _ in range(modules - 1))
+    model = nn.Sequential(*layers) if modules > 1 else nn.ReLU()
     with enter():
-        run(model, WARM_UP, backward)
+        run(model, WARM_UP // modules, backward)
         before = resident_bytes()
-        run(model, CALLS, backward)
+        run(model, CALLS // modules, backward)
         return (resident_bytes() - before) // 1024
 
 
@@ -62,12 +70,15 @@ def main() -> None:
         }
         for name, enter in variants.items()
     }
-    rows: list[list[str | int]] = [
+    in_steps = growth_kib(profile, backward=True, modules=1)
+    rows: list[list[results.Cell]] = [
         [name, *found.values()] for name, found in figures.items()
     ]
+    rows.append([STEPS, "", in_steps])
     headers = ["", "forward only", "forward and backward"]
     title = "KiB more in memory after 10^6 module calls"
-    results.save("memory", [results.Table(title, headers, rows)], figures)
+    table = results.Table(title, headers, rows)
+    results.save("memory", [table], {"calls": figures, "steps_kib": in_steps})
 
 
 if __name__ == "__main__":

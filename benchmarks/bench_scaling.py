@@ -1,8 +1,7 @@
-"""How the cost of `profile()` grows: with modules, nesting, threads, calls and steps.
+"""How the cost of `profile()` grows: with modules, nesting, threads and calls.
 
 Aims: the cost per module and step is that of a small model wherever there is more of
-something; reports and files depend on the modules, not on the calls; memory stays flat
-over 10^6 steps.
+something; reports and files depend on the modules, not on the calls.
 """
 
 from __future__ import annotations
@@ -10,18 +9,21 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from statistics import median
+from threading import Barrier
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import results
 import torch
 from bench import Variant, compare, rounds
-from bench_memory import resident_bytes
 from models import chain_step
-from scaling_threads import compare_threads
 from torch import Tensor, nn
 
 from torchprof_hooks import Profile, profile
@@ -30,7 +32,6 @@ MODULES = (10, 100, 1000, 10_000)
 DEPTHS = (1, 10, 50, 100, 200)
 THREADS = (1, 2, 4, 8)
 CALLS = (100, 1000, 10_000, 100_000, 1_000_000)
-STEPS = 1_000_000
 
 #: Modules in the model of which only the nesting changes.
 NESTED_MODULES = 200
@@ -39,14 +40,13 @@ CALLED_MODULES = 100
 #: Module steps in a turn, about: small models take more steps.
 MODULE_STEPS = 2000
 ROUNDS = 20
-#: How often a first step is taken.
-FIRST_STEPS = 5
 #: How often a report is made. The median counts.
 REPORTS = 3
-#: How often memory is looked at.
-SAMPLES = 10
+#: Modules of each thread's model, and the steps that it takes in a turn.
+THREAD_MODULES, THREAD_STEPS = 100, 20
 
 Step = Callable[[], object]
+Enter = Callable[[], AbstractContextManager[Any]]
 Figures = dict[str, dict[str, float]]
 
 
@@ -75,36 +75,18 @@ def towers_step(depth: int) -> Step:
     return step_of(model)
 
 
-def tree_step(modules: int) -> Step:
-    """Forward and backward of about `modules` modules, ten in each container."""
-
-    def tree(leaves: int) -> nn.Module:
-        if leaves == 1:
-            return nn.ReLU()
-        return nn.Sequential(*(tree(leaves // 10) for _ in range(10)))
-
-    return step_of(tree(modules))
-
-
 def step_of(model: nn.Module) -> Step:
     x = torch.randn(4, 8, requires_grad=True)
     return lambda: model(x).sum().backward()
 
 
 def cost(step: Step, modules: int) -> dict[str, float]:
-    """Per module and step: what a step takes bare, what `profile()` adds to it, and
-    what it adds to the first step, when all modules are new."""
+    """Per module and step: what a step takes bare, and what `profile()` adds to it."""
     steps_in_turn = max(1, MODULE_STEPS // modules)
     step()
-    bare_ns, first_ns = [], []
-    for _ in range(rounds(FIRST_STEPS)):
-        bare_ns.append(elapsed_ns(step))
-        with profile():
-            first_ns.append(elapsed_ns(step))
-    known = profile()
     times = compare(
         lambda: [step() for _ in range(steps_in_turn)],
-        [Variant("bare"), Variant("profile()", lambda: known)],
+        [Variant("bare"), Variant("profile()", cache(profile))],
         ROUNDS,
     )
     bare, measured = (median(values) / steps_in_turn for values in times.values())
@@ -112,7 +94,6 @@ def cost(step: Step, modules: int) -> dict[str, float]:
         "bare_us": bare / 1000 / modules,
         "added_us": (measured - bare) / 1000 / modules,
         "ratio": measured / bare,
-        "added_in_first_step_us": (median(first_ns) - median(bare_ns)) / 1000 / modules,
     }
 
 
@@ -140,9 +121,6 @@ def report_cost(step: Step, steps: Sequence[int]) -> list[dict[str, float]]:
 def report_times(prof: Any, path: Path) -> dict[str, float]:
     done = prof.profile
     uses: dict[str, Callable[[], object]] = {
-        "profile": lambda: prof.profile,
-        "rows": done.rows,
-        "tree": done.tree,
         "print_report": lambda: prof.print_report(file=io.StringIO()),
         "save": lambda: done.save(path),
         "load": lambda: Profile.load(path),
@@ -154,37 +132,77 @@ def report_times(prof: Any, path: Path) -> dict[str, float]:
     return {**times, "file_bytes": path.stat().st_size}
 
 
-def memory_over_steps() -> dict[str, list[float]]:
-    """KiB more than after the first steps, by the number of steps since then.
+class Training(NamedTuple):
+    """When a thread's training began and ended, and its time on the processor."""
 
-    The model is about the cheapest that has a backward: 10^6 steps take a minute.
+    begin_ns: int
+    end_ns: int
+    cpu_ns: int
+
+
+def compare_threads(threads: int, rounds: int) -> dict[str, float]:
+    """Of that many threads, each with a model and a profile of its own: microseconds
+    per module and step of any of them, bare and with `profile()`.
+
+    Most of it is not our work: torch gives the interpreter's lock back in each
+    operator, and whoever holds it longer in between waits for it more often.
     """
-    model, x = nn.ReLU(), torch.ones(1, requires_grad=True)
+    steps = [chain_step(nn.ReLU, THREAD_MODULES) for _ in range(threads)]
+    variants: dict[str, Enter] = {"bare": nullcontext, "profile": profile}
+    wall: dict[str, list[float]] = {name: [] for name in variants}
+    cpu: dict[str, list[float]] = {name: [] for name in variants}
+    for turn in range(rounds + 1):
+        for name, enter in variants.items():
+            trainings = train_at_once(steps, enter)
+            if turn:
+                begin_ns = min(training.begin_ns for training in trainings)
+                end_ns = max(training.end_ns for training in trainings)
+                wall[name].append(per_module_us(end_ns - begin_ns, threads))
+                cpu_ns = sum(training.cpu_ns for training in trainings)
+                cpu[name].append(per_module_us(cpu_ns, threads))
+    bare, measured = median(wall["bare"]), median(wall["profile"])
+    pairs = zip(cpu["bare"], cpu["profile"], strict=True)
+    return {
+        "bare_us": bare,
+        "profile_us": measured,
+        "ratio": measured / bare,
+        "added_cpu_us": median(longer - alone for alone, longer in pairs),
+    }
 
-    def run(steps: int) -> None:
-        for _ in range(steps):
-            model(x).backward()
 
-    each = rounds(STEPS) // SAMPLES
-    with profile():
-        run(each // 2)
-        before = resident_bytes()
-        grown = [0.0]
-        for _ in range(SAMPLES):
-            run(each)
-            grown.append((resident_bytes() - before) / 1024)
-    return {"steps": [each * i for i in range(SAMPLES + 1)], "grown_kib": grown}
+def per_module_us(time_ns: int, threads: int) -> float:
+    return time_ns / 1000 / (threads * THREAD_STEPS * THREAD_MODULES)
+
+
+def train_at_once(steps: Sequence[Step], enter: Enter) -> list[Training]:
+    """Each of the steps in a thread of its own. Entering, leaving and a first step,
+    which finds out what there is, are not timed."""
+    all_ready = Barrier(len(steps))
+
+    def train(step: Step) -> Training:
+        with enter():
+            step()
+            all_ready.wait()
+            begin_ns, begin_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+            for _ in range(THREAD_STEPS):
+                step()
+            cpu_ns = time.thread_time_ns() - begin_cpu_ns
+            end_ns = time.perf_counter_ns()
+            all_ready.wait()
+        return Training(begin_ns, end_ns, cpu_ns)
+
+    with ThreadPoolExecutor(len(steps)) as pool:
+        return list(pool.map(train, steps))
 
 
 def cost_table(title: str, header: str, figures: Figures) -> results.Table:
-    headers = [header, "bare", "profile() adds", "ratio to bare", "... in first step"]
+    headers = [header, "bare", "profile() adds", "ratio to bare"]
     rows = [
         [
             f"{int(count):,}".replace(",", " "),
             f"{found['bare_us']:.2f}",
             f"{found['added_us']:.2f}",
             f"{found['ratio']:.2f}",
-            f"{found['added_in_first_step_us']:.0f}",
         ]
         for count, found in figures.items()
     ]
@@ -209,9 +227,9 @@ def threads_table(figures: Figures) -> results.Table:
     return results.Table(f"{title}: us per module and step", headers, rows, [note])
 
 
-def report_table(title: str, header: str, figures: Figures) -> results.Table:
-    names = ["profile", "rows", "tree", "print_report", "save", "load"]
-    headers = [header, *(f"{name}, ms" for name in names), "file, KiB"]
+def report_table(figures: Figures) -> results.Table:
+    names = ["print_report", "save", "load"]
+    headers = ["calls", *(f"{name}, ms" for name in names), "file, KiB"]
     rows = [
         [
             f"{int(count):,}".replace(",", " "),
@@ -220,16 +238,7 @@ def report_table(title: str, header: str, figures: Figures) -> results.Table:
         ]
         for count, found in figures.items()
     ]
-    return results.Table(title, headers, rows)
-
-
-def memory_table(found: Mapping[str, Sequence[float]]) -> results.Table:
-    rows = [
-        [f"{steps:,}".replace(",", " "), f"{grown:.0f}"]
-        for steps, grown in zip(found["steps"], found["grown_kib"], strict=True)
-    ]
-    title = "Resident memory over steps of one nn.ReLU with profile()"
-    return results.Table(title, ["steps", "KiB more"], rows)
+    return results.Table(f"Calls of {CALLED_MODULES} modules", headers, rows)
 
 
 def main() -> None:
@@ -245,26 +254,17 @@ def main() -> None:
         chain_step(nn.ReLU, CALLED_MODULES), [n // CALLED_MODULES for n in calls]
     )
     by_calls = dict(zip(map(str, calls), many_calls, strict=True))
-    by_modules = {str(n): report_cost(tree_step(n), [2])[0] for n in MODULES}
-    by_nesting = {str(d): report_cost(towers_step(d), [2])[0] for d in DEPTHS}
-    memory = memory_over_steps()
     tables = [
         cost_table("Modules in a chain of nn.ReLU", "modules", modules),
         cost_table(f"Nesting of {NESTED_MODULES} modules", "depth", nesting),
         threads_table(threads),
-        report_table(f"Calls of {CALLED_MODULES} modules", "calls", by_calls),
-        report_table("Modules, ten in each container", "modules", by_modules),
-        report_table(f"Nesting of {NESTED_MODULES} modules", "depth", by_nesting),
-        memory_table(memory),
+        report_table(by_calls),
     ]
     figures = {
         "modules": modules,
         "nesting": nesting,
         "threads": threads,
         "report_by_calls": by_calls,
-        "report_by_modules": by_modules,
-        "report_by_nesting": by_nesting,
-        "memory": memory,
     }
     results.save("scaling", tables, figures)
 

@@ -12,7 +12,7 @@ Figures = Mapping[str, Any]
 Values = dict[str, float]
 
 AT_MOST, AT_LEAST = operator.le, operator.ge
-#: Workloads by the names that `bench_step.py` and others have for them.
+#: Workloads by the names that `bench_hooks.py` has for them.
 LABELS: Final = {
     "gpt2": "GPT-2",
     "linear": "100 x Linear",
