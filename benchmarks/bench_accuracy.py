@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import warnings
 
-import models
 import torch
-from accuracy import attribution_cases, autograd_cases, kineto_comparison
+from accuracy import kineto
 from accuracy.attribution_tools import installed_tools
+from accuracy.cases import CASES
 from accuracy.planted_comparison import (
     TOLERANCE,
     case_figures,
@@ -21,21 +21,11 @@ from accuracy.planted_comparison import (
     tool_figures,
 )
 from bench import result_name, rounds
-from results import Table, save
-
-CASES = {**attribution_cases.CASES, **autograd_cases.CASES}
+from models import WORKLOADS
+from results import save
 
 PLANTED_ROUNDS = 5
 KINETO_ROUNDS = 3
-
-MODELS = (
-    models.gpt2_small,
-    models.gpt2_middle,
-    models.resnet,
-    models.lstm,
-    models.llama,
-    models.mixtral,
-)
 
 PLANTED_NOTES = (
     "How far a tool's time for a module is off from the work planted there, in the "
@@ -52,45 +42,6 @@ BACKWARD_NOTES = (
     "`torchprof` and DeepSpeed's profiler have no times of backward by "
     "module.",
 )
-INTERVAL_NOTES = (
-    "`profile()` and `torch.profiler` look at the same steps. The truth is made from "
-    "hooks of the benchmark's own and from Kineto's events. Own time in forward is "
-    "what lies between a module's beginning and its end, without inner modules. In "
-    "backward, it is the time from the beginning of each of the module's autograd "
-    "nodes to the beginning of the next node, whosever that is. A node belongs to "
-    "the innermost module in whose forward it was made, by its sequence number; one "
-    "that stores gradients, to the node before it. Modules count that take 1 % of "
-    "the phase or more; of several recordings, the one with the median error. "
-    "`profile()` books the end of a backward pass (some 50 us with Kineto) on the "
-    "module that is the last.",
-)
-OPERATOR_NOTES = (
-    "Here the truth is the time inside of operators alone, and ours is without what "
-    "`profile()` says that it took itself. What Python does between operators, what "
-    "autograd does between nodes, and what recording them takes, is in our times, "
-    "and not in the truth: so ours are higher, the more so the shorter the "
-    "operators. This says how much of a module's time operators are, rather than how "
-    "wrong it is.",
-)
-
-
-def kineto_tables(
-    found: dict[str, list[kineto_comparison.Measured]],
-) -> list[Table]:
-    return [
-        kineto_comparison.table(
-            found,
-            "intervals",
-            "Own times of modules: profile() and Kineto, wall time",
-            INTERVAL_NOTES,
-        ),
-        kineto_comparison.table(
-            found,
-            "operators",
-            "Own times of modules: profile() and Kineto, operators alone",
-            OPERATOR_NOTES,
-        ),
-    ]
 
 
 def main() -> None:
@@ -99,18 +50,18 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about hooks
         planted = compare_tools(CASES, installed_tools(), rounds(PLANTED_ROUNDS))
-        models_found = kineto_comparison.compare_models(MODELS, rounds(KINETO_ROUNDS))
+        models_found = kineto.compare_models(WORKLOADS[1:], rounds(KINETO_ROUNDS))
     save(
         result_name("accuracy"),
         [
             outcome_table(planted, "forward", PLANTED_NOTES),
             outcome_table(planted, "backward", BACKWARD_NOTES),
-            *kineto_tables(models_found),
+            kineto.table(models_found),
         ],
         {
             "tools": tool_figures(planted),
             "cases": case_figures(planted),
-            "kineto": kineto_comparison.figures(models_found),
+            "kineto": kineto.figures(models_found),
         },
     )
 
