@@ -15,7 +15,6 @@ from accuracy.attribution_tools import installed_tools
 from accuracy.cases import CASES
 from accuracy.planted_comparison import (
     TOLERANCE,
-    case_figures,
     compare_tools,
     outcome_table,
     tool_figures,
@@ -60,7 +59,6 @@ def main() -> None:
         ],
         {
             "tools": tool_figures(planted),
-            "cases": case_figures(planted),
             "kineto": kineto.figures(models_found),
         },
     )

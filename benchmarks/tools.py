@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -102,24 +102,25 @@ class BackwardHooksTimer:
     """What users write by hand: times of each module from its four kinds of hooks."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
-        self._started: dict[tuple[str, str], float] = {}
+        self.spent_ns: Counter[tuple[torch.nn.Module, str]] = Counter()
+        self._begun_ns: dict[tuple[torch.nn.Module, str], int] = {}
         self._handles = []
-        for name, module in model.named_modules():
-            forward, backward = (name, "forward"), (name, "backward")
-            start, stop = self._start, self._stop
+        begin, end = self._begin, self._end
+        for module in model.modules():
             self._handles += [
-                module.register_forward_pre_hook(partial(start, forward)),
-                module.register_forward_hook(partial(stop, forward)),
-                module.register_full_backward_pre_hook(partial(start, backward)),
-                module.register_full_backward_hook(partial(stop, backward)),
+                module.register_forward_pre_hook(partial(begin, "forward")),
+                module.register_forward_hook(partial(end, "forward")),
+                module.register_full_backward_pre_hook(partial(begin, "backward")),
+                module.register_full_backward_hook(partial(end, "backward")),
             ]
 
-    def _start(self, key: tuple[str, str], *_: Any) -> None:
-        self._started[key] = perf_counter()
+    def _begin(self, phase: str, module: torch.nn.Module, *_: Any) -> None:
+        self._begun_ns[module, phase] = perf_counter_ns()
 
-    def _stop(self, key: tuple[str, str], *_: Any) -> None:
-        self.seconds[key] += perf_counter() - self._started[key]
+    def _end(self, phase: str, module: torch.nn.Module, *_: Any) -> None:
+        begun_ns = self._begun_ns.pop((module, phase), None)
+        if begun_ns is not None:
+            self.spent_ns[module, phase] += perf_counter_ns() - begun_ns
 
     def remove(self) -> None:
         for handle in self._handles:

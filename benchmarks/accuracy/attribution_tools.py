@@ -16,18 +16,13 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from tools import PEERS
+from tools import PEERS, BackwardHooksTimer
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-    register_module_full_backward_hook,
-    register_module_full_backward_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.flop_counter import FlopCounterMode
 
-from accuracy.planted_work import Phase, Planted, Unit, Work
-from accuracy.stopwatch import Stopwatch, TimedModuleTracker
+from accuracy.planted_work import PHASES, Phase, Planted, Unit, Work
+from accuracy.timed_tracker import TimedModuleTracker
 from torchprof_hooks import profile
 
 Answer = Mapping[tuple[Work, Phase], float]
@@ -59,32 +54,23 @@ def ask_profile(planted: Planted, *, functions: bool = False) -> Answer:
 
 
 def ask_backward_hooks(planted: Planted) -> Answer:
-    """A timer as anyone would write it: two hooks for each phase."""
-    watch = Stopwatch()
-    with ExitStack() as hooks:
-        for handle in (
-            register_module_forward_pre_hook(
-                lambda module, inputs: watch.begin(module, "forward")
-            ),
-            register_module_forward_hook(
-                lambda module, inputs, outputs: watch.end(module, "forward")
-            ),
-            register_module_full_backward_pre_hook(
-                lambda module, grads: watch.begin(module, "backward")
-            ),
-            register_module_full_backward_hook(
-                lambda module, inputs, outputs: watch.end(module, "backward")
-            ),
-        ):
-            hooks.enter_context(handle)
+    timers = [BackwardHooksTimer(root) for root in planted.roots]
+    try:
         planted.step()
-    return watch.spent_ns
+    finally:
+        for timer in timers:
+            timer.remove()
+    return {
+        (work, phase): sum(timer.spent_ns[work, phase] for timer in timers)
+        for work in planted.works()
+        for phase in PHASES
+    }
 
 
 def ask_module_tracker(planted: Planted) -> Answer:
     with TimedModuleTracker() as tracker:
         planted.step()
-    return by_work(planted, tracker.watch.spent_ns)
+    return by_work(planted, tracker.spent_ns)
 
 
 def ask_flop_counter(planted: Planted) -> Answer:

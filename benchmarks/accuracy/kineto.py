@@ -30,7 +30,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from accuracy.planted_work import Phase
+from accuracy.planted_work import PHASES, Phase
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.profiler import Profiler
 
@@ -38,7 +38,6 @@ from torchprof_hooks.profiler import Profiler
 STEPS = 4
 #: Modules count that take at least this share of the forward or backward.
 SMALLEST_SHARE = 0.01
-PHASES: tuple[Phase, ...] = ("forward", "backward")
 NOTES = (
     "`profile()` and `torch.profiler` look at the same steps. The truth is made from "
     "hooks of the benchmark's own and from Kineto's events. Own time in forward is "

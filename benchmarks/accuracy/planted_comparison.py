@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, median
-from typing import Any
+from statistics import mean
 
 from results import Table
 
@@ -131,35 +130,15 @@ def outcome_table(
     return Table(title, ["", *tools], rows, list(notes))
 
 
-def tool_figures(found: Mapping[str, Outcomes]) -> dict[str, dict[str, Any]]:
-    """By tool: how many cases it has right (forward, backward, and all that it has),
-    and the median of its errors, in per cent, in the cases in which it does not fail.
-    """
-    figures: dict[str, dict[str, Any]] = {}
-    for tool, phases in next(iter(found.values())).items():
-        by_case = [by_tool[tool] for by_tool in found.values()]
-        right = (all(o.is_right for o in by_phase.values()) for by_phase in by_case)
-        figures[tool] = {"cases": len(found), "cases_right": sum(right)}
-        for phase in phases:
-            said = [by_phase[phase] for by_phase in by_case]
-            errors = [abs(outcome.error) for outcome in said if not outcome.failure]
-            figures[tool] |= {
-                f"{phase}_right": sum(outcome.is_right for outcome in said),
-                f"{phase}_failed": sum(bool(outcome.failure) for outcome in said),
-                f"{phase}_error": round(median(errors), 2) if errors else None,
-            }
-    return figures
-
-
-def case_figures(found: Mapping[str, Outcomes]) -> dict[str, Any]:
-    """By case, tool and phase: the error, the exception or nothing."""
+def tool_figures(found: Mapping[str, Outcomes]) -> dict[str, dict[str, int]]:
+    """By tool: how many cases there are, and how many of them it has right."""
     return {
-        case: {
-            tool: {
-                phase: outcome.failure or round(outcome.error, 2)
-                for phase, outcome in phases.items()
-            }
-            for tool, phases in by_tool.items()
+        tool: {
+            "cases": len(found),
+            **{
+                f"{phase}_right": sum(by[tool][phase].is_right for by in found.values())
+                for phase in phases
+            },
         }
-        for case, by_tool in found.items()
+        for tool, phases in next(iter(found.values())).items()
     }

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 Phase = Literal["forward", "backward"]
 Unit = Literal["ns", "flops"]
+PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 ROWS, WIDTH = 4, 8
 #: Of a product of inputs and weights, or of gradients and either.
