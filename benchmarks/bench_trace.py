@@ -115,8 +115,8 @@ def bench_loop(
         running.pop()
 
     @contextmanager
-    def with_hook(dataflow: bool = True, memory: bool = False) -> Iterator[None]:
-        hook = ProfilerHook(EVERY, None, directory, dataflow, memory)
+    def with_hook() -> Iterator[None]:
+        hook = ProfilerHook(EVERY, None, directory)
         with TrainingSession([hook]) as session:
             session.run(step)  # not traced: the next to be is the hundredth
             session.run(step)
@@ -136,8 +136,6 @@ def bench_loop(
         [
             Variant("bare", bare),
             Variant("ProfilerHook", with_hook),
-            Variant("... and memory", lambda: with_hook(memory=True)),
-            Variant("... nothing but modules", lambda: with_hook(dataflow=False)),
             Variant("torch.profiler", with_torch),
         ],
         rounds,
