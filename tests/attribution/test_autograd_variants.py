@@ -115,8 +115,10 @@ def test_optimizer_that_runs_the_model_itself(functions: bool) -> None:
     phases = rows["Sequential"].phases
     assert phases["forward"].calls == phases["backward"].calls > 1
     assert phases["recompute"].calls == 0
-    # Each node of the engine's is of a function of the closure.
+    # Each node of the engine's is of a function of the closure, called from outside.
     assert not [r.name for r in profile.rows("function") if "Backward0" in r.name]
+    for phase in ("forward", "backward") if functions else ():
+        assert profile.cells[("square(3)",), phase].calls >= 1
 
 
 def test_module_called_by_a_hook_of_a_tensor() -> None:

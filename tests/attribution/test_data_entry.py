@@ -230,22 +230,6 @@ def test_functions_called_by_a_loader_are_a_part_of_loading() -> None:
     assert " data " in found.report(full=True)  # the column of its memory
 
 
-def test_a_loader_inside_of_a_forward_interrupts_it() -> None:
-    class Reads(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for batch in DataLoader(data, batch_size=2):
-                burn(3)
-                x = x + batch.sum()
-            return x
-
-    data, model = Slow(4), Reads()
-    with profile() as prof:
-        model(torch.ones(3, requires_grad=True)).sum().backward()
-    check(prof.profile, 2, 4 * 2)
-    row = row_of(prof, "Reads")
-    assert (row.self_ns, row.phases["backward"].calls) == (2 * 3 * MS, 1)
-
-
 def test_batches_that_carry_a_graph_find_their_owners() -> None:
     weight = torch.ones(3, requires_grad=True)
     with profile(functions=True) as prof:

@@ -109,28 +109,13 @@ def test_recomputation(options: Any, reentrant: bool) -> None:
 class SlowSGD(torch.optim.SGD):
     takes = 0.0
 
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Any) -> Any:
         burn(self.takes)
-        if closure is not None:
-            with torch.enable_grad():
-                closure()
+        with torch.enable_grad():
+            closure()
+            loss = closure()
         burn(self.takes)
-
-
-@each_option
-def test_optimizers(options: Any) -> None:
-    work = Work(1, 2)
-    optimizer: Any = SlowSGD(work.parameters(), 0.0)
-    with profile(**options) as prof:
-        for optimizer.takes in (2, 7, 1):
-            work(X).sum().backward()
-            optimizer.step()
-    assert found(prof.profile) == {
-        ("Work", "forward"): calls(1, 1, 1),
-        ("Work", "backward"): calls(2, 2, 2),
-        ("(optimizer) SlowSGD", "optimizer"): calls(4, 14, 2),
-        **passes(2, 2, 2),
-    }
+        return loss
 
 
 @each_option
@@ -138,18 +123,26 @@ def test_what_an_optimizer_asks_the_program_for_is_not_its_time(options: Any) ->
     work = Work(1, 2)
     optimizer: Any = SlowSGD(work.parameters(), 0.0)
 
-    def closure() -> None:
+    def closure() -> torch.Tensor:
         burn(100)
-        work(X).sum().backward()
+        loss = work(X).sum()
+        burn(50)
+        loss.backward()
+        return loss
 
     with profile(**options) as prof:
-        for optimizer.takes in (2, 7):
-            optimizer.step(closure)
-    rows = found(prof.profile)
-    assert rows["(optimizer) SlowSGD", "optimizer"] == calls(4, 14)
-    assert rows["Work", "forward"] == calls(1, 1)
-    assert rows["Work", "backward"] == calls(2, 2)
-    assert sum(row.own for (_, phase), row in rows.items() if phase == "outside") == 200
+        for optimizer.takes, by_name in ((2, False), (7, True), (1, False)):
+            given = {"closure": closure} if by_name else {}
+            loss = optimizer.step(*[closure] * (not by_name), **given)
+            assert isinstance(loss, torch.Tensor)
+    assert prof.profile.steps == 3
+    assert found(prof.profile) == {
+        ("(optimizer) SlowSGD", "optimizer"): calls(4, 14, 2),
+        ("Work", "forward"): calls(*[1] * 6),
+        ("Work", "backward"): calls(*[2] * 6),
+        **passes(*[2] * 6),
+        **outside(6 * 150),
+    }
 
 
 class SlowRows(Dataset[torch.Tensor]):

@@ -17,7 +17,6 @@ from tests.functions import raises
 from tests.planted import Work
 from torchprof_hooks import LinkCall, LinkHook, Profile
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -134,30 +133,6 @@ def test_in_an_optimizer_step(error: type[BaseException]) -> None:
     outside = "(outside modules)", "(outside modules, after backward)"
     assert [rows[name].self_ns for name in outside] == [(3 + 5) * MS] * 2
     assert prof.profile.tree().children[0].name != "(optimizer) SGDThat"
-
-
-@every_error
-def test_timer_after_an_exception(error: type[BaseException]) -> None:
-    failing = Failing(error)
-    model = model_with(failing)
-    with TimerHook() as timer:
-        run(failing, model, "forward", "")
-    assert timer.summary()["Sequential"]["occurrence"] == 4
-    assert 2e-3 < timer.total_time() < timer.summary()["Sequential"]["elapsed_time"]
-
-
-def test_error_of_the_engine_reaches_the_user() -> None:
-    model = nn.Linear(3, 3)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with torchprof_hooks.profile() as prof:
-        loss = model(X).sum()
-        loss.backward()
-        with pytest.raises(RuntimeError, match="second time"):
-            loss.backward()
-        with pytest.raises(RuntimeError, match="does not require grad"):
-            torch.ones(1).backward()
-    assert prof.profile.steps == 0  # the optimizer would have ended one
-    del optimizer
 
 
 def test_in_a_recomputation() -> None:

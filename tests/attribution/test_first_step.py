@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.cost.budgeted import THIRDS, Limited, bare, measured, sgd
+from tests.cost.budgeted import Limited, bare, measured, sgd
 from tests.exact import calls, each_option, numbers
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
@@ -125,17 +125,6 @@ def test_without_another_step_nothing_is_apart() -> None:
     with prof:
         train(model, [sgd(model)], 1)
     assert "111.00ms start-up with the first step, then 11.00ms" in prof.report()
-
-
-def test_a_budget_measures_it_and_scales_the_others(limited: Limited) -> None:
-    model = Slow(4, 6)
-    with limited(*THIRDS) as prof:
-        train(model, [sgd(model)], 10)
-    found = prof.profile
-    check_parts(found)
-    assert found.start_up.wall_ns == (104 + 6 + 1) * MS
-    assert numbers(found.loop.cells[FORWARD])[:2] == calls(*[4] * 9)[:2]
-    assert found.measured[:2] == (10, 4)
 
 
 def taken_in_parts(prof: Profiler, takes: bool, steps: int = 3) -> list[Profile]:

@@ -12,12 +12,9 @@ import torch
 from torch import nn
 from torch.optim import optimizer as optimizer_module
 
-from tests.fake_clock import MS, burn
-from tests.planted import Work
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.optimizer_steps import OptimizerHooks
-from torchprof_hooks.profiles.names import OUTSIDE_NAME
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -45,14 +42,6 @@ class Called:
 def step(closure: Closure | None = None) -> None:
     parameter = nn.Parameter(torch.ones(1))
     torch.optim.SGD([parameter], 0.1).step(closure)
-
-
-def rows(found: Profile, phase: Any) -> dict[str, int]:
-    return {
-        row.name: row.phases[phase].self_ns
-        for row in found.rows()
-        if phase in row.phases
-    }
 
 
 def test_listeners_come_and_go_while_they_are_told() -> None:
@@ -87,56 +76,6 @@ def test_the_last_one_leaves_in_the_middle_of_a_step() -> None:
     attachments.detach(hooks, only)  # now outside of steps
     assert not optimizer_module._global_optimizer_pre_hooks
     assert not optimizer_module._global_optimizer_post_hooks
-
-
-@pytest.mark.parametrize("by_name", [False, True])
-def test_a_closures_time_is_not_the_optimizers(by_name: bool) -> None:
-    class Twice(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            burn(7)
-            closure()
-            burn(2)
-            return closure()
-
-    work = Work(forward_ms=4, backward_ms=6)
-    optimizer = Twice(work.parameters(), 0.1)
-
-    def closure() -> Any:
-        optimizer.zero_grad()
-        loss = work(torch.ones(2)).square().sum()
-        burn(5)
-        loss.backward()
-        return loss
-
-    with profile() as prof:
-        for _ in range(3):
-            loss = (
-                optimizer.step(closure=closure) if by_name else optimizer.step(closure)
-            )
-            assert isinstance(loss, torch.Tensor)
-    found = prof.profile
-    assert rows(found, "forward")["Work"] == 3 * 2 * 4 * MS
-    assert rows(found, "backward")["Work"] == 3 * 2 * 6 * MS
-    assert rows(found, "outside")[OUTSIDE_NAME] == 3 * 2 * 5 * MS
-    assert rows(found, "optimizer")["(optimizer) Twice"] == 3 * (7 + 2) * MS
-    assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
-    assert found.steps == 3
-
-
-def test_functions_of_a_closure_are_called_from_outside() -> None:
-    parameter = nn.Parameter(torch.ones(4))
-    optimizer = torch.optim.LBFGS([parameter], max_iter=1)
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(parameter, torch.zeros(4))
-        loss.backward()
-        return loss
-
-    with profile(functions=True) as prof:
-        optimizer.step(closure)
-    for phase in ("forward", "backward"):
-        assert prof.profile.cells[("mse_loss(4, 4)",), phase].calls >= 1
 
 
 def test_the_traceback_of_a_closure_is_as_without_us() -> None:

@@ -29,11 +29,6 @@ def end(rounds: OptimizerRounds, *optimizers: object) -> RoundEnd:
     return rounds.ended()
 
 
-def test_one_optimizer() -> None:
-    rounds, only = OptimizerRounds(), Optimizer()
-    assert ended(rounds, only, only, only) == [1, 1, 1]
-
-
 def test_optimizers_that_take_turns_are_one_step() -> None:
     rounds, critic, generator = OptimizerRounds(), Optimizer(), Optimizer()
     assert end(rounds, critic) == (1, True)
@@ -46,12 +41,6 @@ def test_the_rarest_of_optimizers_ends_the_step() -> None:
     assert ended(rounds, *[critic] * 5, generator) == [1] * 6
     for _ in range(4):
         assert ended(rounds, *[critic] * 5, generator) == [0] * 5 + [1]
-
-
-def test_one_for_each_parameter() -> None:
-    rounds, each = OptimizerRounds(), [Optimizer() for _ in range(4)]
-    assert [end(rounds, one).is_new for one in each] == [True] * 4
-    assert ended(rounds, *each[::-1], *each[::-1]) == [0, 0, 0, 1] * 2
 
 
 MANY = (62, 161, 300)

@@ -15,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 import torchprof_hooks
 from tests.exact import calls, found, passes
 from tests.fake_clock import burn
-from tests.functions import raises
 from tests.planted import Work
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -98,23 +97,3 @@ def test_around_a_part_of_a_module(part: str, functions: bool) -> None:
     with torchprof_hooks.profile(functions=functions) as prof:
         Block(part == "a module")(X.clone().requires_grad_()).sum().backward()
     assert own_ms(prof.profile) == OF_BLOCK[part]
-
-
-def test_one_that_fails_leaves_nothing_open() -> None:
-    class Fails(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if torch._C._current_graph_task_id() != -1:
-                burn(1)
-                raises(KeyError)()
-            return x.sin()
-
-    net, work = Fails(), Work(1, 2)
-    with torchprof_hooks.profile() as prof:
-        with pytest.raises(KeyError):
-            again(net, X.clone().requires_grad_()).sum().backward()
-        work(X).sum().backward()
-    own = own_ms(prof.profile)
-    assert {phase: ms for (name, phase), ms in own.items() if name == "Work"} == {
-        "forward": 1,
-        "backward": 2,
-    }
