@@ -73,6 +73,16 @@ def found(measured: Profile, by: Any = "module") -> Found:
     return {key: row for key, row in rows.items() if any(row)}
 
 
+def own_ms(measured: Profile) -> dict[tuple[str, str], float]:
+    """Own milliseconds of each row, by name and phase, where there are any."""
+    return {key: row.own for key, row in found(measured).items() if row.own}
+
+
+def own_in(measured: Profile, phase: str) -> dict[str, float]:
+    """Those in one phase, by name."""
+    return {name: ms for (name, at), ms in own_ms(measured).items() if at == phase}
+
+
 def passes(*durations: float, own: float = 0) -> Found:
     """The row of backward passes."""
     return {("(backward outside modules)", "backward"): calls(*durations, own=own)}

@@ -20,6 +20,7 @@ from tests.exact import (
     net_backward,
     no_calls,
     outside,
+    own_ms,
     passes,
 )
 from tests.fake_clock import burn
@@ -223,9 +224,7 @@ def test_what_it_is_asked_to_do_at_the_end(options: Any) -> None:
             x = X.clone().requires_grad_()
             at_the_end(x, late)
             net(x).sum().backward()
-    rows = found(prof.profile)
-    own = {key: row.own for key, row in rows.items() if row.own}
-    assert own == {
+    assert own_ms(prof.profile) == {
         ("Net.first", "forward"): 3 * 1,
         ("Net.first", "backward"): 3 * 4,
         ("Net.last", "forward"): 3 * 2,

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from tests.cores import NATIVE_CORE
 from tests.doing import Does, X
-from tests.exact import calls, found, outside
+from tests.exact import calls, found, outside, own_in
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
@@ -40,9 +40,7 @@ def test_a_hook_on_a_tensor_is_time_of_the_module_that_made_it() -> None:
     model = nn.Sequential(HookedOutput(2, 40), HookedOutput(4, 0), HookedOutput(8, 70))
     with profile() as prof:
         model(torch.ones(3, requires_grad=True)).sum().backward()
-    rows = found(prof.profile).items()
-    own = {name: row.own for (name, phase), row in rows if phase == "backward"}
-    assert {name: ms for name, ms in own.items() if ms} == {
+    assert own_in(prof.profile, "backward") == {
         "Sequential.0": 42,
         "Sequential.1": 4,
         "Sequential.2": 78,

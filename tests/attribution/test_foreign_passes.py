@@ -14,11 +14,11 @@ from torch import nn
 from tests.cores import NATIVE_CORE
 from tests.cost.budgeted import Fixed, bare, followed, train
 from tests.doing import Does, DoesInBackward, X
-from tests.exact import found
+from tests.exact import found, own_in
 from tests.fake_clock import MS, burn
 from tests.functions import raises
 from tests.planted import Work
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import profile
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("clock")]
 
@@ -35,12 +35,6 @@ def started_by_script() -> Callable[[torch.Tensor], None]:
 run_backward = started_by_script()
 
 
-def own_ms(measured: Profile, phase: str) -> dict[str, float]:
-    """Of each row that has some in a phase; all of them are the wall time."""
-    rows = found(measured).items()
-    return {name: row.own for (name, at), row in rows if at == phase and row.own}
-
-
 class Net(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(Work(1, 2), Work(3, 5))
@@ -53,8 +47,8 @@ def test_they_are_divided_among_modules() -> None:
         for start in (run_backward, torch.Tensor.backward, run_backward, run_backward):
             start(net(X).sum())
             burn(7)
-    assert own_ms(prof.profile, "backward") == {"Net.0": 4 * 2, "Net.1": 4 * 5}
-    assert sum(own_ms(prof.profile, "outside").values()) == 4 * 7
+    assert own_in(prof.profile, "backward") == {"Net.0": 4 * 2, "Net.1": 4 * 5}
+    assert sum(own_in(prof.profile, "outside").values()) == 4 * 7
 
 
 def test_one_inside_of_another_pass_is_a_part_of_it() -> None:
@@ -66,7 +60,7 @@ def test_one_inside_of_another_pass_is_a_part_of_it() -> None:
 
     with profile() as prof:
         outer(DoesInBackward.apply(outer(X), run)).sum().backward()
-    assert own_ms(prof.profile, "backward") == {"Work": 2 * 5, "Work#2": 2}
+    assert own_in(prof.profile, "backward") == {"Work": 2 * 5, "Work#2": 2}
 
 
 def test_one_inside_of_a_module_interrupts_it() -> None:
@@ -79,8 +73,8 @@ def test_one_inside_of_a_module_interrupts_it() -> None:
 
     with profile() as prof:
         Does(work)(X)
-    assert own_ms(prof.profile, "forward") == {"Does": 12, "Does.<Work>": 1}
-    assert sum(own_ms(prof.profile, "backward").values()) == 2
+    assert own_in(prof.profile, "forward") == {"Does": 12, "Does.<Work>": 1}
+    assert sum(own_in(prof.profile, "backward").values()) == 2
 
 
 def test_one_that_fails_is_over() -> None:
@@ -91,8 +85,8 @@ def test_one_that_fails_is_over() -> None:
         burn(7)
         run_backward(net(X).sum())
         net(X).sum().backward()
-    assert own_ms(prof.profile, "backward") == {"Net.0": 2 * 2, "Net.1": 2 * 5}
-    assert sum(own_ms(prof.profile, "outside").values()) >= 7
+    assert own_in(prof.profile, "backward") == {"Net.0": 2 * 2, "Net.1": 2 * 5}
+    assert sum(own_in(prof.profile, "outside").values()) >= 7
 
 
 def test_functions_are_divided_too() -> None:

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from tests.cost.budgeted import Fixed, bare, followed, measured
 from tests.cost.budgeted import train as train_for
 from tests.doing import Does, DoesInBackward, X, at_the_end
+from tests.exact import own_ms
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
@@ -86,14 +87,6 @@ class Collects(nn.Module):
         gc.collect(self.generation)
         y: torch.Tensor = self.inner(x)
         return y
-
-
-def own_ms(found: Profile) -> dict[tuple[str, str], float]:
-    return {
-        (path[-1], phase): totals.self_ns / MS
-        for (path, phase), totals in found.cells.items()
-        if totals.self_ns
-    }
 
 
 def check(found: ProfileData) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torchprof_hooks
-from tests.exact import calls, found, passes
+from tests.exact import calls, found, own_ms, passes
 from tests.fake_clock import burn
 from tests.planted import Work
 
@@ -74,10 +74,6 @@ def test_around_an_outermost_module(steps: int) -> None:
         expected[name, "backward"] = calls(*[backward] * steps)
     assert found(prof.profile) == expected
     assert prof.profile.aborted_calls == 0
-
-
-def own_ms(profile: torchprof_hooks.Profile) -> dict[tuple[str, str], float]:
-    return {key: row.own for key, row in found(profile).items() if row.own}
 
 
 OF_BLOCK = {

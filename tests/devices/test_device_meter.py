@@ -13,103 +13,19 @@ import torch
 from torch import nn
 
 from tests.cores import PYTHON_CORE
+from tests.devices.fake_device import FakeDevice, FakeStream
 from tests.doing import Does
 from tests.fake_clock import MS, burn
 from tests.helpers import SteadyMemory, counted_by, timed_by
 from tests.planted import Work
 from torchprof_hooks import profile
 from torchprof_hooks.capture.core import reference_meters
+from torchprof_hooks.capture.core.reference_meters import ASK_EVERY, DeviceMeter
 from torchprof_hooks.measure.allocator_counter import Reading
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = PYTHON_CORE
-
-
-class FakeStream:
-    """A queue of a device: what was put into it takes `queued_ms`, `done_ms` of it have
-    passed."""
-
-    def __init__(self, device_index: int = 0) -> None:
-        self.device_index = device_index
-        self.queued_ms = 0.0
-        self.done_ms = 0.0
-        self.captured = False
-
-    def query(self) -> bool:
-        assert not self.captured, "this ends the capture"
-        return self.queued_ms <= self.done_ms
-
-
-class FakeDevice:
-    """Devices that run behind: `launch` queues work on the current stream, and it has
-    been done only once `catch_up` was called. Stands in for the module ``torch.cuda``;
-    an event does what torch's own would, also where that is to raise."""
-
-    def __init__(self) -> None:
-        self.stream = FakeStream()  # the current one
-        self.initialized = True
-        self.capturing = False
-        self.backend = "native"
-        self.reserved: dict[int, int] = {0: 512, 1: 512}  # by device
-        self.events_made = 0
-        self.waits = 0
-
-    def launch(self, milliseconds: float) -> None:
-        self.stream.queued_ms += milliseconds
-
-    def catch_up(self) -> None:
-        self.stream.done_ms = self.stream.queued_ms
-
-    def is_initialized(self) -> bool:
-        return self.initialized
-
-    def current_stream(self) -> FakeStream:
-        assert self.initialized, "this initialises CUDA"
-        return self.stream
-
-    def is_current_stream_capturing(self) -> bool:
-        return self.capturing
-
-    def get_allocator_backend(self) -> str:
-        return self.backend
-
-    def memory_stats_as_nested_dict(self, index: int) -> Any:
-        taken = {"all": {"allocated": self.reserved[index]}}
-        return {"reserved_bytes": taken, "allocated_bytes": taken}
-
-    def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
-        assert enable_timing
-        self.events_made += 1
-        return FakeEvent(self)
-
-
-class FakeEvent:
-    def __init__(self, device: FakeDevice) -> None:
-        self.device = device
-        self.stream: FakeStream | None = None
-
-    def record(self, stream: FakeStream) -> None:
-        assert not self.device.capturing
-        assert self.stream is None or self.stream.device_index == stream.device_index
-        self.stream = stream
-        self.at_ms = stream.queued_ms
-
-    def query(self) -> bool:
-        return self.stream is None or self.at_ms <= self.stream.done_ms
-
-    def synchronize(self) -> None:
-        assert self.stream is not None
-        self.device.waits += 1
-        self.stream.done_ms = max(self.at_ms, self.stream.done_ms)
-
-    def elapsed_time(self, end: FakeEvent) -> float:
-        assert self.query()
-        assert end.query()
-        assert self.stream is not None
-        assert end.stream is not None
-        assert self.stream.device_index == end.stream.device_index
-        return end.at_ms - self.at_ms
 
 
 class Kernel(nn.Module):
@@ -438,3 +354,56 @@ def test_a_report_beside_an_idle_device_is_that_of_a_build_without() -> None:
         prof.print_report(file=text)
         reports.append(text.getvalue())
     assert reports[0] == reports[1]
+
+
+# How often a device waits for the host
+
+
+def test_nothing_is_asked_while_a_graph_is_captured() -> None:
+    device = FakeDevice()
+    meter = DeviceMeter(EventClock(device))
+    for _ in range(100):
+        meter.stamp()
+    device.capturing = device.stream.captured = True
+    before = meter.waits
+    for _ in range(100):
+        assert meter.stamp() is None
+    assert meter.waits == before
+
+
+def test_how_often_a_device_waits_is_asked_now_and_then() -> None:
+    device = FakeDevice()
+    meter = DeviceMeter(EventClock(device))
+    meter.wake()
+    for at in range(170):
+        meter.stamp()
+        device.launch(1)
+        if at >= 85:
+            device.catch_up()
+    assert meter.waits == (10, 5)
+
+
+def test_a_device_that_is_still_busy_with_the_call_itself_does_not_wait() -> None:
+    device = FakeDevice()
+    meter = DeviceMeter(EventClock(device))
+    meter.wake()
+    for at in range(1, 341):
+        if at % ASK_EVERY == 0:
+            device.launch(5)  # behind the last stamp, which it has come past
+        meter.stamp()
+        device.catch_up()
+    assert meter.waits == (20, 0)
+
+
+class Mute(FakeStream):
+    def query(self) -> bool:
+        raise NotImplementedError
+
+
+def test_a_device_that_does_not_answer() -> None:
+    device = FakeDevice()
+    device.stream = Mute()
+    meter = DeviceMeter(EventClock(device))
+    for _ in range(100):
+        assert meter.stamp() is not None
+    assert meter.waits == (0, 0)

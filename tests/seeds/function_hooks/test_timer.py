@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.cores import PYTHON_CORE
-from tests.devices.test_device_meter import FakeDevice
+from tests.devices.fake_device import FakeDevice
 from tests.fake_clock import burn
 from tests.functions import ONE, Cube, Runs, x
 from tests.helpers import close, timed_by
