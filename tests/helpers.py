@@ -17,7 +17,6 @@ from torchprof_hooks import LinkCall, LinkHook, Profile
 from torchprof_hooks.capture.tracking.meters import device as device_meters
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.hooks import measuring
-from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.measure.allocator_counter import Reading
 from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
@@ -298,11 +297,11 @@ def close(value: float) -> Any:
     return pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
-def names(hook: TimerHook) -> list[str]:
-    """The names in the history of a timer."""
-    return [name for name, _ in hook.call_history]
+def names(hook: Any) -> list[str]:
+    """The names in the history of a timer, or of a memory hook."""
+    return [name for name, *_ in hook.call_history]
 
 
-def occurrences(hook: TimerHook) -> dict[str, int]:
-    """How often a timer saw each name."""
+def occurrences(hook: Any) -> dict[str, int]:
+    """How often it saw each name."""
     return {name: sums["occurrence"] for name, sums in hook.summary().items()}

@@ -16,7 +16,7 @@ from tests.cores import PYTHON_CORE
 from tests.devices.fake_device import FakeDevice
 from tests.fake_clock import burn
 from tests.functions import ONE, Cube, Runs, x
-from tests.helpers import close, timed_by
+from tests.helpers import close, occurrences, timed_by
 from tests.seeds.link_hooks.planted import functions
 from torchprof_hooks import add_hook, delete_hook
 from torchprof_hooks.capture.core import CORE
@@ -26,10 +26,6 @@ from torchprof_hooks.measure.device_clock import EventClock
 pytestmark = pytest.mark.usefixtures("clock")
 
 INPUT = x()
-
-
-def occurrences(hook: TimerHook) -> dict[str, int]:
-    return {name: sums["occurrence"] for name, sums in hook.summary().items()}
 
 
 # Phases

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import pytest
 from torch import nn
 
 from tests.functions import ONE, Runs, x
+from tests.helpers import occurrences
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.hooks import memory as memory_hook
@@ -73,6 +75,31 @@ class Taken(NamedTuple):
     #: By name: used, acquired, peak; the first two without inner calls.
     sums: dict[str, tuple[int, int, int]]
     own: dict[str, tuple[int, int]]
+    ended: int = 2  # calls, where the step does what it is given
+
+    @property
+    def fields(self) -> dict[str, type]:
+        """Of each row of the sums: numbers of Python's, not of numpy's."""
+        kept = ["retained_bytes"] if self.total == (139, 1000) else []
+        names = ["used_bytes", "acquired_bytes", "peak_bytes", *kept, "occurrence"]
+        return dict.fromkeys(names, int)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, *_ in self.history]
+
+    def check_sums(self, hook: Any, steps: int) -> None:
+        assert occurrences(hook) == Counter(self.names * steps)
+        for name, (used, acquired, _) in self.sums.items():
+            sums = hook.summary()[name]
+            assert (sums["used_bytes"], sums["acquired_bytes"]) == (
+                steps * used,
+                steps * acquired,
+            )
+        # Outermost calls only: every byte counts once.
+        used, acquired = self.total
+        assert hook.total_used_bytes() == steps * used
+        assert hook.total_acquired_bytes() == steps * acquired
 
 
 class Takes(nn.Module):
@@ -180,4 +207,7 @@ def of_functions(memory: FakeMemory) -> Taken:
     )
 
 
-KINDS = {"modules": of_modules, "functions": of_functions}
+MEMORY_HOOKS: dict[str, Callable[[FakeMemory], Taken]] = {
+    "modules": of_modules,
+    "functions": of_functions,
+}

@@ -1,10 +1,8 @@
-"""What the memory hooks of modules and of functions have in common, and those of
-modules."""
+"""What memory hooks have besides a history and sums (see `test_timers_and_memory`)."""
 
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,20 +11,17 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.functions import Runs, raises, x
-from tests.helpers import in_thread
+from tests.functions import x
 from tests.seeds.link_hooks.fake_memory import (
-    INPUT,
-    KINDS,
+    MEMORY_HOOKS,
     MIB,
     FakeMemory,
     Net,
-    Taken,
     fake_memory,
     near,
     of_modules,
 )
-from torchprof_hooks import add_hook, delete_hook, function_hooks
+from torchprof_hooks import function_hooks
 from torchprof_hooks.hooks import memory as memory_hook
 from torchprof_hooks.link_hooks import MemoryProfileHook
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
@@ -38,97 +33,19 @@ def memory() -> Iterator[FakeMemory]:
         yield memory
 
 
-@pytest.fixture(params=KINDS)
-def taken(request: pytest.FixtureRequest, memory: FakeMemory) -> Taken:
-    return KINDS[request.param](memory)
-
-
-def test_planted_bytes_are_found(taken: Taken, memory: FakeMemory) -> None:
-    memory.take(7)  # nobody's
-    before = memory.used, memory.acquired
-    with taken.hook() as hook:
-        for _ in range(2):
-            taken.step()
-
-    assert hook.call_history == taken.history * 2
-    used, acquired = taken.total
-    # Outermost calls only: every byte counts once.
-    assert hook.total_used_bytes() == 2 * used == memory.used - before[0]
-    assert hook.total_acquired_bytes() == 2 * acquired == memory.acquired - before[1]
-    numbers = [hook.total_used_bytes(), *hook.call_history[0][1:]]
-    numbers += [number for sums in hook.summary().values() for number in sums.values()]
-    assert {type(number) for number in numbers} == {int}  # and not of numpy's
-
-
-def test_summaries(taken: Taken) -> None:
+@pytest.mark.parametrize("kind", MEMORY_HOOKS)
+def test_peaks_and_what_inner_calls_take(kind: str, memory: FakeMemory) -> None:
+    taken = MEMORY_HOOKS[kind](memory)
     with taken.hook() as hook:
         taken.step()
-    calls = Counter(name for name, *_ in taken.history)
 
-    assert list(hook.summary()) == list(taken.sums)
     whole, own = hook.summary(), hook.summary(own=True)
-    for name, (used, acquired, peak) in taken.sums.items():
-        assert (whole[name]["used_bytes"], whole[name]["acquired_bytes"]) == (
-            used,
-            acquired,
-        )
-        assert whole[name]["peak_bytes"] == peak
-        assert whole[name]["occurrence"] == calls[name]
-        own_bytes = {
-            "used_bytes": taken.own[name][0],
-            "acquired_bytes": taken.own[name][1],
-        }
+    assert {name: sums["peak_bytes"] for name, sums in whole.items()} == {
+        name: peak for name, (_, _, peak) in taken.sums.items()
+    }
+    for name, (used, acquired) in taken.own.items():
+        own_bytes = {"used_bytes": used, "acquired_bytes": acquired}
         assert own[name] == {**whole[name], **own_bytes}  # the others as without it
-
-
-def test_sums_are_exact_whatever_the_history_keeps(taken: Taken) -> None:
-    # More calls than are kept between two times that the sums are made.
-    steps = 2048 // len(taken.history) + 100
-    with taken.hook(history_size=3) as hook:
-        for _ in range(steps):
-            taken.step()
-
-    assert hook.call_history == taken.history[-3:]
-    for name, (used, *_) in taken.sums.items():
-        assert hook.summary()[name]["used_bytes"] == steps * used
-    assert hook.total_used_bytes() == steps * taken.total[0]
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_call_that_raises_does_not_spoil_the_next(
-    taken: Taken, error: type[BaseException]
-) -> None:
-    with taken.hook() as hook:
-        with pytest.raises(error):
-            taken.step(raises(error))
-        with pytest.raises(error):
-            Runs.apply(INPUT, int, raises(error)).sum().backward()
-        taken.step()
-
-    assert hook.call_history[-len(taken.history) :] == taken.history
-
-
-def test_a_hook_on_one_target_counts_only_its_calls(taken: Taken) -> None:
-    hook = taken.hook()
-    add_hook(taken.target, hook)
-    taken.step()
-    in_thread(taken.step)
-    delete_hook(taken.target, hook.name)
-    taken.step()
-
-    assert hook.call_history == taken.local * 2
-
-
-def test_a_hook_that_saw_nothing(taken: Taken) -> None:
-    hook, report = taken.hook(), io.StringIO()
-    with hook:
-        pass
-    hook.print_report(file=report)
-
-    assert (hook.call_history, hook.summary()) == ([], {})
-    assert (hook.total_used_bytes(), hook.total_acquired_bytes()) == (0, 0)
-    called = "module" if isinstance(hook, MemoryProfileHook) else "function"
-    assert f"no {called} was called" in report.getvalue()
 
 
 REPORTS = {
@@ -148,11 +65,11 @@ FunctionName  UsedBytes  AcquiredBytes  PeakBytes  Occurrence
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MEMORY_HOOKS)
 def test_reports(
     kind: str, memory: FakeMemory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taken, file = KINDS[kind](memory), io.StringIO()
+    taken, file = MEMORY_HOOKS[kind](memory), io.StringIO()
     with taken.hook() as hook:
         taken.step()
 

@@ -1,88 +1,41 @@
-"""What the timers of modules and of functions have in common, and those of modules."""
+"""What timers have besides a history and sums (see `test_timers_and_memory`), and those
+of modules."""
 
 from __future__ import annotations
 
+import gc
 import io
-from collections import Counter
+from types import FunctionType
 from typing import Any
 
 import pytest
+import torch.nn.functional as F
 from torch import nn
 
 from tests.fake_clock import burn
+from tests.functions import ONE, Cube, Tensors, x
 from tests.helpers import MyModel, close, inputs, names, occurrences
-from tests.seeds.link_hooks.planted import KINDS, Timed
-from torchprof_hooks import add_hook
+from tests.seeds.link_hooks.planted import TIMERS, Timed
+from torchprof_hooks import (
+    FunctionCall,
+    LinkCall,
+    add_hook,
+    delete_hook,
+    function_hooks,
+    link_hooks,
+)
 from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = pytest.mark.usefixtures("clock")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=TIMERS)
 def timed(request: pytest.FixtureRequest) -> Timed:
-    return KINDS[request.param]()
-
-
-def test_planted_work_is_found(timed: Timed) -> None:
-    with timed.timer() as hook:
-        for _ in range(2):
-            timed.step(int)
-            burn(1)  # nobody's
-
-    assert hook.call_history == timed.history * 2
-    assert hook.total_time() == close(2 * timed.total)  # outermost calls only
-    summary = hook.summary()
-    assert list(summary) == list(dict.fromkeys(timed.names))
-    assert occurrences(hook) == Counter(timed.names * 2)
-    for name, sums in summary.items():
-        seconds = [s for called, s in timed.history if called == name]
-        assert sums["elapsed_time"] == close(2 * sum(seconds))
-        assert {key: type(value) for key, value in sums.items()} == {
-            "elapsed_time": float,  # and not of numpy's
-            "occurrence": int,
-        }
-
-
-def test_a_hook_that_saw_nothing(timed: Timed) -> None:
-    hook, report = timed.timer(), io.StringIO()
-    with hook:
-        pass
-    hook.print_report(file=report)
-
-    assert (hook.call_history, hook.summary(), hook.total_time()) == ([], {}, 0)
-    called = "module" if isinstance(hook, TimerHook) else "function"
-    expected = f"TimerHook: no {called} was called, there is nothing to report.\n"
-    assert report.getvalue() == expected
-
-
-def test_numbers_can_be_read_while_the_hook_is_active(timed: Timed) -> None:
-    seen: list[Any] = []
-    with timed.timer() as hook:
-        timed.step(lambda: seen.append((names(hook), occurrences(hook))))
-
-    ended = timed.names[: timed.history.index(timed.local[0]) + 1]
-    assert seen == [(ended, Counter(ended))]  # the outer call has not ended
-
-
-@pytest.mark.parametrize("history_size", [0, 4])
-def test_a_bounded_history_keeps_the_newest_calls(
-    timed: Timed, history_size: int
-) -> None:
-    # More calls than are kept between two times that the sums are made.
-    steps = 4096 // len(timed.names) + 100 if history_size else 2
-    with timed.timer(history_size=history_size) as hook:
-        for _ in range(steps):
-            timed.step(int)
-
-    newest = (timed.history * 2)[-history_size:] if history_size else []
-    assert hook.call_history == newest
-    # Sums are exact all the same.
-    assert occurrences(hook) == Counter(timed.names * steps)
-    assert hook.total_time() == close(steps * timed.total)
+    return TIMERS[request.param]()
 
 
 def test_reports(timed: Timed, capsys: pytest.CaptureFixture[str]) -> None:
-    with timed.timer() as hook:
+    with timed.hook() as hook:
         timed.step(int)
 
     hook.print_report()
@@ -98,6 +51,102 @@ def test_reports(timed: Timed, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
+# Where they are registered
+
+
+def test_two_timers_at_once_both_count(timed: Timed) -> None:
+    second = timed.hook(by="module")
+    second.name = "Second"
+    with timed.hook() as outer:
+        timed.step(int)
+        with second as inner:
+            timed.step(int)
+
+    assert outer.call_history == timed.history * 2
+    seconds = [seconds for _, seconds in inner.call_history]
+    assert seconds == [seconds for _, seconds in timed.history]
+    assert inner.total_time() == close(timed.total)
+
+
+class AnnouncingLinks(link_hooks.TimerHook):
+    def forward_preprocess(self, args: LinkCall) -> None:
+        announced.append(args.path)
+
+
+class AnnouncingFunctions(function_hooks.TimerHook):
+    def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
+        announced.append(function.name)
+
+
+announced: list[str] = []
+PRES = {
+    AnnouncingLinks: ["Middle", "Middle.first", "Middle.last"],
+    AnnouncingFunctions: ["Runs", "Inner", "clone", "clone", "sum"],
+}
+
+
+@pytest.mark.parametrize("timer", PRES)
+def test_a_subclass_gets_callbacks_and_times(timer: Any) -> None:
+    timed = TIMERS["modules" if timer is AnnouncingLinks else "functions"]()
+    announced.clear()
+    with timer() as hook:
+        timed.step(int)
+
+    assert announced == PRES[timer]
+    assert hook.call_history == timed.history
+
+
+def test_a_timer_on_a_target_replaces_the_thread_wide_one_there(timed: Timed) -> None:
+    local = timed.hook()
+    add_hook(timed.target, local)
+    with timed.hook() as everywhere:
+        timed.step(int)
+    delete_hook(timed.target, "TimerHook")
+
+    assert local.call_history == timed.local
+    rest = [call for call in timed.history if call != timed.local[0]]
+    assert everywhere.call_history == rest
+    assert everywhere.total_time() == close(timed.total)
+
+
+def test_hooks_on_a_torch_function_and_on_a_node() -> None:
+    on_function: Any = function_hooks.TimerHook(phases=True)
+    on_node: Any = function_hooks.TimerHook()
+    add_hook(F.linear, on_function)
+    hidden = F.linear(x(), x(3, 3))
+    add_hook(hidden.grad_fn, on_node)
+    Cube.apply(hidden).sum().backward(ONE)
+    delete_hook(F.linear, "TimerHook")
+    F.linear(x(), x(3, 3))
+
+    assert names(on_function) == ["linear", "linear"]
+    assert names(on_node) == [type(hidden.grad_fn).__name__]
+
+
+class Second(link_hooks.TimerHook):
+    name = "Second"
+
+
+def test_hooks_that_come_and_go_leave_nothing_with_a_thread_wide_one() -> None:
+    """Which looks at the module anew each time, and is to hear when it is gone."""
+    model = MyModel()
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(each) is FunctionType for each in gc.get_objects())
+
+    with link_hooks.TimerHook() as everywhere:
+        for _ in range(3):  # what is kept of the first
+            before = kept()
+            for _ in range(20):
+                add_hook(model, Second())
+                model(inputs())
+                delete_hook(model, "Second")
+                model(inputs())
+        assert kept() - before < 20
+    assert occurrences(everywhere)["MyModel"] == 120
+
+
 # Timers of modules
 
 
@@ -105,7 +154,7 @@ def test_reports(timed: Timed, capsys: pytest.CaptureFixture[str]) -> None:
 def test_backward_has_a_sum_of_its_own(
     by: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timed = KINDS["modules"]()
+    timed = TIMERS["modules"]()
     with TimerHook(backward=True, by=by, history_size=7) as hook:
         for _ in range(2):
             timed.step(int)
