@@ -14,10 +14,8 @@ from tests.functions import (
     CUBE,
     Cube,
     FunctionKeeper,
-    FunctionRecorder,
     SumAndDifference,
     Tensors,
-    forward,
     x,
 )
 from torchprof_hooks import FunctionCall, FunctionHook, add_hook, delete_hook
@@ -208,25 +206,3 @@ def test_module_path_with_a_hook_on_one_target(target: Any, path: str) -> None:
     delete_hook(target, "FunctionKeeper")
 
     assert [s.call.module_path for s in hook.seen] == [path] * 4 + [""] * 2
-
-
-def test_functions_called_by_the_forward_of_a_custom_function() -> None:
-    class Outer(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> Any:
-            return Cube.apply(x).exp()
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            return gradients[0].neg()
-
-    with FunctionRecorder() as hook:
-        Outer.apply(x()).sum().backward()
-
-    assert hook.events[1:-1] == [
-        *["pre Outer", *CUBE, *forward("exp"), "post Outer"],
-        *forward("sum"),
-        *["backward pre sum", "backward post sum"],
-        # What its backward calls is a part of it: no callbacks.
-        *["backward pre Outer", "backward post Outer"],
-    ]

@@ -49,15 +49,6 @@ def test_a_hook_added_in_the_middle_of_a_call(around: Around) -> None:
     assert hook.events[:-1] == around.local
 
 
-def test_a_hook_deleted_in_the_middle_of_a_call(around: Around) -> None:
-    hook = around.kind()
-    add_hook(around.target, hook)
-    around.call(lambda: delete_hook(around.target, hook.name))
-    around.call(int)
-
-    assert hook.events[1:-1] == around.local[:1]
-
-
 def test_a_hook_replaced_in_the_middle_of_a_call(around: Around) -> None:
     first, second = around.kind(), around.kind()
 
