@@ -19,6 +19,7 @@ from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
+from torchprof_hooks.capture import steps_without_optimizer
 from torchprof_hooks.capture.core import reference
 from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.hooks import measuring
@@ -88,6 +89,12 @@ def no_mode_stays() -> Iterator[None]:
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few steps fill the table of nodes that are remembered."""
     monkeypatch.setattr(reference, "NODES_KEPT", 2048)
+
+
+@pytest.fixture
+def no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None was made in this process, by other tests either: no training is to come."""
+    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from torch import nn
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import profile
-from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.hooks import ended_threads
 from torchprof_hooks.profiles.data import ProfileData
 
@@ -60,9 +59,7 @@ def test_threads_that_have_ended_are_kept_as_one_profile(
     assert prof.profile.wall_ns == 4 * KEPT * 2 * MS
 
 
-def test_with_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Steps of one that other tests made are not to be waited for.
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
+def test_with_a_budget(no_optimizer: None) -> None:
     prof = profile(max_overhead=0.5)
     in_threads(4 * KEPT, prof(step))
     assert len(prof._rounds) == KEPT

@@ -22,7 +22,6 @@ from tests.cost.budgeted import (
 )
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
-from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.capture import thread_steps
 from torchprof_hooks.profiles.data import ProfileData
 
@@ -98,9 +97,8 @@ def test_a_disturbed_step_is_in_no_row() -> None:
 
 
 def test_without_an_optimizer_the_first_evaluation_is_the_start(
-    monkeypatch: pytest.MonkeyPatch,
+    no_optimizer: None,
 ) -> None:
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
     found = measured_in_new_thread(lambda: infer(Net(), 9))
     assert (of_start(found), found.measured.steps) == (1, 9)
 

@@ -26,7 +26,6 @@ from tests.fake_clock import MS, burn
 from tests.planted import Work
 from tests.thorough import THOROUGH
 from torchprof_hooks import profile, profile_function
-from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, OUTSIDE_NAME
 
@@ -72,12 +71,6 @@ def follow(request: pytest.FixtureRequest, limited: Limited) -> Follow:
         check_sums(found)
 
     return counted
-
-
-@pytest.fixture
-def without_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None was made yet in this process."""
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
 
 
 def durations(found: ProfileData) -> list[tuple[int, float]]:
@@ -379,7 +372,7 @@ def test_a_nested_step_that_fails() -> None:
 # Without one of torch's
 
 
-@pytest.mark.usefixtures("without_optimizers")
+@pytest.mark.usefixtures("no_optimizer")
 def test_optimizers_that_are_not_of_torch(follow: Follow) -> None:
     work = Work(4, 6)
     # The data of the next step is prepared before its forward begins.
@@ -397,7 +390,7 @@ def test_optimizers_that_are_not_of_torch(follow: Follow) -> None:
     assert rows[OUTSIDE_NAME].self_ns <= 1 * MS + 6 * MS
 
 
-@pytest.mark.usefixtures("without_optimizers")
+@pytest.mark.usefixtures("no_optimizer")
 def test_neither_modules_nor_optimizers(follow: Follow) -> None:
     """Nothing but backward passes shows steps."""
     x = torch.ones(4, requires_grad=True)
@@ -408,7 +401,7 @@ def test_neither_modules_nor_optimizers(follow: Follow) -> None:
             burn(2)
 
 
-@pytest.mark.usefixtures("without_optimizers")
+@pytest.mark.usefixtures("no_optimizer")
 def test_a_pass_before_the_first_forward(follow: Follow) -> None:
     work = Work(4, 6)
     with follow(21, later=[(20, 16)]):
@@ -432,7 +425,7 @@ class Forces(nn.Module):
         return forces
 
 
-@pytest.mark.usefixtures("without_optimizers")
+@pytest.mark.usefixtures("no_optimizer")
 def test_passes_inside_of_calls_and_outside(follow: Follow) -> None:
     model = Forces()
     with follow(20 + 1):  # what comes after the last call seems to be a step
@@ -440,7 +433,7 @@ def test_passes_inside_of_calls_and_outside(follow: Follow) -> None:
             model(torch.ones(2, requires_grad=True)).sum().backward()
 
 
-@pytest.mark.usefixtures("without_optimizers")
+@pytest.mark.usefixtures("no_optimizer")
 def test_evaluations_without_optimizers(follow: Follow) -> None:
     work = Work(4, 6)
     with follow(20, evaluations=15, evaluation=15 * 4) as seen:

@@ -99,9 +99,7 @@ CASES = {
     "profile()": case(profile),
     "profile() beside a device": case(beside_device()),
     "profile(memory=True)": case(lambda: profile(memory=True)),
-    "profile(memory=True) beside a device": case(beside_device(memory=True)),
     "profile(memory='cuda')": case(lambda: profile(memory="cuda")),
-    "profile(functions=True) beside a device": case(beside_device(functions=True)),
     "profile(functions=True)": case(lambda: profile(functions=True)),
     "link timer": case(lambda: link_hooks.TimerHook(history_size=100)),
     "link timer with backward": case(

@@ -30,7 +30,6 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile, profile_function
-from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.capture.attach.engine import EnginePatch
 from torchprof_hooks.profiler import Profiler
 
@@ -38,12 +37,6 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 Loop = Callable[[nn.Module, int], object]
 each_loop = pytest.mark.parametrize("loop", [train, infer])
-
-
-@pytest.fixture
-def no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests may have made one, and then training may be still to come."""
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
 
 
 # Loops of other kinds
@@ -111,35 +104,85 @@ def infer_scripted() -> None:
     assert not model._forward_pre_hooks
 
 
-#: Loops of 13 steps or calls: how many are training steps, and the chains of calls of
-#: which there are 13.
-LOOPS: dict[str, tuple[Callable[[], object], int, list[str]]] = {
-    "training": (
-        lambda: train(Net(), 13),
-        13,
-        ["Net", "Net > Net.first", "Net > Net.second", "(optimizer) SGD"],
-    ),
-    "inference": (lambda: infer(Net(), 13), 0, ["Net", "Net > Net.first"]),
+def again(prof: Profiler) -> None:
+    model = Net()
+    for steps in (3, 1, 0, 4, 5):
+        with prof:
+            train(model, steps)
+        train(model, 2)  # not seen at all
+
+
+def for_each_step(prof: Profiler, loop: Loop = train) -> None:
+    model = Net()
+    for _ in range(13):
+        with prof:
+            loop(model, 1)
+
+
+def around_a_function(prof: Profiler) -> None:
+    model = Net()
+    step = prof(lambda: train(model, 1))
+    for _ in range(13):
+        step()
+
+
+def nested(prof: Profiler) -> None:
+    model = Net()
+    with prof:
+        train(model, 2)
+        with prof, prof:
+            train(model, 7)
+        train(model, 4)
+
+
+def next_to_profilers_of_all_steps(prof: Profiler) -> None:
+    model = Net()
+    with profile() as outer, prof, profile(functions=True) as inner:
+        train(model, 13)
+    for every in (outer.profile, inner.profile):
+        assert every.steps == calls(every, "Net.first") == 13
+
+
+def inside(loop: Callable[[], object]) -> Callable[[Profiler], object]:
+    def way(prof: Profiler) -> None:
+        with prof:
+            loop()
+
+    return way
+
+
+IN_NET = ["Net", "Net > Net.first", "Net > Net.second"]
+#: Loops of 13 steps or calls, and ways to measure them: how many are training steps,
+#: and the chains of calls of which there are 13.
+LOOPS: dict[str, tuple[Callable[[Profiler], object], int, list[str]]] = {
+    "training": (inside(lambda: train(Net(), 13)), 13, [*IN_NET, "(optimizer) SGD"]),
+    "inference": (inside(lambda: infer(Net(), 13)), 0, IN_NET),
     "inference in a profiled function": (
-        infer_in_a_profiled_function,
+        inside(infer_in_a_profiled_function),
         0,
         ["serve", "serve > Net > Net.first"],
     ),
-    "training after inference": (train_after_inference, 7, ["Net > Net.first"]),
-    "batches": (load_batches, 13, ["(data loading)", "Net > Net.first"]),
-    "a closure": (train_with_a_closure, 13, ["Net > Net.first", "(optimizer) LBFGS"]),
-    "a scripted model": (infer_scripted, 0, ["Net"]),
+    "training after inference": (inside(train_after_inference), 7, IN_NET),
+    "batches": (inside(load_batches), 13, ["(data loading)", *IN_NET]),
+    "a closure": (inside(train_with_a_closure), 13, [*IN_NET, "(optimizer) LBFGS"]),
+    "a scripted model": (inside(infer_scripted), 0, ["Net"]),
+    "entered again": (again, 13, IN_NET),
+    "entered for each step": (for_each_step, 13, IN_NET),
+    "entered for each call": (lambda prof: for_each_step(prof, infer), 0, IN_NET),
+    "around a function": (around_a_function, 13, IN_NET),
+    "nested": (nested, 13, IN_NET),
+    "next to profilers of all steps": (next_to_profilers_of_all_steps, 13, IN_NET),
 }
 
 
 @pytest.mark.usefixtures("no_optimizer")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of scripts
-@pytest.mark.parametrize(("loop", "steps", "called"), LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize(("way", "steps", "called"), LOOPS.values(), ids=LOOPS)
 def test_the_first_step_and_each_third_is_measured(
-    loop: Callable[[], object], steps: int, called: list[str], limited: Limited
+    way: Callable[[Profiler], object], steps: int, called: list[str], limited: Limited
 ) -> None:
-    with limited(*THIRDS) as prof:
-        loop()
+    prof = limited(*THIRDS)
+    way(prof)
     found = prof.profile
     assert (found.steps, found.measured[:2]) == (steps, (13, 5))
     assert found.wall_ns == 13 * STEP_MS * MS
@@ -277,65 +320,6 @@ def test_a_loop_goes_on_after_exceptions_until_one_goes_through(
     assert found.aborted_calls == caught + 1
     assert found.measured.measured < found.measured.steps or caught < 2
     check_sums(found)
-
-
-# Ways to enter
-
-
-def again(prof: Profiler, model: nn.Module) -> None:
-    for steps in (3, 1, 0, 4, 5):
-        with prof:
-            train(model, steps)
-        train(model, 2)  # not seen at all
-
-
-def for_each_step(prof: Profiler, model: nn.Module, loop: Loop = train) -> None:
-    for _ in range(13):
-        with prof:
-            loop(model, 1)
-
-
-def around_a_function(prof: Profiler, model: nn.Module) -> None:
-    step = prof(lambda: train(model, 1))
-    for _ in range(13):
-        step()
-
-
-def nested(prof: Profiler, model: nn.Module) -> None:
-    with prof:
-        train(model, 2)
-        with prof, prof:
-            train(model, 7)
-        train(model, 4)
-
-
-def next_to_profilers_of_all_steps(prof: Profiler, model: nn.Module) -> None:
-    with profile() as outer, prof, profile(functions=True) as inner:
-        train(model, 13)
-    for every in (outer.profile, inner.profile):
-        assert every.steps == calls(every, "Net.first") == 13
-
-
-#: How 13 steps are measured, and how many of these are training steps.
-WAYS: dict[str, tuple[Callable[[Profiler, nn.Module], object], int]] = {
-    "again": (again, 13),
-    "for each step": (for_each_step, 13),
-    "for each call": (lambda prof, model: for_each_step(prof, model, infer), 0),
-    "around a function": (around_a_function, 13),
-    "nested": (nested, 13),
-    "next to profilers of all steps": (next_to_profilers_of_all_steps, 13),
-}
-
-
-@pytest.mark.parametrize(("way", "steps"), WAYS.values(), ids=WAYS)
-def test_entered_in_any_way_it_goes_on(
-    limited: Limited, way: Callable[[Profiler, nn.Module], object], steps: int
-) -> None:
-    prof = limited(*THIRDS)
-    way(prof, Net())
-    assert (prof.profile.steps, prof.profile.measured[:2]) == (steps, (13, 5))
-    assert calls(prof.profile, "Net.first") == 13
-    check_sums(prof.profile)
 
 
 def test_steps_that_are_all_measured_are_those_of_a_profiler_of_all(

@@ -38,19 +38,12 @@ from tests.functions import Watching
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import steps_without_optimizer as step_rules
 from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME
 
 pytestmark = pytest.mark.usefixtures("clock")
-
-
-@pytest.fixture
-def no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None was made yet in this process."""
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: False)
 
 
 # Which steps

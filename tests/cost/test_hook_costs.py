@@ -73,11 +73,9 @@ pytestmark = NATIVE_CORE
 EXPECTED = {
     "profile()": Expected(Costs(24, 38)),
     "profile() beside a device": Expected(Costs(28, 42)),
-    "profile(memory=True)": Expected(Costs(24, 45)),
-    "profile(memory=True) beside a device": Expected(Costs(28, 45)),
+    "profile(memory=True)": Expected(Costs(24, 38)),
     "profile(memory='cuda')": Expected(Costs(24, 41)),
     "profile(functions=True)": Expected(Costs(24, 63)),
-    "profile(functions=True) beside a device": Expected(Costs(28, 67)),
     "link timer": Expected(Costs(0, 0)),
     "link timer with backward": Expected(Costs(2, 34)),
     "link timer on each module": Expected(Costs(13, 0), Costs(12, 0), Costs(12, 0)),

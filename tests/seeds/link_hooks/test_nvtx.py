@@ -194,21 +194,6 @@ def test_each_thread_has_ranges_of_its_own(fake: FakeNvtx, hook: Any) -> None:
     assert fake.open == []
 
 
-@pytest.mark.parametrize("targets", [(F.relu, F.silu), (F.silu, F.relu)])
-def test_ranges_of_a_hook_on_two_functions(
-    fake: FakeNvtx, targets: tuple[object, object]
-) -> None:
-    hook = function_hooks.NvtxHook()
-    for target in targets:
-        add_hook(target, hook)
-    F.silu(F.relu(x())).sum().backward()
-    for target in targets:
-        delete_hook(target, hook.name)
-
-    names = ["relu.forward", "silu.forward", "silu.backward", "relu.backward"]
-    assert fake.ranges == [(0, name) for name in names]
-
-
 def open_ranges() -> int:
     """How many there are; the same number always where no tool of NVIDIA's listens."""
     depth: int = torch.cuda.nvtx.range_push("how deep?")
