@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.helpers import in_fork
 from torchprof_hooks import profile
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.profiler import Profiler
@@ -85,17 +85,15 @@ def test_a_fork_while_another_thread_is_in_a_pass(
         with prof:
             model(X).sum().backward()
 
+    def was_called_once() -> bool:
+        rows = prof.profile.rows()
+        return [row.calls for row in rows if row.name == "Sequential"] == [1]
+
     with ThreadPoolExecutor(1) as pool:
         training = pool.submit(train)
         assert is_asked.wait(60)
-        child = os.fork()
-        if not child:
-            signal.alarm(30)  # else it would wait without end
-            try:
-                found = {row.name: row.calls for row in prof.profile.rows()}
-                os._exit(6 + found["Sequential"])
-            finally:
-                os._exit(1)
-        may_go_on.set()
+        try:
+            assert in_fork(was_called_once)
+        finally:
+            may_go_on.set()
         training.result()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -5,8 +5,6 @@ Only what anybody can ask of `profile()` is looked at: this holds however it mea
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +40,7 @@ from tests.exact import (
     passes,
 )
 from tests.fake_clock import MS, burn
-from tests.helpers import in_thread
+from tests.helpers import in_fork, in_thread
 from tests.planted import Work
 from torchprof_hooks import Profiler, profile
 from torchprof_hooks.capture.core import CORE
@@ -259,17 +257,13 @@ def test_a_fork_while_another_thread_is_in_a_pass() -> None:
         return clock()
 
     core: Any = CORE.module
+    backward = torch.ones(1, requires_grad=True).mul(2).backward
     with ThreadPoolExecutor(1) as pool:
         try:
             training = pool.submit(train)
             assert in_pass.wait(60)
-            child = os.fork()
-            if not child:
-                signal.alarm(30)  # else it would wait without end
-                torch.ones(1, requires_grad=True).mul(2).backward()
-                os._exit(0)
+            assert in_fork(lambda: backward() is None)
             is_over.set()
             training.result()
         finally:
             core.set_clock(clock)
-    assert os.waitpid(child, 0)[1] == 0

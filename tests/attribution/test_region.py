@@ -60,6 +60,12 @@ def test_a_region_is_booked_as_a_function(functions: bool) -> None:
     assert facts(found) == facts(trained(in_function, functions=functions))
     block = found.cells[("train_step",), "forward"]
     assert (block.calls, block.self_ns) == (5, 5 * 5 * MS)
+    assert {path[0] for path, phase in found.cells if phase == "forward"} == {
+        "train_step"
+    }
+    assert found.cells[("train_step", "(optimizer) SGD"), "optimizer"].calls == 5
+    (row,) = [row for row in found.rows() if row.name == "Sequential.0"]
+    assert row.phases["forward"].calls == row.phases["backward"].calls == 5
     assert found.modules["train_step"].place.startswith("made at test_region.py:")
 
 

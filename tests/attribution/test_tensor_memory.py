@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.attribution.random_programs import Program
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock
-from tests.helpers import counted_by, in_thread
+from tests.helpers import counted_by, in_fork, in_thread
 from torchprof_hooks import Profile, add_hook, delete_hook, profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
@@ -335,18 +333,6 @@ def test_what_another_thread_frees_is_not_kept_by_the_one_that_took_it() -> None
     found = prof.profile.memory
     assert found is not None
     assert found.peak_bytes < 2 * 64 * KIB
-
-
-def in_fork(work: Callable[[], bool]) -> bool:
-    """What comes of `work` in a fork of this process, which then ends."""
-    child = os.fork()
-    if not child:
-        is_right = False
-        try:
-            is_right = work()
-        finally:
-            os._exit(not is_right)
-    return os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.slow
