@@ -190,7 +190,7 @@ class Runs(torch.autograd.Function):
 def raises(error: type[BaseException]) -> Any:
     """A function that raises `error`."""
 
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise error("planned")
 
     return fail

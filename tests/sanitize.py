@@ -36,7 +36,6 @@ MEMORY: Final = (
     "tests/invisibility/test_interceptor_meets_programs.py",
     "tests/attribution/test_foreign_passes.py",
     "tests/attribution/test_device_graphs.py",
-    "tests/attribution/test_owner_search.py",
     "tests/attribution/test_tape.py",
     "tests/attribution/test_tensor_memory.py",
     "tests/devices/accelerator",

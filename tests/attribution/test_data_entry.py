@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
 from tests.cores import numbers_in_log
 from tests.fake_clock import MS, burn
+from tests.functions import raises
 from tests.planted import Work
 from torchprof_hooks import Profile, ProfilerHook, profile
 from torchprof_hooks.capture.attach import loaders
@@ -80,13 +81,6 @@ def train(model: nn.Module, batches: Iterable[torch.Tensor]) -> list[Any]:
         optimizer.step()
         losses.append(loss.item())
     return losses
-
-
-def raises(error: type[BaseException]) -> Callable[..., Any]:
-    def fail(*_: object) -> None:
-        raise error("planted")
-
-    return fail
 
 
 # What is measured
@@ -278,7 +272,7 @@ def test_the_log_does_not_grow_with_the_number_of_batches(
 @pytest.mark.parametrize("functions", [False, True])
 def test_the_traceback_is_the_users(functions: bool) -> None:
     def frames() -> list[str]:
-        with pytest.raises(ValueError, match="planted") as caught:
+        with pytest.raises(ValueError, match="planned") as caught:
             list(DataLoader(Slow(1, row0=raises(ValueError))))
         assert caught.value.__context__ is None
         stack = traceback.extract_tb(caught.value.__traceback__)

@@ -1,5 +1,5 @@
-"""Which call made which node: the native core's tape against the reference, and where
-it has no room for more."""
+"""Which call made which node: the native core's tape against the reference, where it
+has no room for more, and how much it goes through to find a call."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torchprof_hooks import profile
 from torchprof_hooks.capture.backward.graph import reachable_nodes
 from torchprof_hooks.capture.core import Node, reference, reference_nodes
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.profiler import Profiler
 
 #: So many calls a tape has room for.
 ROOM = 1 << 18
@@ -161,3 +162,72 @@ def test_nothing_is_written_into_nodes(functions: bool) -> None:
         assert nodes
         assert not any(node.metadata for node in nodes.values())
         loss.backward()
+
+
+# How long it takes to find whose a node is
+
+
+def steps_of(prof: Profiler) -> int:
+    """Of the search, so far: the native core counts them."""
+    steps: Any = prof._rounds[0]._steps
+    _, searched = getattr(steps.tracker, "tape_sizes", (0, 0))
+    return int(searched)
+
+
+def unrolled(calls: int) -> torch.Tensor:
+    """A loop over modules that no module is around."""
+    cell, act = nn.Linear(2, 2), nn.Tanh()
+    h = torch.ones(1, 2)
+    for _ in range(calls):
+        h = act(cell(h))
+    return h.sum()
+
+
+@NATIVE_CORE
+def test_calls_whose_graphs_live_do_not_make_the_search_longer() -> None:
+    calls = 1_000
+    with profile() as prof:
+        loss = unrolled(calls)
+        before = steps_of(prof)
+        loss.backward()
+        steps = steps_of(prof) - before
+    assert prof.profile.cells[("Linear",), "backward"].calls == calls
+    assert 0 < steps < 20 * (2 * calls)  # of all that live, it were 1 000 for each
+
+
+def test_graphs_that_are_gone_hide_none_that_live() -> None:
+    cell = nn.Linear(2, 2)
+    x = torch.ones(1, 2)
+    with profile() as prof:
+        graphs = [cell(x).sum() for _ in range(400)]
+        del graphs[50:150], graphs[100:250:2]
+        for loss in graphs[::3]:
+            loss.backward(retain_graph=True)
+        for loss in reversed(graphs):
+            loss.backward()
+        backward = prof.profile.cells[("Linear",), "backward"].calls
+    assert backward == len(graphs[::3]) + len(graphs)
+
+
+class Trainer(nn.Module):
+    """Trains inside of its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+        self.steps: list[int] = []  # of the search, in each pass
+
+    def forward(self, x: torch.Tensor, prof: Profiler, passes: int) -> None:
+        for _ in range(passes):
+            before = steps_of(prof)
+            self.net(x).sum().backward()
+            self.steps.append(steps_of(prof) - before)
+
+
+@NATIVE_CORE
+def test_what_ended_in_an_open_call_makes_the_search_no_longer() -> None:
+    trainer = Trainer()
+    with profile() as prof:
+        trainer(torch.ones(1, 2), prof, 400)
+    # So many are looked at in any case.
+    assert 0 < max(trainer.steps) <= 2 * 64
