@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
 
 from tests.doing import X
 from tests.exact import Found, calls, each_option, found, no_calls, outside, passes
@@ -142,30 +141,6 @@ def test_what_an_optimizer_asks_the_program_for_is_not_its_time(options: Any) ->
         ("Work", "backward"): calls(*[2] * 6),
         **passes(*[2] * 6),
         **outside(6 * 150),
-    }
-
-
-class SlowRows(Dataset[torch.Tensor]):
-    def __init__(self, *takes: float) -> None:
-        self.takes = takes
-
-    def __len__(self) -> int:
-        return len(self.takes)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        burn(self.takes[index])
-        return X
-
-
-@each_option
-def test_data(options: Any) -> None:
-    work = Work(1)
-    with profile(**options) as prof:
-        for x in DataLoader(SlowRows(5, 11, 3, 2, 4), batch_size=2):
-            work(x)
-    assert found(prof.profile) == {
-        ("Work", "forward"): calls(1, 1, 1),
-        ("(data loading)", "data"): calls(16, 5, 4),
     }
 
 

@@ -191,6 +191,11 @@ def fail_to_step() -> None:
         Optimizer().step(fail)
 
 
+def fail_to_step_inside() -> None:
+    with pytest.raises(ValueError, match="on purpose"):
+        Optimizer().step(lambda: Optimizer().step(fail))
+
+
 def fail_in_backward() -> None:
     with pytest.raises(ValueError, match="on purpose"):
         make_pass(fail)
@@ -202,6 +207,7 @@ UNUSUAL: dict[str, tuple[Callable[[], object], tuple[int, ...]]] = {
     "closure": (lambda: Optimizer().step(train_once), (2, 5, 4, 0)),
     "inner optimizer": (lambda: Optimizer().step(Optimizer().step), (0, 0, 8, 0)),
     "failing optimizer": (fail_to_step, (0, 0, 4, 3)),
+    "failing inner optimizer": (fail_to_step_inside, (0, 0, 8, 3)),
     "pass in a pass": (lambda: make_pass(train_once), (0, 7, 0, 0)),
     "failing pass": (fail_in_backward, (0, 3, 0, 0)),
     "other thread": (lambda: in_thread(train_once), (0, 0, 0, 7)),

@@ -217,18 +217,6 @@ def test_kinds_of_functions_and_tensors(
     assert (seen.in_data, seen.out_grad) == (in_data, out_grad)
 
 
-def test_functions_on_views() -> None:
-    with FunctionRecorder() as hook:
-        base = x() * 1
-        base.view(6)[:3].mul_(2)
-        base.sum().backward()
-
-    names = backward_pres(hook.events)
-    assert names[0] == "sum"
-    assert names[-1] == "mul"
-    assert "mul_" in names
-
-
 class Logged(torch.Tensor):
     """A subclass that writes down which functions it was asked for."""
 

@@ -134,15 +134,6 @@ def test_a_hook_on_a_class_is_not_on_those_that_derive_from_it() -> None:
     assert hook.events == ["added Cube", "deleted Cube"]
 
 
-def test_a_hook_on_a_class_sees_calls_inside_of_custom_functions() -> None:
-    hook = FunctionRecorder()
-    add_hook(Cube, hook)
-    Runs.apply(x(), lambda: Cube.apply(x()))
-    delete_hook(Cube, hook.name)
-
-    assert hook.events[1:-1] == forward("Cube")
-
-
 def test_a_hook_on_a_class_in_threads_at_once() -> None:
     hook, together, per_thread = FunctionKeeper(), threading.Barrier(3), 20
     add_hook(Cube, hook)
