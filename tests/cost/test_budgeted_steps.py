@@ -418,8 +418,12 @@ def test_reading_at_any_moment(limited: Limited) -> None:
     assert of_modules == [0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
 
 
-def test_reading_in_another_thread(limited: Limited, clock: FakeClock) -> None:
-    prof, is_over = limited(*THIRDS), threading.Event()
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_reading_in_another_thread(
+    limited: Limited, clock: FakeClock, is_limited: bool
+) -> None:
+    prof, is_over = limited(*THIRDS) if is_limited else profile(), threading.Event()
+    counts: list[int] = []
 
     def work() -> None:
         with prof:
@@ -436,11 +440,13 @@ def test_reading_in_another_thread(limited: Limited, clock: FakeClock) -> None:
             elapsed_ns = clock.now_ns - start_ns
             assert sum(t.self_ns for t in found.cells.values()) == found.wall_ns
             # A block may be counted twice at the moment at which it ends.
-            assert found.wall_ns <= 2 * elapsed_ns
+            assert found.wall_ns <= (1 + is_limited) * elapsed_ns
+            counts.append(calls(found, "Net"))
     finally:
         is_over.set()
         thread.join()
     check_sums(prof.profile)
+    assert is_limited or counts == sorted(counts)
 
 
 @EITHER

@@ -47,18 +47,6 @@ def by_node(events: list[str]) -> list[str]:
 
 
 @WAYS
-def test_a_graph_of_the_same_with(run: Run) -> None:
-    tensor, weight = x(), x(3, 3)
-    with FunctionRecorder() as hook:
-        loss = net(tensor, weight)
-        hook.taken()
-        run(loss, [tensor])
-        events = hook.taken()
-
-    assert by_node(events) == BACKWARD
-
-
-@WAYS
 def test_a_graph_of_an_earlier_with_of_the_same_hook(run: Run) -> None:
     tensor, weight, hook = x(), x(3, 3), FunctionKeeper()
     with hook:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -134,29 +133,6 @@ def test_one_profiler_in_several_threads(model: nn.Module) -> None:
     assert calls(profile) == 15
     assert profile.wall_ns >= 3 * 5 * MS  # and what others took meanwhile
     assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
-
-
-def test_reading_from_another_thread_while_running(model: nn.Module) -> None:
-    profiler = torchprof_hooks.profile()
-    stop = threading.Event()
-
-    def work() -> None:
-        with profiler:
-            while not stop.is_set():
-                model(X).sum().backward()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    counts = [0]
-    try:
-        while counts[-1] < 20:
-            profile = profiler.profile
-            if not profile.is_empty:
-                counts.append(calls(profile))
-    finally:
-        stop.set()
-        thread.join()
-    assert counts == sorted(counts)
 
 
 def test_a_profiler_that_was_never_entered_is_empty() -> None:
