@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.fake_clock import MS
-from torchprof_hooks import Profile
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.totals import Totals
 
 #: What `profile()` can be asked for. It must not matter for the numbers of modules.
@@ -61,7 +61,7 @@ def numbers(totals: Totals) -> Numbers:
 Found = dict[tuple[str, str], Numbers]
 
 
-def found(measured: Profile, by: Any = "module") -> Found:
+def found(measured: ProfileData, by: Any = "module") -> Found:
     """The rows with a number in them, by name and phase."""
     rows = {
         (row.name, phase): numbers(totals)
@@ -73,12 +73,12 @@ def found(measured: Profile, by: Any = "module") -> Found:
     return {key: row for key, row in rows.items() if any(row)}
 
 
-def own_ms(measured: Profile) -> dict[tuple[str, str], float]:
+def own_ms(measured: ProfileData) -> dict[tuple[str, str], float]:
     """Own milliseconds of each row, by name and phase, where there are any."""
     return {key: row.own for key, row in found(measured).items() if row.own}
 
 
-def own_in(measured: Profile, phase: str) -> dict[str, float]:
+def own_in(measured: ProfileData, phase: str) -> dict[str, float]:
     """Those in one phase, by name."""
     return {name: ms for (name, at), ms in own_ms(measured).items() if at == phase}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -157,6 +157,19 @@ class Cube(torch.autograd.Function):
 
 #: The callbacks of a call of Cube, thread-wide.
 CUBE = ["pre Cube", *forward("mul", "mul"), "post Cube"]
+
+
+class Logged(torch.Tensor):
+    """A subclass that writes down which functions it was asked for."""
+
+    asked: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        cls.asked.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
 
 
 class SumAndDifference(torch.autograd.Function):

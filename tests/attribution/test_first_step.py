@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tests.cost.budgeted import Limited, bare, measured, sgd
-from tests.exact import calls, each_option, numbers
+from tests.exact import calls, each_option, numbers, own_ms
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
@@ -45,10 +45,6 @@ def train(model: nn.Module, optimizers: Sequence[Any], steps: int) -> None:
         burn(1)
         for optimizer in optimizers:
             optimizer.step()
-
-
-def own_ms(found: Profile) -> dict[CellKey, float]:
-    return {key: t.self_ns / MS for key, t in found.cells.items() if t.self_ns}
 
 
 def check_parts(found: Profile) -> None:

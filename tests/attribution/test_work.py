@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import torchprof_hooks
 from tests.cores import NATIVE_CORE
-from tests.functions import Watching, x
+from tests.functions import Logged, Watching, x
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.functions import function_sites
@@ -370,17 +370,6 @@ def test_calls_that_one_name_stands_for_are_not_guessed() -> None:
 # Nothing of the user's is run, kept or changed
 
 
-class Labelled(torch.Tensor):
-    calls: ClassVar[list[str]] = []
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        cls.calls.append(func.__name__)
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
 class Square(torch.autograd.Function):
     runs = 0
 
@@ -401,12 +390,12 @@ def test_code_of_the_user_is_not_run_again() -> None:
     assert flops(profile, "forward") == {"matmul": 2 * 27}  # inside of it
     assert not flops(profile, "backward")
 
-    labelled = torch.ones(3, 3).as_subclass(Labelled)
+    logged = torch.ones(3, 3).as_subclass(Logged)
     with torchprof_hooks.profile(functions=True) as prof:
-        labelled.matmul(torch.ones(3, 3))
-    Labelled.calls.clear()
+        logged.matmul(torch.ones(3, 3))
+    Logged.asked.clear()
     assert flops(prof.profile, "forward") == {"matmul": 2 * 27}
-    assert not Labelled.calls
+    assert not Logged.asked
 
 
 def test_operators_of_the_user_are_not_run_again() -> None:

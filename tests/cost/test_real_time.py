@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import torchprof_hooks
+from tests.functions import Runs
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.overhead import costs
 
@@ -26,26 +27,14 @@ pytestmark = pytest.mark.serial
 SLEEP_SECS = 0.3
 
 
-class Sleeping(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, seconds: tuple[float, float]) -> Any:
-        ctx.seconds = seconds
-        time.sleep(seconds[0])
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        time.sleep(ctx.seconds[1])
-        return gradient, None
-
-
 class Sleeper(nn.Module):
     def __init__(self, forward_secs: float, backward_secs: float) -> None:
         super().__init__()
         self.seconds = forward_secs, backward_secs
 
     def forward(self, x: torch.Tensor) -> Any:
-        return Sleeping.apply(x, self.seconds)
+        forward, backward = self.seconds
+        return Runs.apply(x, lambda: time.sleep(forward), lambda: time.sleep(backward))
 
 
 def own_secs(found: Profile, name: str, phase: Any) -> float:

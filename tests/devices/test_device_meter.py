@@ -16,6 +16,7 @@ from tests.cores import PYTHON_CORE
 from tests.devices.fake_device import FakeDevice, FakeStream
 from tests.doing import Does
 from tests.fake_clock import MS, burn
+from tests.functions import Runs
 from tests.helpers import SteadyMemory, counted_by, timed_by
 from tests.planted import Work
 from torchprof_hooks import profile
@@ -36,20 +37,10 @@ class Kernel(nn.Module):
         self.device, self.forward_ms, self.backward_ms = device, forward_ms, backward_ms
 
     def forward(self, x: torch.Tensor) -> Any:
-        return _Launch.apply(x, self)
-
-
-class _Launch(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, kernel: Kernel) -> Any:
-        kernel.device.launch(kernel.forward_ms)
-        ctx.kernel = kernel
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        ctx.kernel.device.launch(ctx.kernel.backward_ms)
-        return grad, None
+        launch = self.device.launch
+        return Runs.apply(
+            x, lambda: launch(self.forward_ms), lambda: launch(self.backward_ms)
+        )
 
 
 class Model(nn.Module):

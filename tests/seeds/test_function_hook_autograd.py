@@ -15,6 +15,7 @@ from tests.functions import (
     Cube,
     FunctionKeeper,
     FunctionRecorder,
+    Logged,
     backward,
     backward_pres,
     forward,
@@ -215,19 +216,6 @@ def test_kinds_of_functions_and_tensors(
     seen = hook.only(f"backward pre {name}")
     assert seen.call is hook.only(f"pre {name}").call
     assert (seen.in_data, seen.out_grad) == (in_data, out_grad)
-
-
-class Logged(torch.Tensor):
-    """A subclass that writes down which functions it was asked for."""
-
-    asked: list[str]
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        cls.asked.append(func.__name__)
-        return super().__torch_function__(func, types, args, kwargs or {})
 
 
 def test_tensors_of_a_subclass() -> None:

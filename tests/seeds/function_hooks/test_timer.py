@@ -17,7 +17,7 @@ from tests.devices.fake_device import FakeDevice
 from tests.fake_clock import burn
 from tests.functions import ONE, Cube, Runs, x
 from tests.helpers import close, occurrences, timed_by
-from tests.seeds.link_hooks.planted import functions
+from tests.seeds.link_hooks.planted import Inner, functions
 from torchprof_hooks import add_hook, delete_hook
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.function_hooks import TimerHook
@@ -75,23 +75,11 @@ def test_recomputation_is_a_phase(reentrant: bool) -> None:
         assert phases == close(sums["elapsed_time"])
 
 
-class Planted(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        burn(1)
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        burn(2)
-        return grad
-
-
 def test_total_time_counts_once_what_a_backward_recomputes() -> None:
     def recompute() -> None:
         burn(100)
         with torch.enable_grad():
-            Planted.apply(inner).sum().backward(ONE)
+            Inner.apply(inner, lambda: burn(1), lambda: burn(2)).sum().backward(ONE)
 
     given, inner = (torch.ones(2, requires_grad=True) for _ in range(2))
     with TimerHook() as hook:
