@@ -75,6 +75,7 @@ TESTS: Final = (
     *("tests/attribution/test_function_attribution.py", "tests/seeds/test_profiler.py"),
     *(
         "tests/attribution/test_autograd_variants.py",
+        "tests/seeds/link_hooks/test_timers_and_memory.py",
         "tests/seeds/link_hooks/test_timer.py",
     ),
     *("tests/devices/test_device_meter.py", "tests/attribution/test_exceptions.py"),
