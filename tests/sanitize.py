@@ -38,6 +38,7 @@ MEMORY: Final = (
     "tests/attribution/test_device_graphs.py",
     "tests/attribution/test_tape.py",
     "tests/attribution/test_tensor_memory.py",
+    "tests/attribution/test_memory_owners.py",
     "tests/devices/accelerator",
 )
 RACES: Final = ("-m", "tests.sanitize", "threads")

@@ -18,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.cores import NATIVE_CORE
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.torch_names import storages
+from torchprof_hooks.capture.torch_names.storages import STORAGES, storages_of
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary
@@ -120,13 +122,13 @@ def test_random_blocks_are_told_as_by_brute_force(seed: int) -> None:
                 counted.give(gone)
             elif what < 0.99 or not before:
                 one, kind = choose.choice([*tensors]), choose.randrange(7)
-                storage = tensors[one].untyped_storage()._cdata
-                log.turned_out([(storage, kind, 0, False)])
+                [storage] = storages_of(tensors[one])
+                log.turned_out([(storage, kind, 0, False, tensors[one])])
                 counted.turn_out(one, kind)
             else:
                 one, tensor = before.popitem()
-                storage = tensor.untyped_storage()._cdata
-                log.turned_out([(storage, 4, -1, True)])
+                [storage] = storages_of(tensor)
+                log.turned_out([(storage, 4, -1, True, tensor)])
                 counted.there_before(one, 4, bytes_of(tensor))
                 tensors[one] = tensor
                 del tensor
@@ -403,3 +405,21 @@ def test_they_are_saved_and_read(tmp_path: Any) -> None:
     weights = HeldMemory(("Net", "Net.a"), "outside", "parameter", A)
     assert weights in loaded.at_peak
     assert weights.owner == "Net.a"
+
+
+def test_where_torch_does_not_tell_storages_calls_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was there before is not known then, nor what is a parameter."""
+    STORAGES.forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(storages, "storage_of", lambda tensor: 0)
+        net, x = Net(), torch.ones(ROWS, 64)
+        with profile(memory="cpu") as prof:
+            net(x).sum().backward()
+        found = prof.profile
+    STORAGES.forget()
+
+    kinds = summary_of(found).bytes_by_kind()
+    assert kinds.keys() == {"activation", "gradient", "temporary"}
+    assert [line.partition(":")[0] for line in found.not_measured] == [STORAGES.what]

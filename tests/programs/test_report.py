@@ -192,7 +192,9 @@ def test_memory_of_outer_products(tmp_path: Path) -> None:
     options = ("--profile-memory", *EACH_STEP)
     run = with_tables(*options, written(tmp_path, MEMORY))
     tables = run.err.partition("\nProgram profiling\n")[2]
-    assert re.search(r"\n\nMemory Profile\n.*\n\nMemory.*: peak ", tables)
+    told = r"\n\nMemory Profile\npeak .*\n\nMemory in use at the peak, by owner\n"
+    assert re.search(told, tables)
+    assert "\n\nMemory of calls of the whole run\n" in tables
     assert "traced step" not in run.err
 
 

@@ -30,12 +30,12 @@ from torchprof_hooks.capture.torch_names.distributed import (
     future_wait,
     group_maker,
     is_distributed,
-    memory_of,
     pipeline_wait,
     wait_method,
     work_class,
 )
 from torchprof_hooks.capture.torch_names.place import Function, Place
+from torchprof_hooks.capture.torch_names.storages import storage_of
 
 #: Name of the row for the time in which a stage of a pipeline waits for another one.
 BUBBLE_NAME: Final = "pipeline bubble"
@@ -181,7 +181,7 @@ class CommunicationPatches(Attachment):
             here = self.trackers_here()
             result, exchange = call_measured(here, name, original, args, kwargs)
             for tensor in result if isinstance(result, list) else [result]:
-                self._remember(memory_of(tensor), exchange)
+                self._remember(storage_of(tensor), exchange)
             return result
 
         return OperatorStandIn(original, begin)
@@ -190,7 +190,7 @@ class CommunicationPatches(Attachment):
         self, original: Function, layer: Layer
     ) -> OperatorStandIn:
         def wait(*args: Any, **kwargs: Any) -> Any:
-            memory = memory_of(args[0]) if layer.is_on and args else 0
+            memory = storage_of(args[0]) if layer.is_on and args else 0
             unknown = Exchange("wait_tensor")
             begun = self._memories.get(memory, unknown)
             if not memory or begun is None:  # waited for already, perhaps by a view

@@ -133,15 +133,6 @@ def _operator(namespace: str, name: str) -> Place:
     return Place(getattr(getattr(torch.ops, namespace), name, None), "_op")
 
 
-def memory_of(tensor: Any) -> int:
-    """A number that a tensor and all its views have in common, while one of them lives;
-    0 where there is none."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (AttributeError, RuntimeError):
-        return 0
-
-
 def reducer_method(name: str) -> Place:
     """What ``DistributedDataParallel`` calls of its reducer: "prepare_for_backward", to
     be ready for a backward pass; "_rebuild_buckets", to agree on the order of gradients

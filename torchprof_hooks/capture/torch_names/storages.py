@@ -12,10 +12,19 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torchprof_hooks.capture.torch_names import Canary
 
 
+def storage_of(tensor: Any) -> int:
+    """The address of torch's object for the storage of a tensor: a number that it and
+    all its views have in common, while one of them lives; 0 where there is none."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return 0
+
+
 def storages_of(tensor: torch.Tensor) -> list[int]:
-    """The address of torch's object for the storage of a tensor, which tells how large
-    it is and how it is freed; of a tensor that is made of others, those of its parts.
-    None for what has no storage (on the device ``meta``, not initialised yet)."""
+    """The addresses of the storage of a tensor, which tells how large it is and how it
+    is freed; of a tensor that is made of others, those of its parts. [] for what has no
+    storage (it is not initialised yet), and where this torch does not tell."""
     return [*_storages(tensor)] if STORAGES.works() else []
 
 
@@ -27,12 +36,11 @@ def unnoticed() -> AbstractContextManager[Any]:
 def _storages(tensor: Any) -> Iterator[int]:
     try:
         if is_traceable_wrapper_subclass(tensor):
-            names, _ = tensor.__tensor_flatten__()
-            parts = [getattr(tensor, name) for name in names]
+            parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
         elif tensor.layout is torch.sparse_coo:
             parts = [tensor._indices(), tensor._values()]
         else:
-            yield tensor.untyped_storage()._cdata
+            yield from filter(None, [storage_of(tensor)])
             return
     except (AttributeError, NotImplementedError, RuntimeError, ValueError):
         return
@@ -41,8 +49,9 @@ def _storages(tensor: Any) -> Iterator[int]:
 
 
 def _has_addresses() -> bool:
-    storage: Any = torch.zeros(1).untyped_storage()
-    return isinstance(storage._cdata, int) and storage._cdata > 0
+    """Whether two views have one address, which is not that of another tensor."""
+    one, other = torch.zeros(2), torch.zeros(2)
+    return storage_of(one) == storage_of(one[:1]) not in (0, storage_of(other))
 
 
 STORAGES: Final = Canary("what memory is", ("UntypedStorage._cdata",), _has_addresses)

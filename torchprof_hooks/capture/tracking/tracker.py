@@ -267,7 +267,7 @@ class Tracker(OpenCalls):
             has_ended = self.backward.finish(self, ended)
             if has_ended and self.memory_owners is not None:
                 began_ns = perf_counter_ns()
-                self.memory_owners.look_again()  # gradients are there now
+                self.memory_owners.backward_ended()
                 self.site.reading_ns += perf_counter_ns() - began_ns
             return has_ended
         finally:
@@ -278,7 +278,7 @@ class Tracker(OpenCalls):
         assert self.backward is not None  # there were passes
         self.backward.no_pass_runs()
         if self.memory_owners is not None:
-            self.memory_owners.look_again()
+            self.memory_owners.backward_ended()
         if gradient_reduction.is_expected and not failed:
             self.exchanges.add_pass(gradient_reduction.buckets)
 
@@ -365,7 +365,7 @@ class Tracker(OpenCalls):
             if site.key != id(optimizer):
                 site = self.unwind_to(optimizer)
             if self.memory_owners is not None:
-                self.memory_owners.look_again()
+                self.memory_owners.optimizer_ended()
             if site is not self.outside:
                 around, read_before_ns = site.caller, site.caller.reading_ns
                 self.close_entry(site, None, end_ns)

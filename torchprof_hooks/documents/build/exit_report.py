@@ -18,8 +18,8 @@ from torchprof_hooks.documents.build.compilation import compilation_blocks
 from torchprof_hooks.documents.build.full import (
     communication,
     flop_tree,
-    memory_tree,
 )
+from torchprof_hooks.documents.build.memory import memory_text, memory_tree, peak_table
 from torchprof_hooks.documents.build.tables import (
     module_tree,
     placed_nodes,
@@ -398,10 +398,10 @@ def _trees(view: View, of: str) -> Iterator[Block]:
 
 
 def _memory(view: View, of: str) -> Iterator[Block]:
-    profile, line = view.shown, "measured live, see memory"
-    if profile.memory is None:
-        line = "memory was not measured"
-    yield Facts("memory_profile", "Memory Profile", [line])
+    profile, memory = view.shown, view.profile.memory
+    text = memory_text(profile, memory) if memory else "memory was not measured"
+    yield Facts("memory_profile", "Memory Profile", [text])
+    yield from peak_table(view.profile)
     if profile.memory:
         nodes = placed_nodes(view.tree, None)
         yield memory_tree(profile, profile.memory, nodes, None, of)

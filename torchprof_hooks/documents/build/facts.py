@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from torchprof_hooks.documents import utilisation
+from torchprof_hooks.documents.build.memory import memory_text, peak_numbers
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Block, Document, Facts, Value
 from torchprof_hooks.documents.render.units import (
-    best_byte_format,
     best_count_format,
     best_time,
     counted,
@@ -21,11 +21,7 @@ from torchprof_hooks.documents.words import (
     percent,
     plural,
 )
-from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.memory import MemorySummary
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -186,10 +182,9 @@ def rates(view: View) -> Facts:
         speed = best_count_format(utilisation.items_per_second(profile))
         lines.append(f"Throughput: {speed} items per second")
     if memory is not None:
-        lines.append(f"Memory: {memory_text(profile, memory)}")
-        if memory.source:
-            numbers["memory_peak_bytes"] = memory.peak_bytes
-            numbers["memory_peak_owner"] = peak_owner(profile, memory)
+        if not memory.at_peak:  # else it is an answer
+            lines.append(f"Memory: {memory_text(profile, memory)}")
+        numbers |= peak_numbers(profile, memory)
     return Facts("rates", "", lines, numbers)
 
 
@@ -225,26 +220,3 @@ def peak_text(peak: Peak) -> str:
     """``312.00 TFLOP/s (given as peak_flops)``."""
     number, prefix = counted(peak.flops)
     return f"{number} {prefix}FLOP/s ({peak.source})"
-
-
-def memory_text(profile: ProfileData, memory: MemorySummary) -> str:
-    """The peak, the call in which it was, and the device: ``peak 1.25GB in Net.head
-    (backward), of cuda:0``; or why it is not known."""
-    if not memory.source:
-        return f"not measured: {memory.unavailable}"
-    peak = best_byte_format(memory.peak_bytes)
-    source = memory.source.replace("cpu", "tensors on the CPU")
-    text = f"peak {peak} in {peak_owner(profile, memory)}, of {source}"
-    if memory.unavailable:
-        text += f"; in a part of the run it was not measured: {memory.unavailable}"
-    return text
-
-
-def peak_owner(profile: ProfileData, memory: MemorySummary) -> str:
-    """The owner when the memory in use was highest: ``Net.head (backward)``."""
-    path = memory.peak_path
-    if not path:
-        return OUTSIDE_NAME
-    infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
-    is_call = infos[path[-1]].kind in ("module", "function")
-    return call_site(path, infos) + f" ({memory.peak_phase})" * is_call

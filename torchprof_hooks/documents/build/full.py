@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchprof_hooks.documents import utilisation
-from torchprof_hooks.documents.build.facts import memory_text, peak_text
+from torchprof_hooks.documents.build.facts import peak_text
+from torchprof_hooks.documents.build.memory import memory_tree, peak_table
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     function_tables,
@@ -15,12 +16,10 @@ from torchprof_hooks.documents.build.tables import (
     placed_nodes,
     tree_of,
 )
-from torchprof_hooks.documents.document import Block, Column, Facts, Table
-from torchprof_hooks.documents.words import PHASE_TITLES
+from torchprof_hooks.documents.document import Block, Column, Table
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary
-from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, SortBy
+from torchprof_hooks.profiles.names import MODULE_PHASES, SortBy
 from torchprof_hooks.profiles.rows import Row
 
 
@@ -39,6 +38,7 @@ def full_tables(
     yield from flop_tree(profile, nodes, sort_by, of)
     if profile.collectives:
         yield communication(profile.collectives)
+    yield from peak_table(profile)
     if profile.memory:
         yield memory_tree(profile, profile.memory, nodes, sort_by, of)
 
@@ -147,73 +147,3 @@ def collective_label(each: Collective) -> str:
 def bytes_a_call(each: Collective) -> float | None:
     """The mean bytes of a call's tensors; None if it has none."""
     return each.bytes / each.calls if each.bytes and each.calls else None
-
-
-def _per_call(row: Row, phase: Phase) -> float:
-    """The bytes that the allocator hands out in a call, with inner calls."""
-    totals = row.phases.get(phase)
-    if totals is None:
-        return 0
-    # Parts of a module may be recomputed without a call of the module.
-    calls = totals.calls or row.calls
-    return totals.memory_cumulative.used_bytes / calls if calls else 0
-
-
-def _memory_columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns of bytes: handed out, retained, peak and acquired."""
-    leaves: dict[Phase, int] = {
-        "forward": 0,
-        "backward": 0,
-        "recompute": 2,
-        "optimizer": 3,
-        "data": 3,
-        "communication": 3,
-    }
-    columns = [
-        Column(
-            PHASE_TITLES[phase],
-            "bytes",
-            [_per_call(row, phase) for row in rows],
-            f"{phase}_used_bytes",
-            leave,
-        )
-        for phase, leave in leaves.items()
-    ]
-    retained = [row.phases["forward"].mean_retained_bytes for row in rows]
-    columns.insert(1, Column("retained", "bytes", retained, "retained_bytes"))
-    memories = [[t.memory_cumulative for t in row.phases.values()] for row in rows]
-    peaks = [max(memory.peak_bytes for memory in each) for each in memories]
-    acquired = [sum(memory.acquired_bytes for memory in each) for each in memories]
-    columns += [
-        Column("peak", "bytes", peaks, "peak_bytes"),
-        Column("acquired", "bytes", acquired, "acquired_bytes", 1),
-    ]
-    return columns
-
-
-def _has_memory(row: Row) -> bool:
-    return any(t.memory_cumulative != NO_MEMORY for t in row.phases.values())
-
-
-def memory_tree(
-    profile: ProfileData,
-    memory: MemorySummary,
-    nodes: Sequence[PlacedNode],
-    sort_by: SortBy | None,
-    of: str = "",
-) -> Block:
-    """The memory of calls; or why it is not known."""
-    title = f"Memory{of}: {memory_text(profile, memory)}"
-    if not memory.source:
-        return Facts("memory", "", [title])
-    nodes = [(depth, node) for depth, node in nodes if _has_memory(node)]
-    rows = [node for _, node in nodes]
-    columns = _memory_columns(rows)
-    owner = "system" if memory.source == "cpu" else "device"
-    legend = (
-        "forward, backward, ...: bytes handed out per call, freed bytes count, too, "
-        "with inner calls; retained: what a forward call leaves in use, on average; "
-        "peak: highest rise during a call; acquired: taken from the "
-        f"{owner}, in all calls"
-    )
-    return replace(tree_of("memory", title, nodes, columns, sort_by), notes=[legend])

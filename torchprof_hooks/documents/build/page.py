@@ -12,6 +12,7 @@ from torchprof_hooks.documents.build import facts, screen
 from torchprof_hooks.documents.build.compilation import compilation_blocks
 from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
+from torchprof_hooks.documents.build.memory import peak_table
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     call_columns,
@@ -95,6 +96,7 @@ def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
     yield replace(
         places, title=f"Lines of the program{view.of_shown and ', in the loop'}"
     )
+    yield from peak_table(view.profile)
     yield replace(facts.rates(view), title="Device and memory")
     if profile.collectives:
         yield communication(profile.collectives)

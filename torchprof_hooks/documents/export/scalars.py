@@ -42,6 +42,8 @@ def scalars(
     found.update(_rates(profile))
     if profile.memory and profile.memory.source:
         found["memory/peak_mb"] = profile.memory.peak_bytes / _MB
+        for held, size in profile.memory.bytes_by_kind().items():
+            found[f"memory/{held.replace(' ', '_')}_mb"] = size / _MB
     for kind in _hottest(times, top):
         for phase in MODULE_PHASES:
             if (kind, phase) in times:

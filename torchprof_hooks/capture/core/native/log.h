@@ -74,6 +74,14 @@ PyObject* as_array(const std::vector<int64_t>& numbers) {
   return PyObject_CallMethod(numpy.get(), "frombuffer", "Os", bytes.get(), "int64");
 }
 
+// Whether so many calls are kept that they are to be handed over. Functions ask without the GIL.
+template <class Calls>
+bool is_full(Calls* calls) {
+  if (!calls->is_kept()) return false;
+  Locked locked(calls->lock);
+  return calls->kept.size() >= kFoldAt;
+}
+
 // Hands the kept calls to `on_fold`: one row of `fields` numbers for each. They are taken
 // out first, since more may be kept while Python runs.
 template <class Calls>

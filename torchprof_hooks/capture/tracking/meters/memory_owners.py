@@ -8,6 +8,7 @@ is, only shows later: here, by the tensors that models and optimizers have.
 from __future__ import annotations
 
 import weakref
+from _thread import get_ident
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,32 +20,58 @@ from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
 from torchprof_hooks.profiles.memory import MEMORY_KINDS, HeldMemory, MemoryKind
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 
-#: What blocks turn out to be when backward begins, by the phase of the call that took
-#: them, if they are still in use: a kind, or see `Ledger::settle`. Others are "other".
+_KIND: Final = {kind: number for number, kind in enumerate(MEMORY_KINDS)}
+#: See `Ledger::settle`.
 _OUTSIDE: Final = 254  # a part of forward, if forward has begun
-_UNKNOWN: Final = 255  # gradients, maybe
-_TURNS: Final[dict[Phase, int]] = {
-    "forward": MEMORY_KINDS.index("activation"),
-    "recompute": MEMORY_KINDS.index("activation"),
+_UNKNOWN: Final = 255
+
+#: What blocks that are still in use turn out to be at some moments, by the phase of the
+#: call that took them; of other phases, see `_Turns`.
+_Phases = dict[Phase, int]
+_BACKWARD_BEGINS: Final[_Phases] = {
+    "forward": _KIND["activation"],
+    "recompute": _KIND["activation"],
     "outside": _OUTSIDE,
     "backward": _UNKNOWN,
 }
-_OTHER: Final = MEMORY_KINDS.index("other")
+_BACKWARD_ENDS: Final[_Phases] = {"backward": _KIND["gradient"]}
+_OPTIMIZER_ENDS: Final[_Phases] = {"optimizer": _KIND["optimizer state"]}
+
+
+class _Turns:
+    """What blocks turn out to be at one moment, by the code of the call's site."""
+
+    def __init__(self, sites: list[Site], phases: _Phases, others: int) -> None:
+        self._sites = sites
+        self._phases = phases
+        self._others = others
+        self._kinds = bytearray()
+
+    def kinds(self) -> bytearray:
+        """A byte for each site."""
+        kinds = self._kinds
+        for site in self._sites[len(kinds) :]:
+            kinds.append(self._phases.get(site.phase, self._others))
+        return kinds
+
 
 #: An owner that is no call: its path, and the phase that it is told with.
 _Owner = tuple[tuple[str, ...], Phase]
 #: The storage of a tensor, its kind, the code of an owner, and whether it is owned by
-#: that also if the call that took it is known.
-_Tensor = tuple[int, int, int, bool]
+#: that also if the call that took it is known; and the tensor, which is not to be freed
+#: by another thread meanwhile.
+_Tensor = tuple[int, int, int, bool, torch.Tensor]
 
 
 class MemoryOwners:
     """Tells the ledger of one tracker what its blocks are.
 
-    Models and optimizers may have been there before: when they are first met, their
-    tensors count as if they had been taken at the begin. Later, tensors are looked at
-    again only if more memory was in use since than ever before: what is known of a
-    block holds for the moment of the peak, too.
+    What is still in use when backward begins was made for it; what is left when it has
+    ended, are gradients; and what is left of an optimizer's step is its state. Models
+    and optimizers may have been there before: when they are first met, their tensors
+    count as if they had been taken at the begin. Later, tensors are looked at again if
+    more memory was in use since than ever before (a model may have got others). What is
+    known of a block holds for the moment of the peak, too.
 
     log: the core's meter of the CPU's memory.
     sites: of the tracker.
@@ -53,13 +80,16 @@ class MemoryOwners:
     def __init__(self, log: Any, sites: list[Site]) -> None:
         self._log = log
         self._sites = sites
-        self._turns = bytearray()  # by code of the site
+        self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
+        self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
+        self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
         self._owners: list[_Owner] = []
         self._codes: dict[_Owner, int] = {}
         # What has been met, with its path; by id, as it may have its own `__eq__`.
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], Any]] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self._known_epoch = 0
+        self._thread = get_ident()
 
     def start(self) -> None:
         """Measuring begins, for the first time or again."""
@@ -87,19 +117,22 @@ class MemoryOwners:
             self._optimizers[id(optimizer)] = weakref.ref(optimizer), path
             with unnoticed():
                 self._log.turned_out([*self._of_optimizer(optimizer, path)])
-        self.look_again()
 
     def backward_begins(self) -> None:
-        """What forward has made and is still in use is kept for backward."""
-        sites, turns = self._sites, self._turns
-        for site in sites[len(turns) :]:
-            turns.append(_TURNS.get(site.phase, _OTHER))
-        self._log.settle(turns)
+        """The outermost pass is about to begin."""
+        self._log.settle(self._at_begin.kinds())
         self.look_again()
 
+    def backward_ended(self) -> None:
+        """It is over."""
+        self._log.settle(self._at_end.kinds())
+
+    def optimizer_ended(self) -> None:
+        """A step of an optimizer is over."""
+        self._log.settle(self._after_step.kinds())
+
     def look_again(self) -> None:
-        """Look which blocks are gradients, and so on, before the program drops them; if
-        there was a new peak since."""
+        """Look what models and optimizers have, if there was a new peak since."""
         if self._log.epoch != self._known_epoch:
             with unnoticed():
                 self._log.turned_out(self._all())
@@ -165,7 +198,7 @@ class MemoryOwners:
             self._owners.append(owner)
             code = self._codes[owner] = -len(self._owners)
         for storage in storages_of(tensor):
-            yield storage, MEMORY_KINDS.index(kind), code, moves
+            yield storage, _KIND[kind], code, moves, tensor
 
     # Reading
 
@@ -181,7 +214,8 @@ class MemoryOwners:
 
     def at_peak(self) -> tuple[HeldMemory, ...]:
         """Who had what when most was in use, most first."""
-        self.look_again()
+        if get_ident() == self._thread:
+            self.look_again()
         return self._held(self._log.holdings(True))
 
     def now(self) -> tuple[HeldMemory, ...]:

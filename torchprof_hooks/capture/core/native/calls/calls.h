@@ -159,13 +159,13 @@ int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outpu
 
 bool is_fold_due(Cursor* cursor) {
   MemoryMeter* meter = memory_of(cursor);
-  return cursor->log->kept.size() >= kFoldAt || (meter != nullptr && meter->kept.size() >= kFoldAt);
+  return is_full(cursor->log) || (meter != nullptr && is_full(meter));
 }
 
 int fold_if_due(Cursor* cursor) {
   MemoryMeter* meter = memory_of(cursor);
-  if (meter != nullptr && meter->kept.size() >= kFoldAt && !is_done(fold(meter, kMemoryFields))) return -1;
-  if (cursor->log->kept.size() < kFoldAt) return 0;
+  if (meter != nullptr && is_full(meter) && !is_done(fold(meter, kMemoryFields))) return -1;
+  if (!is_full(cursor->log)) return 0;
   return is_done(fold(cursor->log, kFields)) ? 0 : -1;
 }
 

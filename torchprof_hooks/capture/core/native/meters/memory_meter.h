@@ -174,7 +174,7 @@ PyObject* meter_keep_owners(PyObject* self, PyObject* does) {
   Py_RETURN_NONE;
 }
 
-// turned_out([(storage, kind, code, moves), ...]): tensors, by the addresses of their storages
+// turned_out([(storage, kind, code, moves, tensor), ...]): tensors, by the addresses of their storages
 // (`StorageImpl`), turn out to be of these kinds. code: that of their owner, if the ledger has not seen
 // who took them, or if `moves`.
 PyObject* meter_turned_out(PyObject* self, PyObject* all) {
@@ -182,7 +182,9 @@ PyObject* meter_turned_out(PyObject* self, PyObject* all) {
   for (Py_ssize_t place = 0; place < PyList_GET_SIZE(all); place++) {
     unsigned long long storage;
     int kind, code, moves;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(all, place), "Kiip", &storage, &kind, &code, &moves)) return nullptr;
+    PyObject* tensor;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(all, place), "KiipO", &storage, &kind, &code, &moves, &tensor))
+      return nullptr;
     if (kind < 0 || kind >= memory::kKinds) return PyErr_SetString(PyExc_ValueError, "no such kind"), nullptr;
     memory::turned_out(MemoryMeter::of(self)->ledger, reinterpret_cast<c10::StorageImpl*>(storage),
                        memory::Kind(kind), code, moves);
