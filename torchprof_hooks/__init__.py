@@ -29,7 +29,12 @@ if TYPE_CHECKING:
         ProfileFileError,
         ProfilerError,
     )
-    from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary, MemoryTotals
+    from torchprof_hooks.profiles.memory import (
+        HeldMemory,
+        MemoryFailure,
+        MemorySummary,
+        MemoryTotals,
+    )
     from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.parts import Part
     from torchprof_hooks.profiles.peak import Peak
@@ -68,6 +73,7 @@ __all__ = [
     "LinkCall",
     "LinkHook",
     "MeasuredSteps",
+    "MemoryFailure",
     "MemorySummary",
     "MemoryTotals",
     "MemoryUnavailableError",
@@ -134,7 +140,7 @@ _HOMES = {
     "profiles.parts": ("Part",),
     "profiles.peak": ("Peak",),
     "profiles.program": ("MeasuredSteps", "Program"),
-    "profiles.memory": ("HeldMemory", "MemorySummary", "MemoryTotals"),
+    "profiles.memory": ("HeldMemory", "MemoryFailure", "MemorySummary", "MemoryTotals"),
     "profiles.modules": ("ModuleInfo",),
     "profile_type": ("Profile",),
     "profiles.provenance": ("Coordinate", "Provenance"),

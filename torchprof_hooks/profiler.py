@@ -20,6 +20,7 @@ from torchprof_hooks.capture.attach.blocks import ExitMethod, held_for, retry_cl
 from torchprof_hooks.capture.tracking.meters.memory import memory_meter
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
+from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
 from torchprof_hooks.hooks.rates import Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.profile_type import Profile, Reportable
@@ -78,6 +79,8 @@ class Profiler(Reportable):
             )
         by_exception = error is not None
         rounds.leave(by_exception)
+        if is_out_of_memory(error) and not self._own_rounds().is_entered:
+            print_failure(lambda: self.profile)
         if not self._is_entered():
             self._saving.left(lambda: self.profile, by_exception)
 

@@ -6,9 +6,13 @@ from __future__ import annotations
 import copy
 import random
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +21,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.cores import NATIVE_CORE
+from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names import storages
 from torchprof_hooks.capture.torch_names.storages import STORAGES, storages_of
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
+from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
 from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary
 
 pytestmark = NATIVE_CORE
@@ -423,3 +429,87 @@ def test_where_torch_does_not_tell_storages_calls_are_told(
     kinds = summary_of(found).bytes_by_kind()
     assert kinds.keys() == {"activation", "gradient", "temporary"}
     assert [line.partition(":")[0] for line in found.not_measured] == [STORAGES.what]
+
+
+# When memory runs out
+
+#: Numbers for which no machine has the memory.
+TOO_MANY = 2**48
+
+
+class Greedy(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.relu(self.a(x))
+        if len(x) > ROWS:
+            torch.empty(TOO_MANY)
+        out: torch.Tensor = self.b(hidden)
+        return out
+
+
+def train_until_it_fails(net: nn.Module) -> None:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for rows in (ROWS // 4, ROWS // 2, 2 * ROWS):
+        net(torch.ones(rows, 64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_who_had_the_memory_when_it_ran_out_is_told_and_saved(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "profile.json"
+    with (
+        pytest.raises(RuntimeError, match="can't allocate memory") as raised,
+        profile(memory="cpu", save=path) as prof,
+    ):
+        train_until_it_fails(Greedy())
+    memory = summary_of(prof.profile)
+    failure = memory.failure
+    assert failure is not None
+    assert failure.requested_bytes == TOO_MANY * NUMBER
+    assert (failure.path, failure.phase) == (("Greedy",), "forward")
+    found = {(held.owner, held.kind): held.bytes for held in failure.held}
+    assert found["Greedy.relu", "activation"] == 2 * ROWS * 32 * NUMBER
+    assert found["Greedy.a", "parameter"] == A
+    assert found["(outside modules)", "other"] == 2 * ROWS * 64 * NUMBER
+    assert len(memory.step_peaks) == 2
+    assert memory.step_peaks[0] < memory.step_peaks[1] < failure.held_bytes
+
+    assert summary_of(Profile.load(path)) == memory
+    told = capfd.readouterr().err
+    assert told.count("Memory ran out: 1.00PB for Greedy (forward)") == 1
+    assert "Memory in use when it ran out, by owner\n" in told
+    assert "Memory ran out: " in prof.profile.report()
+    assert raised.value.__context__ is None
+
+
+def test_the_step_that_failed_is_not_held_for_that(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    net = Greedy()
+    kept: list[weakref.ref[torch.Tensor]] = []
+    net.relu.register_forward_hook(lambda *args: kept.append(weakref.ref(args[2])))
+    with profile(memory="cpu") as prof:
+        with suppress(RuntimeError):
+            train_until_it_fails(net)
+        assert kept[-1]() is None
+        net(torch.ones(1, 64))
+    assert capfd.readouterr().err == ""  # the program has gone on
+    assert summary_of(prof.profile).failure is not None
+
+
+def test_of_a_device_the_peak_is_told(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    memory = MemorySummary("cuda:0", 3 * 2**20, ("Net",), "forward")
+    found = replace(profile_of(), memory=memory)
+    print_failure(lambda: found)
+    assert capfd.readouterr().err == (
+        "torchprof_hooks: memory ran out; peak 3.00MB in Net (forward), of cuda:0\n"
+    )
+    print_failure(lambda: replace(found, memory=None))
+    print_failure(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    assert capfd.readouterr().err == ""
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_out_of_memory(RuntimeError("something else"))
+    assert not is_out_of_memory(None)

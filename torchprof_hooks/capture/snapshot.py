@@ -244,11 +244,7 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
     owners = tracker.memory_owners
     for meter in meters_of(tracker, MemoryMeter):
         if owners is not None:
-            path, phase = owners.peak_owner
-            at_peak = owners.at_peak()
-            return MemorySummary(
-                meter.name, owners.peak_bytes, path, phase, at_peak=at_peak
-            )
+            return owners.summary(meter.name)
         highest = int(meter.log.high_water_bytes)
         blamed = tracker.sites[meter.log.blamed]
         return MemorySummary(

@@ -114,6 +114,26 @@ class HeldMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryFailure:
+    """The last time that there was no memory for a tensor.
+
+    requested_bytes: what was asked for.
+    path, phase: of the call that asked.
+    held: who had what at that moment, most first.
+    """
+
+    requested_bytes: int
+    path: tuple[str, ...]
+    phase: Phase
+    held: tuple[HeldMemory, ...] = ()
+
+    @property
+    def held_bytes(self) -> int:
+        """What was in use."""
+        return sum(held.bytes for held in self.held)
+
+
+@dataclass(frozen=True, slots=True)
 class MemorySummary:
     """Memory over a whole run.
 
@@ -125,6 +145,9 @@ class MemorySummary:
         were merged of which only some were measured.
     at_peak: who had what when most was in use, most first; the bytes add up to
         `peak_bytes`. Empty where only counters of an allocator can be read.
+    step_peaks: the most that was in use in each of the last steps, as optimizers tell
+        of them, oldest first.
+    failure: when there was no memory; None if there always was.
     """
 
     source: str = ""
@@ -133,6 +156,8 @@ class MemorySummary:
     peak_phase: Phase = "outside"
     unavailable: str = ""
     at_peak: tuple[HeldMemory, ...] = ()
+    step_peaks: tuple[int, ...] = ()
+    failure: MemoryFailure | None = None
 
     def bytes_by_kind(self) -> dict[MemoryKind, int]:
         """The bytes at the peak by their kind, most first."""
@@ -157,6 +182,8 @@ class MemorySummary:
             peak_phase=higher.peak_phase,
             unavailable=united(self.unavailable, other.unavailable, "; "),
             at_peak=higher.at_peak,
+            step_peaks=higher.step_peaks,
+            failure=higher.failure or self.failure or other.failure,
         )
 
 

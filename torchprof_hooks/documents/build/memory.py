@@ -13,8 +13,10 @@ from torchprof_hooks.documents.build.layers import without_numbers
 from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
 from torchprof_hooks.documents.document import (
     Answer,
+    Answers,
     Block,
     Column,
+    Document,
     Facts,
     Table,
     Value,
@@ -43,6 +45,8 @@ KIND_TITLES: Final[dict[MemoryKind, str]] = {
     "temporary": "temporary",
     "other": "other",
 }
+#: The name of the table of what was in use when memory ran out.
+_AT_FAILURE: Final = "memory_at_failure"
 #: The most kinds that the answer names, and rows of owners in a text.
 _KINDS_NAMED: Final = 5
 _MOST_OWNERS: Final = 12
@@ -141,13 +145,26 @@ def _module_of(profile: ProfileData, held: HeldMemory) -> str:
 
 
 def peak_table(profile: ProfileData) -> Iterator[Table]:
-    """Who had what when most memory was in use: a row for each owner, with layers of a
-    kind in one; nothing if that is not known."""
+    """Who had what when most memory was in use, and when memory ran out; nothing if
+    that is not known, or if it did not."""
     memory = profile.memory
     if memory is None or not memory.at_peak:
         return
-    owners = _owners(profile, memory.at_peak)
+    if memory.failure is not None:
+        title = "Memory in use when it ran out, by owner"
+        held = memory.failure.held
+        yield _owner_table(profile, _AT_FAILURE, title, held)
+    title = "Memory in use at the peak, by owner"
+    yield _owner_table(profile, "memory_at_peak", title, memory.at_peak)
+
+
+def _owner_table(
+    profile: ProfileData, name: str, title: str, held: Sequence[HeldMemory]
+) -> Table:
+    """A row for each owner, with layers of a kind in one."""
+    owners = _owners(profile, held)
     totals = [owner.total for owner in owners]
+    kinds = sum((owner.kinds for owner in owners), Counter[MemoryKind]())
     columns = [
         Column(
             KIND_TITLES[kind],
@@ -155,14 +172,14 @@ def peak_table(profile: ProfileData) -> Iterator[Table]:
             [owner.kinds[kind] for owner in owners],
             f"{kind.replace(' ', '_')}_bytes",
         )
-        for kind in memory.bytes_by_kind()
+        for kind, _ in kinds.most_common()
     ]
     columns.append(Column("total", "bytes", totals, "bytes"))
-    shares = [total / memory.peak_bytes for total in totals]
+    shares = [total / max(sum(totals), 1) for total in totals]
     columns.append(Column("%", "share", shares, "share"))
-    yield Table(
-        "memory_at_peak",
-        "Memory in use at the peak, by owner",
+    return Table(
+        name,
+        title,
         "owner",
         [owner.label for owner in owners],
         columns,
@@ -170,6 +187,35 @@ def peak_table(profile: ProfileData) -> Iterator[Table]:
         left_out="{count} more owners, {share}",
         shares=shares,
     )
+
+
+def failure_warnings(profile: ProfileData) -> Iterator[str]:
+    """That memory ran out: for whom, with what in use, and whether it grew before."""
+    memory = profile.memory
+    if memory is None or memory.failure is None:
+        return
+    failure = memory.failure
+    kinds: Counter[MemoryKind] = Counter()
+    for held in failure.held:
+        kinds[held.kind] += held.bytes
+    asked = best_byte_format(failure.requested_bytes)
+    text = f"Memory ran out: {asked} for {_place(profile, failure.path, failure.phase)}"
+    text += f", with {best_byte_format(failure.held_bytes)} in use: "
+    text += ", ".join(
+        f"{KIND_TITLES[kind]} {best_byte_format(size)}"
+        for kind, size in kinds.most_common()
+    )
+    if memory.step_peaks:
+        peaks = ", ".join(map(best_byte_format, memory.step_peaks))
+        text += f"; most in each of the last steps: {peaks}"
+    yield text
+
+
+def failure_document(profile: ProfileData) -> Document:
+    """What is printed when memory has run out."""
+    blocks: list[Block] = [Answers([], [*failure_warnings(profile)])]
+    blocks += [each for each in peak_table(profile) if each.name == _AT_FAILURE]
+    return Document("profile", "memory", [], blocks)
 
 
 def memory_text(profile: ProfileData, memory: MemorySummary) -> str:
@@ -195,12 +241,15 @@ def peak_numbers(profile: ProfileData, memory: MemorySummary) -> dict[str, Value
 
 def peak_owner(profile: ProfileData, memory: MemorySummary) -> str:
     """The owner when most memory was in use: ``Net.head (backward)``."""
-    path = memory.peak_path
+    return _place(profile, memory.peak_path, memory.peak_phase)
+
+
+def _place(profile: ProfileData, path: tuple[str, ...], phase: Phase) -> str:
     if not path:
         return OUTSIDE_NAME
     infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
     is_call = infos[path[-1]].kind in ("module", "function")
-    return call_site(path, infos) + f" ({memory.peak_phase})" * is_call
+    return call_site(path, infos) + f" ({phase})" * is_call
 
 
 def _per_call(row: Row, phase: Phase) -> float:

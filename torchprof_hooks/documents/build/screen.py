@@ -15,7 +15,7 @@ from torchprof_hooks.documents.build.layers import (
     own_ns,
     without_numbers,
 )
-from torchprof_hooks.documents.build.memory import peak_answer
+from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
 from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.tables import (
     label,
@@ -83,7 +83,8 @@ def screen_document(view: View, more: str) -> Document:
 def answers(view: View) -> Answers:
     """Which layers are the hottest, which phase takes most, and what memory is."""
     found = [_hottest_module(view), _most_time(view), peak_answer(view.profile)]
-    return Answers([answer for answer in found if answer is not None])
+    warnings = [*failure_warnings(view.profile)]
+    return Answers([answer for answer in found if answer is not None], warnings)
 
 
 def _hottest_module(view: View) -> Answer | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from _thread import get_ident
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -17,9 +17,17 @@ import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
-from torchprof_hooks.profiles.memory import MEMORY_KINDS, HeldMemory, MemoryKind
+from torchprof_hooks.profiles.memory import (
+    MEMORY_KINDS,
+    HeldMemory,
+    MemoryFailure,
+    MemoryKind,
+    MemorySummary,
+)
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 
+#: Of so many steps, the last ones, the peaks are kept.
+_STEPS_KEPT: Final = 8
 _KIND: Final = {kind: number for number, kind in enumerate(MEMORY_KINDS)}
 #: See `Ledger::settle`.
 _OUTSIDE: Final = 254  # a part of forward, if forward has begun
@@ -36,6 +44,14 @@ _BACKWARD_BEGINS: Final[_Phases] = {
 }
 _BACKWARD_ENDS: Final[_Phases] = {"backward": _KIND["gradient"]}
 _OPTIMIZER_ENDS: Final[_Phases] = {"optimizer": _KIND["optimizer state"]}
+#: The same, of what nothing was known: in the middle of a step; and when it was freed
+#: before the next backward began.
+_IF_RUNNING: Final[dict[Phase, MemoryKind]] = {
+    "forward": "activation",
+    "recompute": "activation",
+    "outside": "other",
+}
+_IF_GONE: Final[dict[Phase, MemoryKind]] = {"recompute": "activation"}
 
 
 class _Turns:
@@ -88,6 +104,7 @@ class MemoryOwners:
         # What has been met, with its path; by id, as it may have its own `__eq__`.
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], Any]] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._step_peaks: deque[int] = deque(maxlen=_STEPS_KEPT)
         self._known_epoch = 0
         self._thread = get_ident()
 
@@ -130,6 +147,7 @@ class MemoryOwners:
     def optimizer_ended(self) -> None:
         """A step of an optimizer is over."""
         self._log.settle(self._after_step.kinds())
+        self._step_peaks.append(self._log.take_step_peak())
 
     def look_again(self) -> None:
         """Look what models and optimizers have, if there was a new peak since."""
@@ -202,33 +220,40 @@ class MemoryOwners:
 
     # Reading
 
-    @property
-    def peak_bytes(self) -> int:
-        """The most that was in use."""
-        return int(self._log.peak_bytes)
-
-    @property
-    def peak_owner(self) -> _Owner:
-        """The call that took the last of it."""
-        return self._owner(self._log.peak_code)
-
-    def at_peak(self) -> tuple[HeldMemory, ...]:
-        """Who had what when most was in use, most first."""
+    def summary(self, source: str) -> MemorySummary:
+        """The peak, and who had what then. source: whose memory it is."""
         if get_ident() == self._thread:
             self.look_again()
-        return self._held(self._log.holdings(True))
+        path, phase = self._owner(self._log.peak_code)
+        return MemorySummary(
+            source=source,
+            peak_bytes=int(self._log.peak_bytes),
+            peak_path=path,
+            peak_phase=phase,
+            at_peak=self._held(self._log.holdings(True)),
+            step_peaks=tuple(self._step_peaks),
+            failure=self._failure(),
+        )
 
-    def now(self) -> tuple[HeldMemory, ...]:
-        """Who has what now, most first."""
-        return self._held(self._log.holdings(False))
+    def _failure(self) -> MemoryFailure | None:
+        if self._log.failure is None:
+            return None
+        requested_bytes, code, holdings = self._log.failure
+        path, phase = self._owner(code)
+        held = self._held(holdings, is_running=True)
+        return MemoryFailure(requested_bytes, path, phase, held)
 
-    def _held(self, holdings: list[tuple[int, int, int]]) -> tuple[HeldMemory, ...]:
+    def _held(
+        self, holdings: list[tuple[int, int, int]], is_running: bool = False
+    ) -> tuple[HeldMemory, ...]:
+        """is_running: whether that is in the middle of a step: what forward has made is
+        not known to be temporary."""
         found: Counter[tuple[tuple[str, ...], Phase, MemoryKind]] = Counter()
         for code, number, size in holdings:
             path, phase = self._owner(code)
             kind = MEMORY_KINDS[number]
-            if phase == "recompute" and kind == "temporary":
-                kind = "activation"  # gone before the next backward begins
+            if kind == "temporary":
+                kind = (_IF_RUNNING if is_running else _IF_GONE).get(phase, kind)
             found[path, phase, kind] += size
         order = sorted(found.items(), key=lambda held: (-held[1], held[0]))
         return tuple(HeldMemory(*key, size) for key, size in order if size)

@@ -30,11 +30,11 @@ class Account;
 // A block that is handed out: how large it is, how it is freed, in whose account it is (null: in none, as
 // it was there before), and what ledgers know of it, mostly one.
 struct Block {
-  int64_t bytes;
-  c10::DeleterFnPtr free;
-  Account* taker;
-  Holding first{};
-  std::forward_list<Holding> more{};
+  int64_t bytes = 0;
+  c10::DeleterFnPtr free = nullptr;
+  Account* taker = nullptr;
+  Holding first;
+  std::forward_list<Holding> more;
 
   // A holding that no ledger has yet.
   Holding* unused() {
@@ -80,6 +80,12 @@ class Account {
     Locked locked(lock_);
     for (Reader* one : readers_)
       if (one->ledger != nullptr) one->ledger->took(block->unused(), block->bytes);
+  }
+
+  void tell_failure(int64_t bytes) {
+    Locked locked(lock_);
+    for (Reader* one : readers_)
+      if (one->ledger != nullptr) one->ledger->failed(bytes);
   }
 
   // Counts a block. Returns whether to time how long counting it takes.

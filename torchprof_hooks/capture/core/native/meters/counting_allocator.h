@@ -11,30 +11,48 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <pthread.h>
 
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace memory {
 
 // All blocks that are handed out, by address: in parts that have a lock each, as all threads use it.
 class Blocks {
  public:
-  using Map = std::unordered_map<void*, Block>;
-
-  // The block stays where it is as long as it is in use.
-  Block* insert(void* address, Block block) {
+  Block* insert(void* address, int64_t bytes, c10::DeleterFnPtr free, Account* taker) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    return &(shard.blocks[address] = std::move(block));
+    Block* block = shard.spare.empty() ? new Block() : shard.spare.back();
+    if (!shard.spare.empty()) shard.spare.pop_back();
+    block->bytes = bytes, block->free = free, block->taker = taker;
+    shard.blocks[address] = block;
+    return block;
   }
-  // Empty if there is none.
-  Map::node_type take(void* address) {
+  // Null if there is none.
+  Block* take(void* address) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    return shard.blocks.extract(address);
+    auto found = shard.blocks.find(address);
+    if (found == shard.blocks.end()) return nullptr;
+    Block* block = found->second;
+    shard.blocks.erase(found);
+    return block;
+  }
+  // The block that was taken is not needed any more: the next one of this part of the table gets it.
+  void recycle(void* address, Block* block) {
+    block->first = {};
+    block->more.clear();
+    Shard& shard = of(address);
+    Locked locked(shard.lock);
+    if (shard.spare.size() < kSpare) {
+      shard.spare.push_back(block);
+    } else {
+      delete block;
+    }
   }
   // Calls `function` with a pointer to the block, which nobody frees meanwhile; null: there is none.
   template <class Function>
@@ -42,7 +60,7 @@ class Blocks {
     Shard& shard = of(address);
     Locked locked(shard.lock);
     auto found = shard.blocks.find(address);
-    return function(found == shard.blocks.end() ? nullptr : &found->second);
+    return function(found == shard.blocks.end() ? nullptr : found->second);
   }
   // Around a fork: the child has the table, but not the thread that may have a lock of it.
   void lock_all() {
@@ -55,10 +73,11 @@ class Blocks {
  private:
   struct Shard {
     SpinLock lock;
-    Map blocks;
+    ska::flat_hash_map<void*, Block*> blocks;
+    std::vector<Block*> spare;
   };
   Shard& of(void* address) { return shards_[(reinterpret_cast<uintptr_t>(address) >> 6) % kShards]; }
-  static constexpr size_t kShards = 31;
+  static constexpr size_t kShards = 31, kSpare = 256;
   Shard shards_[kShards];
 };
 
@@ -74,11 +93,11 @@ inline void give_back(void* address) {
   {
     CountTimer timer(Accounts::here());
     // Out of the table first: once it is freed, another block may get the same address.
-    if (auto taken = blocks().take(address)) {
-      Block& block = taken.mapped();
-      if (block.taker != nullptr) block.taker->gave(block.bytes);
-      block.given_back();
-      free = block.free;
+    if (Block* block = blocks().take(address)) {
+      if (block->taker != nullptr) block->taker->gave(block->bytes);
+      block->given_back();
+      free = block->free;
+      blocks().recycle(address, block);
     } else {  // was not allocated through us
       free = taken_without_us();
     }
@@ -94,13 +113,13 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     Turn turn(this);
     if (turn.is_second) return turn.inner->allocate(bytes);
-    c10::DataPtr data = turn.inner->allocate(bytes);
+    c10::DataPtr data = allocated(turn.inner, bytes);
     void* address = data.get();
     c10::DeleterFnPtr free = data.get_deleter();
     if (address == nullptr || data.get_context() != address || free == &give_back) return data;
     Account& taker = Accounts::here();
     CountTimer timer(taker);
-    Block* block = blocks().insert(address, {int64_t(bytes), free, &taker});
+    Block* block = blocks().insert(address, int64_t(bytes), free, &taker);
     (void)data.compare_exchange_deleter(free, &give_back);
     taker.took(int64_t(bytes));
     taker.tell(block);
@@ -132,6 +151,14 @@ class CountingAllocator final : public c10::Allocator {
   }
 
  private:
+  static c10::DataPtr allocated(c10::Allocator* inner, size_t bytes) {
+    try {
+      return inner->allocate(bytes);
+    } catch (...) {
+      Accounts::here().tell_failure(int64_t(bytes));
+      throw;
+    }
+  }
   // Lives while this thread calls the allocator behind us. is_second: that one has called us.
   struct Turn {
     explicit Turn(const CountingAllocator* ours)
@@ -189,7 +216,7 @@ inline void turned_out(Ledger* ledger, c10::StorageImpl* storage, Kind kind, int
     ledger->is_there(address, bytes, code, kind);
     return;
   }
-  Block* block = blocks().insert(address, {bytes, free, nullptr});
+  Block* block = blocks().insert(address, bytes, free, nullptr);
   if (data.compare_exchange_deleter(free, &give_back)) ledger->was_there(block->unused(), bytes, code, kind);
 }
 

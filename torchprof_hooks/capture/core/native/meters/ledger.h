@@ -3,9 +3,11 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "../node.h"
@@ -77,6 +79,7 @@ class Ledger {
     const Node* site = site_ == nullptr ? nullptr : *site_;
     hold(holding, bytes, site == nullptr ? 0 : int32_t(site->code), kTemporary, ++serial_);
     list(holding);
+    if (level_ > step_peak_) step_peak_ = level_;
     if (level_ <= peak_) return;
     peak_ = level_;
     peak_code_ = holding->code;
@@ -149,6 +152,30 @@ class Ledger {
     each_cell([&](int32_t code, Kind kind, const Cell& cell) {
       if (cell.now != 0) function(code, kind, cell.now);
     });
+  }
+  // The most that was in use since the last time.
+  int64_t take_step_peak() {
+    Locked locked(lock_);
+    return std::exchange(step_peak_, level_);
+  }
+  // There was no memory for a block. What is in use now is kept apart.
+  void failed(int64_t bytes) {
+    Locked locked(lock_);
+    if (!is_on_) return;
+    const Node* site = site_ == nullptr ? nullptr : *site_;
+    failure_ = {bytes, site == nullptr ? 0 : int32_t(site->code), {}};
+    each_cell([&](int32_t code, Kind kind, const Cell& cell) {
+      if (cell.now != 0) failure_.held.push_back({code, kind, cell.now});
+    });
+  }
+  struct Failure {
+    int64_t bytes = 0;  // that were asked for; 0: there was none
+    int32_t code = 0;
+    std::vector<std::array<int64_t, 3>> held;  // code, kind, bytes
+  };
+  Failure failure() {
+    Locked locked(lock_);
+    return failure_;
   }
   int64_t level() const { return level_; }
   int64_t peak() const { return peak_; }
@@ -249,10 +276,11 @@ class Ledger {
   SpinLock lock_;
   Node* const* site_ = nullptr;
   bool is_on_ = false, is_closed_ = false;
-  int64_t level_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;
+  int64_t level_ = 0, step_peak_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;
   Holding *first_ = nullptr, *last_ = nullptr;
   std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own
   std::unordered_map<const void*, int64_t> untracked_;
+  Failure failure_;
 };
 
 }  // namespace memory

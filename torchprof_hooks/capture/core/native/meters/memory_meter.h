@@ -201,20 +201,38 @@ PyObject* meter_settle(PyObject* self, PyObject* kinds) {
   Py_RETURN_NONE;
 }
 
-// [(code, kind, bytes), ...], all that is in use: now, or when most was.
-PyObject* meter_holdings(PyObject* self, PyObject* at_peak) {
-  int is_at_peak = PyObject_IsTrue(at_peak);
+using Held = std::vector<std::array<int64_t, 3>>;
+
+PyObject* list_of(const Held& held) {
   Owned all(PyList_New(0));
-  if (!all || is_at_peak < 0) return nullptr;
-  std::vector<std::array<long long, 3>> found;
-  auto keep = [&](int32_t code, memory::Kind kind, int64_t bytes) { found.push_back({code, kind, bytes}); };
-  memory::Ledger* ledger = MemoryMeter::of(self)->ledger;
-  is_at_peak ? ledger->each_at_peak(keep) : ledger->each_now(keep);
-  for (const auto& [code, kind, bytes] : found) {
-    Owned one(Py_BuildValue("(LLL)", code, kind, bytes));
+  if (!all) return nullptr;
+  for (const auto& [code, kind, bytes] : held) {
+    Owned one(Py_BuildValue("(LLL)", (long long)code, (long long)kind, (long long)bytes));
     if (!one || PyList_Append(all.get(), one.get()) < 0) return nullptr;
   }
   return Py_NewRef(all.get());
+}
+
+// [(code, kind, bytes), ...], all that is in use: now, or when most was.
+PyObject* meter_holdings(PyObject* self, PyObject* at_peak) {
+  int is_at_peak = PyObject_IsTrue(at_peak);
+  if (is_at_peak < 0) return nullptr;
+  Held held;
+  auto keep = [&](int32_t code, memory::Kind kind, int64_t bytes) { held.push_back({code, kind, bytes}); };
+  memory::Ledger* ledger = MemoryMeter::of(self)->ledger;
+  is_at_peak ? ledger->each_at_peak(keep) : ledger->each_now(keep);
+  return list_of(held);
+}
+
+// (bytes, code, holdings) of the last time that there was no memory; None: there was no such time.
+PyObject* meter_failure(PyObject* self, void*) {
+  memory::Ledger::Failure found = MemoryMeter::of(self)->ledger->failure();
+  if (found.bytes == 0) Py_RETURN_NONE;
+  return Py_BuildValue("(LiN)", (long long)found.bytes, int(found.code), list_of(found.held));
+}
+
+PyObject* meter_take_step_peak(PyObject* self, PyObject*) {
+  return PyLong_FromLongLong(MemoryMeter::of(self)->ledger->take_step_peak());
 }
 
 template <int64_t (memory::Ledger::*field)() const>
@@ -250,6 +268,7 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
                               {"level_bytes", meter_of_ledger<&memory::Ledger::level>, nullptr, nullptr, nullptr},
                               {"peak_bytes", meter_of_ledger<&memory::Ledger::peak>, nullptr, nullptr, nullptr},
                               {"peak_code", meter_of_ledger<&memory::Ledger::peak_code>, nullptr, nullptr, nullptr},
+                              {"failure", meter_failure, nullptr, nullptr, nullptr},
                               {"epoch", meter_of_ledger<&memory::Ledger::epoch>, nullptr, nullptr, nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
@@ -259,6 +278,7 @@ PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"turned_out", meter_turned_out, METH_O, nullptr},
                                {"settle", meter_settle, METH_O, nullptr},
                                {"holdings", meter_holdings, METH_O, nullptr},
+                               {"take_step_peak", meter_take_step_peak, METH_NOARGS, nullptr},
                                {"fold", meter_fold, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 
