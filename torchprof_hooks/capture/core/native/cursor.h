@@ -77,7 +77,8 @@ PyTypeObject* cursor_type;
 
 struct CursorState {
   long thread = long(PyThread_get_thread_ident());  // the followed one; -1: it has ended
-  Node *site, *outside;                             // borrowed: `sites` owns them
+  Relaxed<Node*> site;  // borrowed, as is `outside`: `sites` owns them
+  Node* outside;
   PyObject *sites = PyList_New(0), *passes = PyList_New(0), *on_pause = Py_NewRef(Py_None);
   // LinkCallbacks and FunctionCalls, or None.
   PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);

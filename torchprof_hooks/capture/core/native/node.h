@@ -5,6 +5,7 @@
 
 #include "backward/tape.h"
 #include "clock.h"
+#include "tools.h"
 
 #include <c10/util/flat_hash_map.h>
 
@@ -44,13 +45,13 @@ struct BackwardChildren {
 // low: number of the first autograd node that it can own. tape, entry: its entry in a tape; the tape is
 // null if it has none.
 struct OpenCall {
-  Nanoseconds start_ns;
+  Relaxed<Nanoseconds> start_ns;
   int64_t low;
   Tape* tape;
   int64_t entry;
   // Readings of memory when it began, and the highest level since; valid if `is_metered`.
-  char is_metered;
-  int64_t used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
+  Relaxed<char> is_metered;
+  Relaxed<int64_t> used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
   Stamp stamp;  // of a device, when it began
 };
 

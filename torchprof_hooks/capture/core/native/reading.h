@@ -1,6 +1,6 @@
 // Reads all that a cursor has measured as of one moment, also while its thread goes on. That
-// takes two locks: calls begin and end under the GIL, and passes move to other owners under
-// the lock of the passes (see PassLock).
+// takes two locks: calls of modules begin and end under the GIL, and passes move to other owners under
+// the lock of the passes (see PassLock). Functions have neither: one that ends meanwhile may be missing.
 
 #pragma once
 
@@ -52,7 +52,7 @@ PyObject* read_memory(PyObject* self, PyObject*) {
     int64_t peak = now.peak;
     each_open(cursor, [&](Node* node) {
       if (!node->is_metered) return;
-      peak = std::max(peak, node->peak_bytes);
+      peak = std::max<int64_t>(peak, node->peak_bytes);
       if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
       sums[size_t(node->code)].add(taken_since(*node, now), peak - node->level_bytes);
     });

@@ -34,6 +34,28 @@ class SpinLock {
 
 using Locked = std::lock_guard<SpinLock>;
 
+// A value that one thread changes while another one may read it: the reader gets the old or the new one.
+// (Functions begin and end without the GIL.)
+template <class T>
+class Relaxed {
+ public:
+  Relaxed() = default;
+  Relaxed(T value) : value_(value) {}
+  Relaxed(const Relaxed& other) : value_(T(other)) {}
+  Relaxed& operator=(const Relaxed& other) { return *this = T(other); }
+  Relaxed& operator=(T value) {
+    value_.store(value, std::memory_order_relaxed);
+    return *this;
+  }
+  Relaxed& operator+=(T more) { return *this = T(*this) + more; }
+  operator T() const { return value_.load(std::memory_order_relaxed); }
+  T operator->() const { return *this; }
+
+ private:
+  std::atomic<T> value_{};
+  static_assert(sizeof(std::atomic<T>) == sizeof(T), "Python reads it as it is");
+};
+
 // Owns a reference, or null, and gives it back at the end of its scope (with the GIL held).
 class Owned {
  public:

@@ -43,7 +43,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Node* node = open_call_of(cursor, args[0]);
   if (node == nullptr) Py_RETURN_NONE;
   if (cursor->site != node) {  // an exception that we were not told of has left calls inside open
-    Nanoseconds last_ns = std::max(cursor->site->start_ns, cursor->log->last_end_ns);
+    Nanoseconds last_ns = std::max<Nanoseconds>(cursor->site->start_ns, cursor->log->last_end_ns);
     if (!abort_down_to(cursor, node, last_ns)) return nullptr;
   }
   read_at_end(cursor, node, end_ns);

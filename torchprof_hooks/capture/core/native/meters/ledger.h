@@ -47,12 +47,12 @@ class Ledger {
   Ledger(const Ledger&) = delete;
 
   // Blocks belong to the call at the node that `site` points to, a cursor's; null: to the outermost one.
-  void follow(Node* const* site) {
+  void follow(const Relaxed<Node*>* site) {
     Locked locked(lock_);
     site_ = site;
   }
   // The cursor is about to go.
-  void unfollow(Node* const* site) {
+  void unfollow(const Relaxed<Node*>* site) {
     Locked locked(lock_);
     if (site_ == site) site_ = nullptr;
   }
@@ -76,7 +76,7 @@ class Ledger {
   void took(Holding* holding, int64_t bytes) {
     Locked locked(lock_);
     if (!is_on_) return;
-    const Node* site = site_ == nullptr ? nullptr : *site_;
+    const Node* site = site_ == nullptr ? nullptr : static_cast<Node*>(*site_);
     hold(holding, bytes, site == nullptr ? 0 : int32_t(site->code), kTemporary, ++serial_);
     list(holding);
     if (level_ > step_peak_) step_peak_ = level_;
@@ -162,7 +162,7 @@ class Ledger {
   void failed(int64_t bytes) {
     Locked locked(lock_);
     if (!is_on_) return;
-    const Node* site = site_ == nullptr ? nullptr : *site_;
+    const Node* site = site_ == nullptr ? nullptr : static_cast<Node*>(*site_);
     failure_ = {bytes, site == nullptr ? 0 : int32_t(site->code), {}};
     each_cell([&](int32_t code, Kind kind, const Cell& cell) {
       if (cell.now != 0) failure_.held.push_back({code, kind, cell.now});
@@ -274,7 +274,7 @@ class Ledger {
   }
 
   SpinLock lock_;
-  Node* const* site_ = nullptr;
+  const Relaxed<Node*>* site_ = nullptr;
   bool is_on_ = false, is_closed_ = false;
   int64_t level_ = 0, step_peak_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;
   Holding *first_ = nullptr, *last_ = nullptr;

@@ -45,7 +45,7 @@ struct MemoryReader {
   std::vector<int64_t> kept;
   int64_t begin_bytes = 0;                   // the level when it was read first
   int64_t high_water_bytes = 0, blamed = 0;  // the most above that, and the code of the node that ran then
-  int64_t blocks = 0, others_blocks = 0;     // at the last reading; of those, while nothing was measured
+  Relaxed<int64_t> blocks = 0, others_blocks = 0;     // at the last reading; of those, while nothing was measured
   SpinLock lock;                             // guards `sums` and `kept`
   memory::Ledger* ledger = new memory::Ledger();  // of the CPU; off, but for profiles
 
@@ -85,7 +85,7 @@ struct MemoryReader {
   // owner: the node that the thread was working for until now.
   memory::Reading read(Node* owner) {
     memory::Reading now = read();
-    owner->peak_bytes = std::max(owner->peak_bytes, now.peak);
+    owner->peak_bytes = std::max<int64_t>(owner->peak_bytes, now.peak);
     if (now.peak - begin_bytes > high_water_bytes) {
       high_water_bytes = now.peak - begin_bytes;
       blamed = owner->code;
@@ -103,7 +103,7 @@ struct MemoryReader {
     if (!std::exchange(node->is_metered, 0)) return;
     Taken taken = taken_since(*node, now);
     int64_t rise = node->peak_bytes - node->level_bytes;
-    if (Node* around = node->around()) around->peak_bytes = std::max(around->peak_bytes, node->peak_bytes);
+    if (Node* around = node->around()) around->peak_bytes = std::max<int64_t>(around->peak_bytes, node->peak_bytes);
     Locked locked(lock);
     if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
     sums[size_t(node->code)].add(taken, rise);
