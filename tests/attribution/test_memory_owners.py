@@ -324,6 +324,47 @@ def test_a_checkpoint_keeps_nothing_of_its_inside(reentrant: bool) -> None:
     assert not inside - {"Checkpointed.inner.2"}  # its result, which `sum` may keep
 
 
+def test_what_a_pass_inside_of_another_has_made_is_no_gradient_yet() -> None:
+    """A reentrant checkpoint runs backward in backward."""
+    net = Checkpointed(reentrant=True)
+    x = torch.ones(4000, 64, requires_grad=True)
+    held: list[torch.Tensor] = []
+    x.register_hook(lambda grad: held.clear())  # the checkpoint's backward is over
+
+    class Holds(torch.autograd.Function):
+        """Has a block, from its backward on."""
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            held.append(torch.empty(10**6))
+            return grad
+
+    def step() -> None:
+        Holds.apply(net(x)).sum().backward()
+
+    kinds = measured(step).bytes_by_kind()
+    assert kinds["temporary"] >= 4 * 10**6
+
+
+class Unusual(Net):
+    """Has methods of its own that torch's have the names of."""
+
+    def named_modules(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    named_parameters = named_buffers = named_modules
+
+
+def test_a_model_may_have_methods_of_its_own() -> None:
+    net, x = Unusual(), torch.ones(ROWS, 64)
+    parameters = by_owner(measured(lambda: net(x)), "parameter")
+    assert parameters == {("Unusual.a", "outside"): A, ("Unusual.b", "outside"): B}
+
+
 def test_what_is_computed_again_is_an_activation() -> None:
     net = Checkpointed(reentrant=False)
     x = torch.ones(4000, 64, requires_grad=True)

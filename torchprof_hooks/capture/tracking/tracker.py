@@ -265,7 +265,7 @@ class Tracker(OpenCalls):
         assert self.backward is not None  # there is a pass
         try:
             has_ended = self.backward.finish(self, ended)
-            if has_ended and self.memory_owners is not None:
+            if has_ended and self.memory_owners is not None and not self.passes:
                 began_ns = perf_counter_ns()
                 self.memory_owners.backward_ended()
                 self.site.reading_ns += perf_counter_ns() - began_ns

@@ -11,6 +11,7 @@ import weakref
 from _thread import get_ident
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
@@ -52,6 +53,10 @@ _IF_RUNNING: Final[dict[Phase, MemoryKind]] = {
     "outside": "other",
 }
 _IF_GONE: Final[dict[Phase, MemoryKind]] = {"recompute": "activation"}
+
+
+#: Classes of the user's own may have other methods of these names.
+_Module: Final = torch.nn.Module
 
 
 class _Turns:
@@ -124,7 +129,7 @@ class MemoryOwners:
         if known is None or known[0]() is not module:
             self._modules[id(module)] = weakref.ref(module), path
             with unnoticed():
-                self._log.turned_out([*self._of_module(module, path)])
+                self._log.turned_out(_listed(self._of_module(module, path)))
 
     def meet_optimizer(self, optimizer: Any, name: str) -> None:
         """An optimizer is about to make a step."""
@@ -133,7 +138,7 @@ class MemoryOwners:
             path = (name,)
             self._optimizers[id(optimizer)] = weakref.ref(optimizer), path
             with unnoticed():
-                self._log.turned_out([*self._of_optimizer(optimizer, path)])
+                self._log.turned_out(_listed(self._of_optimizer(optimizer, path)))
 
     def backward_begins(self) -> None:
         """The outermost pass is about to begin."""
@@ -167,7 +172,7 @@ class MemoryOwners:
                 if living is None:
                     met.pop(key, None)
                 else:
-                    found += of(living, path)
+                    found += _listed(of(living, path))
         return found
 
     # What there is
@@ -175,14 +180,14 @@ class MemoryOwners:
     def _of_module(
         self, module: torch.nn.Module, path: tuple[str, ...]
     ) -> Iterator[_Tensor]:
-        for name, inner in module.named_modules():
+        for name, inner in _Module.named_modules(module):
             owner = path
             for part in name.split(".") if name else ():
                 owner = (*owner, f"{owner[-1]}.{part}")
-            for parameter in vars(inner)["_parameters"].values():
+            for _, parameter in _Module.named_parameters(inner, recurse=False):
                 yield from self._tensor(parameter, "parameter", owner, "outside")
                 yield from self._gradient(parameter, owner)
-            for buffer in vars(inner)["_buffers"].values():
+            for _, buffer in _Module.named_buffers(inner, recurse=False):
                 yield from self._tensor(buffer, "buffer", owner, "outside")
 
     def _of_optimizer(self, optimizer: Any, path: tuple[str, ...]) -> Iterator[_Tensor]:
@@ -263,3 +268,12 @@ class MemoryOwners:
             return self._owners[-code - 1]
         site = self._sites[code]
         return site.path or (OUTSIDE_NAME,), site.phase
+
+
+def _listed(tensors: Iterator[_Tensor]) -> list[_Tensor]:
+    """What could be found. Models and optimizers may be of any class: that one is not
+    what torch's are is no reason to fail."""
+    found: list[_Tensor] = []
+    with suppress(AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+        found.extend(tensors)
+    return found
