@@ -155,4 +155,4 @@ class MemoryHook(CallSums):
         kind = f"{meter.name} (caching allocator)"
         if meter.counts_tensors:
             kind = "tensors on the CPU, by the thread that calls, to the byte"
-        return f"Memory of {kind}, gross: freed bytes count too."
+        return f"Memory of {kind}: what was handed out; freed bytes count, too."

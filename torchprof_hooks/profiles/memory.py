@@ -27,9 +27,8 @@ MEMORY_KINDS: Final[tuple[MemoryKind, ...]] = get_args(MemoryKind)
 class MemoryTotals:
     """The memory of calls of one kind, in bytes.
 
-    used_bytes: bytes that the allocator handed out during the calls. Freed bytes count,
-        too (gross); where only the C allocator could be asked, they are subtracted
-        (net), so that the result can be negative.
+    used_bytes: bytes that the allocator handed out during the calls; freed bytes count,
+        too.
     acquired_bytes: bytes that the allocator took from the device, or from the system.
     retained_bytes: bytes in use when the calls returned, less those in use when they
         began: what forward leaves behind, mostly for backward. Other phases free memory

@@ -41,8 +41,8 @@ def test_blocks_that_come_and_go_count_and_are_not_kept_alive() -> None:
     assert hook.summary()["Runs"]["peak_bytes"] == near(40 * MIB)  # never two at once
     hook.print_report(file=report)
     assert report.getvalue().splitlines()[-1] == (
-        "Memory of tensors on the CPU, by the thread that calls, to the byte, gross: "
-        "freed bytes count too."
+        "Memory of tensors on the CPU, by the thread that calls, to the byte: what was "
+        "handed out; freed bytes count, too."
     )
 
 
@@ -75,7 +75,7 @@ def test_bytes_on_a_device_are_exact() -> None:
 
     used = {name: sums["used_bytes"] for name, sums in hook.summary().items()}
     assert used["add"] == used["bitwise_not"] == used["clone"] == 100_352
-    assert used["Runs"] == 2 * 100_352  # gross: one of the two is free again
+    assert used["Runs"] == 2 * 100_352  # also that of the two which is free again
     assert hook.summary()["Runs"]["peak_bytes"] == 100_352
     assert hook.total_used_bytes() == 3 * 100_352
     assert kept.is_cuda

@@ -27,7 +27,7 @@ def near(size: int) -> Any:
 
 
 class FakeMemory:
-    """An allocator with gross counters, as that of CUDA is."""
+    """An allocator that counts what it hands out, as that of CUDA does."""
 
     kind, index, name = "hpu", 0, "hpu:0"  # torch knows it, and no build has it
 

@@ -74,7 +74,10 @@ def test_reports(
         taken.step()
 
     hook.print_report()
-    note = "Memory of hpu:0 (caching allocator), gross: freed bytes count too.\n"
+    note = (
+        "Memory of hpu:0 (caching allocator): what was handed out; "
+        "freed bytes count, too.\n"
+    )
     assert capsys.readouterr().out == REPORTS[kind] + note
     hook.print_report(unit="KB", file=file)
     assert file.getvalue().count("0.10KB") >= 2
