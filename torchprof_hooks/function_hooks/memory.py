@@ -34,7 +34,8 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
          FunctionName  UsedBytes  AcquiredBytes  PeakBytes  Occurrence
                linear    36.25MB        20.00MB     4.00MB          16
                  relu     8.00MB         0.00MB     1.00MB           8
-        Memory of cuda:0 (caching allocator): what was handed out; freed bytes count, too.
+        Memory of cuda:0 (caching allocator): what was handed out; freed bytes count,
+        too.
 
     FunctionName is the name as the user wrote it. UsedBytes: what the allocator handed
     out during its calls, forward and backward. AcquiredBytes: what the allocator took
