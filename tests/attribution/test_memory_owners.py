@@ -266,6 +266,76 @@ def test_gradients_and_states_of_optimizers(
     assert "activation" not in kinds or kinds["activation"] <= NUMBER  # the loss
 
 
+class Tagger(nn.Module):
+    """An LSTM and what reads its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(16, 32, num_layers=2, batch_first=True)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.lstm(x)[0])
+        return out
+
+
+class Mixture(nn.Module):
+    """Each row goes to one of the experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(16, 3)
+        self.experts = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.flatten(0, 1)
+        weights = self.gate(rows).softmax(-1)
+        out = torch.zeros_like(rows)
+        for number, expert in enumerate(self.experts):
+            chosen = torch.arange(number, len(rows), 3)
+            done = expert(rows[chosen]) * weights[chosen, number : number + 1]
+            out = out.index_add(0, chosen, done)
+        return out
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    return nn.TransformerEncoder(layer, 3)
+
+
+@pytest.mark.parametrize("functions", [False, True])
+@pytest.mark.parametrize("make", [Tagger, Mixture, encoder])
+def test_models_of_many_parts(make: Callable[[], nn.Module], functions: bool) -> None:
+    """Two passes to a step; all there is after it, and a peak."""
+    model, x = make(), torch.ones(8, 12, 16)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def run() -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            for _ in range(2):
+                model(x).square().sum().backward()
+            optimizer.step()
+        torch.empty(10**7)
+
+    memory = measured(run, functions=functions)
+    parameters = [*model.parameters()]
+    size = bytes_of(*parameters)
+    kinds = memory.bytes_by_kind()
+    assert kinds["parameter"] == kinds["gradient"] == size
+    assert kinds["optimizer state"] == 2 * size + len(parameters) * NUMBER
+    by_module: Counter[str] = Counter()
+    for held in memory.at_peak:
+        if held.kind == "parameter":
+            by_module[held.owner] += held.bytes
+    root = type(model).__name__
+    assert by_module == {
+        f"{root}.{name}".rstrip("."): bytes_of(*module.parameters(recurse=False))
+        for name, module in model.named_modules()
+        if [*module.parameters(recurse=False)]
+    }
+
+
 def test_gradients_that_are_kept_and_added_to_are_gradients() -> None:
     net, x = Net(), torch.ones(ROWS, 64)
 
