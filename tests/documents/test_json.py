@@ -271,11 +271,13 @@ def test_the_recipe_of_the_documentation() -> None:
     [code, *_] = re.findall(r"```python\n(.*?)```", rest, re.DOTALL)
     defined: dict[str, Any] = {}
     exec(code.partition("\nprof.")[0], defined)
-    old, new = (str(SAMPLES / f"{n}.json") for n in ("char_lm", "char_lm_functions"))
-    most, shares = defined["bottleneck"](old, "attention", "mlp")
+    # The machine was slower when the second one was recorded.
+    old, new = (str(SAMPLES / f"{n}.json") for n in ("char_lm_functions", "char_lm"))
+    most, shares = defined["bottleneck"](new, "attention", "mlp")
     assert most == "mlp"
     assert 0.3 < shares["attention"] < shares["mlp"] < 0.5
     is_slower, changes = defined["changes"](old, new)
     assert is_slower
-    assert changes[0][:2] == ("(optimizer) AdamW", "optimizer")
+    assert ("CharLM", "backward") in {change[:2] for change in changes}
+    assert all(change > 0 for _, _, change in changes)
     assert defined["changes"](old, old) == (False, [])
