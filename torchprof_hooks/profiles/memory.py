@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final, Literal, get_args
 
@@ -112,6 +113,14 @@ class HeldMemory:
         return self.path[-1]
 
 
+def bytes_by_kind(every: Iterable[HeldMemory]) -> dict[MemoryKind, int]:
+    """The bytes of each kind, most first."""
+    found: Counter[MemoryKind] = Counter()
+    for held in every:
+        found[held.kind] += held.bytes
+    return dict(found.most_common())
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryFailure:
     """The last time that there was no memory for a tensor.
@@ -160,10 +169,7 @@ class MemorySummary:
 
     def bytes_by_kind(self) -> dict[MemoryKind, int]:
         """The bytes at the peak by their kind, most first."""
-        found: Counter[MemoryKind] = Counter()
-        for held in self.at_peak:
-            found[held.kind] += held.bytes
-        return dict(found.most_common())
+        return bytes_by_kind(self.at_peak)
 
     def merge(self, other: MemorySummary) -> MemorySummary:
         """Both runs as one, whatever their order: the higher peak with its call."""

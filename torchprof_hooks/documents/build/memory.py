@@ -30,6 +30,7 @@ from torchprof_hooks.profiles.memory import (
     HeldMemory,
     MemoryKind,
     MemorySummary,
+    bytes_by_kind,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase, SortBy
@@ -45,8 +46,6 @@ KIND_TITLES: Final[dict[MemoryKind, str]] = {
     "temporary": "temporary",
     "other": "other",
 }
-#: The name of the table of what was in use when memory ran out.
-_AT_FAILURE: Final = "memory_at_failure"
 #: The most kinds that the answer names, and rows of owners in a text.
 _KINDS_NAMED: Final = 5
 _MOST_OWNERS: Final = 12
@@ -145,17 +144,21 @@ def _module_of(profile: ProfileData, held: HeldMemory) -> str:
 
 
 def peak_table(profile: ProfileData) -> Iterator[Table]:
-    """Who had what when most memory was in use, and when memory ran out; nothing if
-    that is not known, or if it did not."""
+    """Who had what when memory ran out, if it did, and when most was in use; nothing if
+    that is not known."""
     memory = profile.memory
     if memory is None or not memory.at_peak:
         return
-    if memory.failure is not None:
-        title = "Memory in use when it ran out, by owner"
-        held = memory.failure.held
-        yield _owner_table(profile, _AT_FAILURE, title, held)
+    yield from _failure_table(profile)
     title = "Memory in use at the peak, by owner"
     yield _owner_table(profile, "memory_at_peak", title, memory.at_peak)
+
+
+def _failure_table(profile: ProfileData) -> Iterator[Table]:
+    if profile.memory is not None and profile.memory.failure is not None:
+        title = "Memory in use when it ran out, by owner"
+        held = profile.memory.failure.held
+        yield _owner_table(profile, "memory_at_failure", title, held)
 
 
 def _owner_table(
@@ -164,7 +167,6 @@ def _owner_table(
     """A row for each owner, with layers of a kind in one."""
     owners = _owners(profile, held)
     totals = [owner.total for owner in owners]
-    kinds = sum((owner.kinds for owner in owners), Counter[MemoryKind]())
     columns = [
         Column(
             KIND_TITLES[kind],
@@ -172,7 +174,7 @@ def _owner_table(
             [owner.kinds[kind] for owner in owners],
             f"{kind.replace(' ', '_')}_bytes",
         )
-        for kind, _ in kinds.most_common()
+        for kind in bytes_by_kind(held)
     ]
     columns.append(Column("total", "bytes", totals, "bytes"))
     shares = [total / max(sum(totals), 1) for total in totals]
@@ -195,15 +197,12 @@ def failure_warnings(profile: ProfileData) -> Iterator[str]:
     if memory is None or memory.failure is None:
         return
     failure = memory.failure
-    kinds: Counter[MemoryKind] = Counter()
-    for held in failure.held:
-        kinds[held.kind] += held.bytes
     asked = best_byte_format(failure.requested_bytes)
     text = f"Memory ran out: {asked} for {_place(profile, failure.path, failure.phase)}"
     text += f", with {best_byte_format(failure.held_bytes)} in use: "
     text += ", ".join(
         f"{KIND_TITLES[kind]} {best_byte_format(size)}"
-        for kind, size in kinds.most_common()
+        for kind, size in bytes_by_kind(failure.held).items()
     )
     if memory.step_peaks:
         peaks = ", ".join(map(best_byte_format, memory.step_peaks))
@@ -213,9 +212,8 @@ def failure_warnings(profile: ProfileData) -> Iterator[str]:
 
 def failure_document(profile: ProfileData) -> Document:
     """What is printed when memory has run out."""
-    blocks: list[Block] = [Answers([], [*failure_warnings(profile)])]
-    blocks += [each for each in peak_table(profile) if each.name == _AT_FAILURE]
-    return Document("profile", "memory", [], blocks)
+    warnings = Answers([], [*failure_warnings(profile)])
+    return Document("profile", "memory", [], [warnings, *_failure_table(profile)])
 
 
 def memory_text(profile: ProfileData, memory: MemorySummary) -> str:

@@ -53,8 +53,6 @@ _IF_RUNNING: Final[dict[Phase, MemoryKind]] = {
     "outside": "other",
 }
 _IF_GONE: Final[dict[Phase, MemoryKind]] = {"recompute": "activation"}
-
-
 #: Classes of the user's own may have other methods of these names.
 _Module: Final = torch.nn.Module
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -15,7 +15,7 @@
 
 namespace memory {
 
-// What a block is. In the order of `KINDS` in profiles/memory.py.
+// What a block is. In the order of `MEMORY_KINDS` in profiles/memory.py.
 enum Kind : uint8_t { kTemporary, kActivation, kGradient, kOptimizerState, kParameter, kBuffer, kOther, kKinds };
 
 class Ledger;
@@ -76,8 +76,7 @@ class Ledger {
   void took(Holding* holding, int64_t bytes) {
     Locked locked(lock_);
     if (!is_on_) return;
-    const Node* site = site_ == nullptr ? nullptr : static_cast<Node*>(*site_);
-    hold(holding, bytes, site == nullptr ? 0 : int32_t(site->code), kTemporary, ++serial_);
+    hold(holding, bytes, code_here(), kTemporary, ++serial_);
     list(holding);
     if (level_ > step_peak_) step_peak_ = level_;
     if (level_ <= peak_) return;
@@ -104,16 +103,15 @@ class Ledger {
     add_to_peak(cell(code, kind), bytes);
     peak_ += bytes;
   }
-  // The same, of one that is never heard of again. Returns false if it is known already.
-  bool is_there(const void* address, int64_t bytes, int32_t code, Kind kind) {
+  // The same, of one that is never heard of again.
+  void is_there(const void* address, int64_t bytes, int32_t code, Kind kind) {
     Locked locked(lock_);
-    if (!untracked_.insert({address, bytes}).second) return false;
+    if (!untracked_.insert(address).second) return;
     Cell& found = cell(code, kind);
     change(found, bytes);
     add_to_peak(found, bytes);
     level_ += bytes;
     peak_ += bytes;
-    return true;
   }
   // A block turns out to be of this kind, and of the owner with this code.
   void turned_out(Holding* holding, Kind kind, int32_t code) {
@@ -162,8 +160,7 @@ class Ledger {
   void failed(int64_t bytes) {
     Locked locked(lock_);
     if (!is_on_) return;
-    const Node* site = site_ == nullptr ? nullptr : static_cast<Node*>(*site_);
-    failure_ = {bytes, site == nullptr ? 0 : int32_t(site->code), {}};
+    failure_ = {bytes, code_here(), {}};
     each_cell([&](int32_t code, Kind kind, const Cell& cell) {
       if (cell.now != 0) failure_.held.push_back({code, kind, cell.now});
     });
@@ -221,6 +218,10 @@ class Ledger {
     return every;
   }
 
+  int32_t code_here() const {
+    const Node* site = site_ == nullptr ? nullptr : static_cast<Node*>(*site_);
+    return site == nullptr ? 0 : int32_t(site->code);
+  }
   Cell& cell(int32_t code, Kind kind) {
     std::vector<Cells>& cells = code < 0 ? named_ : sites_;
     size_t place = size_t(code < 0 ? -(code + 1) : code);
@@ -279,7 +280,7 @@ class Ledger {
   int64_t level_ = 0, step_peak_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;
   Holding *first_ = nullptr, *last_ = nullptr;
   std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own
-  std::unordered_map<const void*, int64_t> untracked_;
+  std::unordered_set<const void*> untracked_;
   Failure failure_;
 };
 
