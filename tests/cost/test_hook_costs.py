@@ -73,7 +73,7 @@ pytestmark = NATIVE_CORE
 EXPECTED = {
     "profile()": Expected(Costs(24, 38)),
     "profile() beside a device": Expected(Costs(28, 42)),
-    "profile(memory=True)": Expected(Costs(24, 49)),
+    "profile(memory=True)": Expected(Costs(24, 53)),
     "profile(memory='cuda')": Expected(Costs(24, 41)),
     "profile(functions=True)": Expected(Costs(24, 63)),
     "link timer": Expected(Costs(0, 0)),

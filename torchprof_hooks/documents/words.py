@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.memory import MemoryKind
 from torchprof_hooks.profiles.names import NOT_MEASURED_NAME
 
 #: The titles of phases, in the order of lists that are not sorted by time. Profiles
@@ -24,6 +25,17 @@ PHASE_TITLES: Final[Mapping[str, str]] = {
     "outside": "outside modules",
     "profiler": "profiler overhead",
     "unmeasured": "not measured",
+}
+
+#: What readers call the kinds of memory.
+KIND_TITLES: Final[Mapping[MemoryKind, str]] = {
+    "activation": "activations",
+    "gradient": "gradients",
+    "optimizer state": "optimizer state",
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "temporary": "temporary",
+    "other": "other",
 }
 
 #: From each of these shares of all time on, layers of a kind are hotter by one level.

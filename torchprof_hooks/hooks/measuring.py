@@ -122,5 +122,5 @@ def make_tracker(
     tracker = new_tracker(names, functions=functions, meters=meters)
     for meter in meters_of(tracker, MemoryMeter):
         if meter.counts_tensors:
-            tracker.memory_owners = MemoryOwners(meter.log, tracker.sites)
+            tracker.memory_owners = MemoryOwners(meter.log, tracker)
     return tracker, unmeasured

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final, Literal, get_args
 
+from torchprof_hooks.profiles.memory_step import MemoryStep
 from torchprof_hooks.profiles.names import Phase, united
 
 #: What a block of memory is, in the order of `Kind` in native/meters/ledger.h:
@@ -156,6 +157,7 @@ class MemorySummary:
     step_peaks: the most that was in use in each of the last steps, as optimizers tell
         of them, oldest first.
     failure: when there was no memory; None if there always was.
+    step: the memory of one step in detail; None until one has ended.
     """
 
     source: str = ""
@@ -166,6 +168,7 @@ class MemorySummary:
     at_peak: tuple[HeldMemory, ...] = ()
     step_peaks: tuple[int, ...] = ()
     failure: MemoryFailure | None = None
+    step: MemoryStep | None = None
 
     def bytes_by_kind(self) -> dict[MemoryKind, int]:
         """The bytes at the peak by their kind, most first."""
@@ -189,6 +192,7 @@ class MemorySummary:
             at_peak=higher.at_peak,
             step_peaks=higher.step_peaks,
             failure=higher.failure or self.failure or other.failure,
+            step=higher.step or self.step or other.step,
         )
 
 

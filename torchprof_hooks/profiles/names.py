@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Final, Literal, get_args
@@ -55,6 +56,15 @@ PROFILER_NAME: Final = "(profiler overhead)"
 NOT_MEASURED_NAME: Final = "(not measured)"
 #: Time of modules themselves, in tables whose rows are functions.
 MODULES_NAME: Final = "(modules, outside functions)"
+
+
+#: The number of a layer in a qualified name.
+_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
+
+
+def without_numbers(module_name: str) -> str:
+    """The common name of layers of a kind: ``Net.blocks.*.norm``."""
+    return _NUMBER.sub(".*", module_name)
 
 
 def optimizer_name(class_name: str) -> str:

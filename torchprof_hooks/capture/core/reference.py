@@ -27,7 +27,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
     from torchprof_hooks.capture.record.site import Site
-    from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
+    from torchprof_hooks.capture.tracking.callbacks import CallListener
 
 #: How many nodes are remembered: the newest. Older ones have no owner.
 NODES_KEPT: Final = 1 << 18
@@ -77,7 +77,7 @@ class Cursor(ReadsMeters):
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
         self.owns_nodes = self.divides = False
-        self.callbacks: LinkCallbacks | None = None
+        self.callbacks: CallListener | None = None
         self.functions: Any = None  # FunctionCalls; their methods need a Tracker
         self.by_shapes = self.sees_outer_alone = False
         self.entries = self.log.entries

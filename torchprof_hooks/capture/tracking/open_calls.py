@@ -16,7 +16,7 @@ from torchprof_hooks.capture.torch_names.modules import (
     error_of_call,
     modules_on_stack,
 )
-from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
+from torchprof_hooks.capture.tracking.callbacks import CallListener
 
 #: Phases in which no module is called, and no data loaded: an optimizer that has its
 #: loss computed again does so by a closure.
@@ -34,7 +34,7 @@ class OpenCalls(Cursor):
     callbacks: told of these.
     """
 
-    callbacks: LinkCallbacks | None
+    callbacks: CallListener | None
     aborted_calls: int
 
     if TYPE_CHECKING:  # what the derived class knows

@@ -34,7 +34,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
-from torchprof_hooks.capture.tracking.callbacks import LinkCallbacks
+from torchprof_hooks.capture.tracking.callbacks import CallListener
 from torchprof_hooks.capture.tracking.meters.meters import Meter
 from torchprof_hooks.capture.tracking.open_calls import OpenCalls
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
@@ -84,7 +84,7 @@ class Tracker(OpenCalls):
     has_foreign_passes: whether it was told of such a pass.
     """
 
-    callbacks: LinkCallbacks | None
+    callbacks: CallListener | None
     functions: FunctionCalls | None
 
     def __init__(
@@ -94,7 +94,7 @@ class Tracker(OpenCalls):
         backward: Passes | None = None,
         functions: FunctionCalls | None = None,
         meters: Sequence[Meter] = (),
-        callbacks: LinkCallbacks | None = None,
+        callbacks: CallListener | None = None,
         follows_modules: bool = True,
     ) -> None:
         super().__init__()

@@ -6,7 +6,6 @@ it happens to be.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from torchprof_hooks.documents.document import Tone
 from torchprof_hooks.documents.words import HEATS, LEAST_ASKED, phase_times_ns
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, without_numbers
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
@@ -25,14 +24,6 @@ _TONES: Final[tuple[Tone, ...]] = (
     *("heat0", "heat1", "heat2"),
     *("heat3", "heat4", "heat5"),
 )
-
-#: The number of a layer in a qualified name.
-_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
-
-
-def without_numbers(module_name: str) -> str:
-    """The common name of layers of a kind: ``Net.blocks.*.norm``."""
-    return _NUMBER.sub(".*", module_name)
 
 
 class Kind(NamedTuple):

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.documents.build.layers import without_numbers
+from torchprof_hooks.documents.build.memory_step import step_tables
+from torchprof_hooks.documents.build.memory_tree import module_of, peak_tree
 from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
 from torchprof_hooks.documents.document import (
     Answer,
@@ -22,7 +23,7 @@ from torchprof_hooks.documents.document import (
     Value,
 )
 from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.documents.words import PHASE_TITLES
+from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import (
@@ -33,19 +34,14 @@ from torchprof_hooks.profiles.memory import (
     bytes_by_kind,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase, SortBy
+from torchprof_hooks.profiles.names import (
+    OUTSIDE_NAME,
+    Phase,
+    SortBy,
+    without_numbers,
+)
 from torchprof_hooks.profiles.rows import Row
 
-#: What readers call the kinds of memory.
-KIND_TITLES: Final[dict[MemoryKind, str]] = {
-    "activation": "activations",
-    "gradient": "gradients",
-    "optimizer state": "optimizer state",
-    "parameter": "parameters",
-    "buffer": "buffers",
-    "temporary": "temporary",
-    "other": "other",
-}
 #: The most kinds that the answer names, and rows of owners in a text.
 _KINDS_NAMED: Final = 5
 _MOST_OWNERS: Final = 12
@@ -88,7 +84,7 @@ def _kind_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) ->
     for held in memory.at_peak:
         if held.kind == kind:
             total += held.bytes
-            layer = _LAYER.match(_module_of(profile, held))
+            layer = _LAYER.match(module_of(profile, held))
             if layer is not None:
                 alike = layers.setdefault(without_numbers(layer[0]), Counter())
                 alike[layer[0]] += held.bytes
@@ -125,22 +121,13 @@ def _owners(profile: ProfileData, every: Sequence[HeldMemory]) -> list[_Owner]:
     """Who has this memory, most first."""
     found: dict[tuple[str, str], _Owner] = {}
     for held in every:
-        name = _module_of(profile, held)
+        name = module_of(profile, held)
         class_name = profile.modules.get(name, ModuleInfo()).class_name or "modules"
         key = without_numbers(name), class_name
         owner = found.setdefault(key, _Owner(*key, set(), Counter()))
         owner.names.add(name)
         owner.kinds[held.kind] += held.bytes
     return sorted(found.values(), key=lambda owner: (-owner.total, owner.name))
-
-
-def _module_of(profile: ProfileData, held: HeldMemory) -> str:
-    """The module, or what else is no function, that has the memory: the functions that
-    it calls have it for the module."""
-    for name in reversed(held.path):
-        if profile.modules.get(name, ModuleInfo()).kind != "function":
-            return name
-    return BACKWARD_NAME if held.phase == "backward" else OUTSIDE_NAME
 
 
 def peak_table(profile: ProfileData) -> Iterator[Table]:
@@ -152,6 +139,8 @@ def peak_table(profile: ProfileData) -> Iterator[Table]:
     yield from _failure_table(profile)
     title = "Memory in use at the peak, by owner"
     yield _owner_table(profile, "memory_at_peak", title, memory.at_peak)
+    yield from peak_tree(profile)
+    yield from step_tables(profile)
 
 
 def _failure_table(profile: ProfileData) -> Iterator[Table]:

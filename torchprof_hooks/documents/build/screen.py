@@ -13,7 +13,6 @@ from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.layers import (
     Hottest,
     own_ns,
-    without_numbers,
 )
 from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
 from torchprof_hooks.documents.build.module_table import folded_modules
@@ -38,7 +37,7 @@ from torchprof_hooks.documents.document import (
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import PHASE_TITLES, percent, phase_times_ns
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.names import MODULE_PHASES, without_numbers
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse
 
 #: The most rows: of functions, of lines of the program, and of what the host did while

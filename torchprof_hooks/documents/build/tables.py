@@ -10,7 +10,6 @@ from typing import Final
 
 from torchprof_hooks.documents.build.layers import (
     summed_phases,
-    without_numbers,
 )
 from torchprof_hooks.documents.document import Column, Table, Value
 from torchprof_hooks.documents.render.units import best_time
@@ -23,6 +22,7 @@ from torchprof_hooks.profiles.names import (
     Grouping,
     Phase,
     SortBy,
+    without_numbers,
 )
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.shape_ranges import with_ranges

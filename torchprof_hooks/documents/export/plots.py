@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_args
 
-from torchprof_hooks.documents.build.layers import without_numbers
 from torchprof_hooks.documents.words import PHASE_TITLES, phase_times_ns
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES, PlotKind
+from torchprof_hooks.profiles.names import MODULE_PHASES, PlotKind, without_numbers
 from torchprof_hooks.profiles.options import check_choice
 from torchprof_hooks.profiles.rows import Row
 

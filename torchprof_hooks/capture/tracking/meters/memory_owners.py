@@ -12,12 +12,13 @@ from _thread import get_ident
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
+from torchprof_hooks.capture.tracking.meters.step_recorder import StepRecorder
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
     HeldMemory,
@@ -26,6 +27,9 @@ from torchprof_hooks.profiles.memory import (
     MemorySummary,
 )
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: Of so many steps, the last ones, the peaks are kept.
 _STEPS_KEPT: Final = 8
@@ -93,12 +97,12 @@ class MemoryOwners:
     known of a block holds for the moment of the peak, too.
 
     log: the core's meter of the CPU's memory.
-    sites: of the tracker.
     """
 
-    def __init__(self, log: Any, sites: list[Site]) -> None:
+    def __init__(self, log: Any, tracker: Tracker) -> None:
         self._log = log
-        self._sites = sites
+        sites = self._sites = tracker.sites
+        self._recorder = StepRecorder(log, tracker)
         self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
         self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
         self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
@@ -108,15 +112,18 @@ class MemoryOwners:
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], Any]] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self._step_peaks: deque[int] = deque(maxlen=_STEPS_KEPT)
+        self._undecided_passes = 0  # before the first step of an optimizer
         self._known_epoch = 0
         self._thread = get_ident()
 
     def start(self) -> None:
         """Measuring begins, for the first time or again."""
         self._log.keep_owners(True)
+        self._recorder.begin()
 
     def stop(self) -> None:
         """Measuring ends: blocks that are taken from now on are nobody's."""
+        self._recorder.drop()
         self._log.keep_owners(False)
 
     # What is met
@@ -146,11 +153,20 @@ class MemoryOwners:
     def backward_ended(self) -> None:
         """It is over."""
         self._log.settle(self._at_end.kinds())
+        if not self._optimizers:  # there may be none: then each pass ends a step
+            self._undecided_passes += 1
+            if self._undecided_passes > 1:
+                self._step_ended()
 
     def optimizer_ended(self) -> None:
         """A step of an optimizer is over."""
         self._log.settle(self._after_step.kinds())
-        self._step_peaks.append(self._log.take_step_peak())
+        self._step_ended()
+
+    def _step_ended(self) -> None:
+        peak_bytes = self._log.take_step_peak()
+        self._step_peaks.append(peak_bytes)
+        self._recorder.end(peak_bytes)
 
     def look_again(self) -> None:
         """Look what models and optimizers have, if there was a new peak since."""
@@ -235,6 +251,7 @@ class MemoryOwners:
             peak_phase=phase,
             at_peak=self._held(self._log.holdings(True)),
             step_peaks=tuple(self._step_peaks),
+            step=self._recorder.read(),
             failure=self._failure(),
         )
 

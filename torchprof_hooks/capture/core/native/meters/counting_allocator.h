@@ -220,6 +220,14 @@ inline void turned_out(Ledger* ledger, c10::StorageImpl* storage, Kind kind, int
   if (data.compare_exchange_deleter(free, &give_back)) ledger->was_there(block->unused(), bytes, code, kind);
 }
 
+// Records what happens to a storage's block, if the ledger knows that.
+inline void note(Ledger* ledger, c10::StorageImpl* storage, What what, int32_t code) {
+  blocks().with(const_cast<void*>(storage->data()), [&](Block* block) {
+    if (const Holding* known = block == nullptr ? nullptr : block->of(ledger)) ledger->note(what, code, known);
+    return 0;
+  });
+}
+
 inline c10::DeleterFnPtr taken_without_us() { return allocator().raw_deleter_of_first(); }
 
 }  // namespace memory

@@ -12,6 +12,7 @@
 
 #include "../node.h"
 #include "../tools.h"
+#include "memory_events.h"
 
 namespace memory {
 
@@ -78,6 +79,7 @@ class Ledger {
     if (!is_on_) return;
     hold(holding, bytes, code_here(), kTemporary, ++serial_);
     list(holding);
+    if (events_.is_on()) events_.add(kTook, serial_, bytes, holding->code);
     if (level_ > step_peak_) step_peak_ = level_;
     if (level_ <= peak_) return;
     peak_ = level_;
@@ -92,6 +94,7 @@ class Ledger {
       if (holding->is_listed) unlist(holding);
       change(cell(holding->code, holding->kind), -holding->bytes);
       level_ -= holding->bytes;
+      if (events_.is_on()) events_.add(kGave, holding->serial, holding->bytes, code_here(), holding->kind);
       is_last = --holdings_ == 0 && is_closed_;
     }
     if (is_last) delete this;
@@ -102,6 +105,7 @@ class Ledger {
     hold(holding, bytes, code, kind, 0);
     add_to_peak(cell(code, kind), bytes);
     peak_ += bytes;
+    if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
   // The same, of one that is never heard of again.
   void is_there(const void* address, int64_t bytes, int32_t code, Kind kind) {
@@ -112,6 +116,7 @@ class Ledger {
     add_to_peak(found, bytes);
     level_ += bytes;
     peak_ += bytes;
+    if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
   // A block turns out to be of this kind, and of the owner with this code.
   void turned_out(Holding* holding, Kind kind, int32_t code) {
@@ -173,6 +178,24 @@ class Ledger {
   Failure failure() {
     Locked locked(lock_);
     return failure_;
+  }
+  // Begins to record what happens to blocks; what was recorded before is dropped.
+  void record(bool does) {
+    Locked locked(lock_);
+    events_.turn(does);
+    if (!does) return;
+    each_cell([&](int32_t code, Kind kind, const Cell& cell) {
+      if (cell.now != 0) events_.add(kWasInUse, 0, cell.now, code, kind);
+    });
+  }
+  std::vector<MemoryEvent> take_events() {
+    Locked locked(lock_);
+    return events_.take();
+  }
+  // code: of the call that this is about. holding: null for what is about no block.
+  void note(What what, int32_t code, const Holding* holding = nullptr) {
+    Locked locked(lock_);
+    if (events_.is_on()) events_.add(what, holding ? holding->serial : 0, holding ? holding->bytes : 0, code);
   }
   int64_t level() const { return level_; }
   int64_t peak() const { return peak_; }
@@ -250,6 +273,7 @@ class Ledger {
   }
   void move(Holding* holding, Kind kind, int32_t code) {
     if (kind == holding->kind && code == holding->code) return;
+    if (events_.is_on()) events_.add(kTurnedOut, holding->serial, holding->bytes, code, kind, holding->kind);
     cell(code, kind);  // first: it may move the others
     Cell &left = cell(holding->code, holding->kind), &entered = cell(code, kind);
     change(left, -holding->bytes);
@@ -282,6 +306,7 @@ class Ledger {
   std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own
   std::unordered_set<const void*> untracked_;
   Failure failure_;
+  MemoryEvents events_;
 };
 
 }  // namespace memory

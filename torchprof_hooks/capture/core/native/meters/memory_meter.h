@@ -235,6 +235,37 @@ PyObject* meter_take_step_peak(PyObject* self, PyObject*) {
   return PyLong_FromLongLong(MemoryMeter::of(self)->ledger->take_step_peak());
 }
 
+// record(does): see `Ledger::record`.
+PyObject* meter_record(PyObject* self, PyObject* does) {
+  int is_wanted = PyObject_IsTrue(does);
+  if (is_wanted < 0) return nullptr;
+  MemoryMeter::of(self)->ledger->record(is_wanted);
+  Py_RETURN_NONE;
+}
+
+// The bytes of an array of `MemoryEvent`; recording ends.
+PyObject* meter_take_events(PyObject* self, PyObject*) {
+  std::vector<memory::MemoryEvent> events = MemoryMeter::of(self)->ledger->take_events();
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(events.data()),
+                                   Py_ssize_t(events.size() * sizeof(memory::MemoryEvent)));
+}
+
+// note(what, code, [storage, ...]): something happens to the call with this code, and to these blocks.
+PyObject* meter_note(PyObject* self, PyObject* args) {
+  unsigned char what;
+  int code;
+  PyObject* storages;
+  if (!PyArg_ParseTuple(args, "biO!", &what, &code, &PyList_Type, &storages)) return nullptr;
+  memory::Ledger* ledger = MemoryMeter::of(self)->ledger;
+  if (PyList_GET_SIZE(storages) == 0) ledger->note(memory::What(what), code);
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(storages); place++) {
+    auto* storage = static_cast<c10::StorageImpl*>(PyLong_AsVoidPtr(PyList_GET_ITEM(storages, place)));
+    if (PyErr_Occurred()) return nullptr;
+    memory::note(ledger, storage, memory::What(what), code);
+  }
+  Py_RETURN_NONE;
+}
+
 template <int64_t (memory::Ledger::*field)() const>
 PyObject* meter_of_ledger(PyObject* self, void*) {
   return PyLong_FromLongLong((MemoryMeter::of(self)->ledger->*field)());
@@ -279,6 +310,9 @@ PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"settle", meter_settle, METH_O, nullptr},
                                {"holdings", meter_holdings, METH_O, nullptr},
                                {"take_step_peak", meter_take_step_peak, METH_NOARGS, nullptr},
+                               {"record", meter_record, METH_O, nullptr},
+                               {"take_events", meter_take_events, METH_NOARGS, nullptr},
+                               {"note", meter_note, METH_VARARGS, nullptr},
                                {"fold", meter_fold, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 

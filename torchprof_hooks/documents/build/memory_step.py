@@ -1,0 +1,140 @@
+"""What is said of the memory of one step: how it rises and falls, and what would lower
+its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torchprof_hooks.documents.document import Column, Table
+from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.memory import MEMORY_KINDS
+from torchprof_hooks.profiles.memory_step import Checkpointing, MemoryStep
+from torchprof_hooks.profiles.names import without_numbers
+
+
+class Saving(NamedTuple):
+    """What checkpointing some modules would give, and take.
+
+    label: the module, or the layers: ``Net.blocks.*: 12 Block``.
+    peak_bytes, saved_bytes: of one step; saved: of its peak.
+    extra_ns: how much longer a step would take: as long as these modules' forward.
+    """
+
+    label: str
+    peak_bytes: int
+    saved_bytes: int
+    extra_ns: float
+
+
+def savings(profile: ProfileData) -> list[Saving]:
+    """What checkpointing would save, most first: of what saves as much, only what takes
+    the least time."""
+    step = profile.memory.step if profile.memory else None
+    if step is None:
+        return []
+    forward = {
+        row.name: (row.class_name, row.phases["forward"])
+        for row in profile.rows("module")
+        if row.kind == "module"
+    }
+    found: list[Saving] = []
+    for each in step.checkpointing:
+        rows = [forward[name] for name in each.modules if name in forward]
+        calls = sum(totals.calls for _, totals in rows)
+        if not calls:
+            continue
+        total_ns = sum(totals.cumulative_ns for _, totals in rows)
+        found.append(
+            Saving(
+                _label(each, {class_name for class_name, _ in rows}),
+                each.peak_bytes,
+                step.peak_bytes - each.peak_bytes,
+                total_ns / calls * each.calls,
+            )
+        )
+    found.sort(key=lambda one: (one.peak_bytes, one.extra_ns))
+    least_ns, told = float("inf"), []
+    for one in found:
+        if one.extra_ns < least_ns:
+            least_ns = one.extra_ns
+            told.append(one)
+    return told
+
+
+def _label(each: Checkpointing, class_names: set[str]) -> str:
+    if len(each.modules) == 1:
+        return each.modules[0]
+    [class_name] = class_names if len(class_names) == 1 else ["modules"]
+    return f"{without_numbers(each.modules[0])}: {len(each.modules)} {class_name}"
+
+
+def step_tables(profile: ProfileData) -> Iterator[Table]:
+    """The course of a step, for a picture; and what checkpointing would save."""
+    step = profile.memory.step if profile.memory else None
+    if step is not None and step.points:
+        yield _course(step)
+    found = savings(profile)
+    if found:
+        yield _savings_table(profile, found)
+
+
+def _course(step: MemoryStep) -> Table:
+    points = step.points
+    columns = [
+        Column(
+            KIND_TITLES[kind],
+            "bytes",
+            [point.by_kind[number] for point in points],
+            f"{kind.replace(' ', '_')}_bytes",
+        )
+        for number, kind in enumerate(MEMORY_KINDS)
+    ]
+    columns = [column for column in columns if any(column.values)]
+    columns += [
+        Column("phase", "text", [PHASE_TITLES[p.phase] for p in points], "phase"),
+        Column("since", "ns", [p.since_ns for p in points], "since_ns", 0, True),
+    ]
+    return Table(
+        "memory_of_step",
+        "Memory in use during one step",
+        "what ran",
+        [point.owner for point in points],
+        columns,
+        drawing="areas",
+        is_detail=True,
+    )
+
+
+def _savings_table(profile: ProfileData, found: list[Saving]) -> Table:
+    peak_bytes = found[0].peak_bytes + found[0].saved_bytes
+    steps_ns = profile.step_times.mean_ns
+    columns = [
+        Column("peak", "bytes", [one.peak_bytes for one in found], "peak_bytes"),
+        Column("saved", "bytes", [one.saved_bytes for one in found], "saved_bytes"),
+        Column(
+            "% of peak",
+            "share",
+            [one.saved_bytes / peak_bytes for one in found],
+            "saved_share",
+        ),
+        Column("longer", "ns", [one.extra_ns for one in found], "extra_ns"),
+    ]
+    if steps_ns > 0:
+        shares = [one.extra_ns / steps_ns for one in found]
+        columns.append(Column("% of step", "share", shares, "extra_share", 1))
+    rates = [one.saved_bytes * 1e9 / max(one.extra_ns, 1.0) for one in found]
+    columns.append(Column("saved per second", "bytes", rates, "saved_per_s", 2))
+    return Table(
+        "checkpointing",
+        "What checkpointing would save in a step",
+        "checkpointed",
+        [one.label for one in found],
+        columns,
+        most=8,
+        notes=[
+            "peak: predicted by playing the step again, block by block; longer: the "
+            "forward of these modules, which runs twice"
+        ],
+    )
