@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.link_hook import LinkHook
     from torchprof_hooks.profile_type import Profile
     from torchprof_hooks.profiler import Profiler, profile
+    from torchprof_hooks.profiles.batch import BatchFit, largest_batch
     from torchprof_hooks.profiles.collectives import Collective
     from torchprof_hooks.profiles.errors import (
         FlagError,
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
         MemoryFailure,
         MemorySummary,
         MemoryTotals,
+    )
+    from torchprof_hooks.profiles.memory_step import (
+        Checkpointing,
+        MemoryPoint,
+        MemoryStep,
     )
     from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.parts import Part
@@ -63,7 +69,9 @@ if TYPE_CHECKING:
     from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
 __all__ = [
+    "BatchFit",
     "Bucket",
+    "Checkpointing",
     "Collective",
     "Coordinate",
     "FlagError",
@@ -74,6 +82,8 @@ __all__ = [
     "LinkHook",
     "MeasuredSteps",
     "MemoryFailure",
+    "MemoryPoint",
+    "MemoryStep",
     "MemorySummary",
     "MemoryTotals",
     "MemoryUnavailableError",
@@ -113,6 +123,7 @@ __all__ = [
     "delete_hook",
     "enable",
     "function_hooks",
+    "largest_batch",
     "link_hooks",
     "load_ranks",
     "profile",
@@ -130,6 +141,7 @@ _HOMES = {
     "function_profiler": ("profile_function", "region"),
     "link_hook": ("LinkHook",),
     "profiler": ("Profiler", "profile"),
+    "profiles.batch": ("BatchFit", "largest_batch"),
     "profiles.collectives": ("Collective",),
     "profiles.errors": (
         "FlagError",
@@ -141,6 +153,7 @@ _HOMES = {
     "profiles.peak": ("Peak",),
     "profiles.program": ("MeasuredSteps", "Program"),
     "profiles.memory": ("HeldMemory", "MemoryFailure", "MemorySummary", "MemoryTotals"),
+    "profiles.memory_step": ("Checkpointing", "MemoryPoint", "MemoryStep"),
     "profiles.modules": ("ModuleInfo",),
     "profile_type": ("Profile",),
     "profiles.provenance": ("Coordinate", "Provenance"),

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from tabulate import tabulate
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from torchprof_hooks import profile
-from torchprof_hooks.profiles.memory import MemorySummary
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.documents.render.units import best_byte_format
+from torchprof_hooks.profiles.batch import largest_batch
+from torchprof_hooks.profiles.memory_step import MemoryStep
 
 #: Steps of a run: what optimizers keep is there from the second one on.
 STEPS = 4
@@ -202,11 +205,29 @@ MODELS: dict[str, Callable[[], Trained]] = {
     "mixture of experts": lambda: Trained(
         chain(lambda: Experts(64, 4), 4), sequences(), numbered(4)
     ),
-    "U-Net": lambda: Trained(UNet(16), pictures(), numbered(3, prefix="up.")),
+    "U-Net": lambda: Trained(UNet(16), pictures(), numbered(3, prefix="down.")),
     "shared block": lambda: Trained(
         Shared(transformer_block(64), 5), sequences(), ["block"]
     ),
 }
+
+
+#: The batch sizes that are measured, and those that are predicted.
+MEASURED, PREDICTED = (4, 8), (16, 64)
+
+
+def with_batch(trained: Trained, size: int) -> Trained:
+    """The same with another batch size."""
+    shape = trained.inputs().shape[1:]
+    return trained._replace(inputs=lambda: torch.randn(size, *shape))
+
+
+def peaks_of_batches(make: Callable[[], Trained]) -> Iterator[tuple[int, int]]:
+    """Peaks of larger batches, in bytes: predicted by two smaller ones; measured."""
+    profiles = {size: profiled(with_batch(make(), size)) for size in MEASURED}
+    fit = largest_batch(profiles, 2**40)
+    for size in PREDICTED:
+        yield fit.peak_bytes(size), measured(with_batch(make(), size)).peak_bytes
 
 
 def run(trained: Trained, steps: int = STEPS) -> None:
@@ -222,14 +243,21 @@ def run(trained: Trained, steps: int = STEPS) -> None:
         optimizer.step()
 
 
-def measured(trained: Trained) -> MemorySummary:
-    """The memory of a run."""
+def profiled(trained: Trained) -> Profile:
+    """The profile of a run: always with the same numbers, as experts that get nothing
+    take less memory."""
+    torch.manual_seed(0)
     with profile(memory="cpu") as prof:
         run(trained)
-    found = prof.profile.memory
-    assert found is not None
-    assert found.step is not None
-    return found
+    return prof.profile
+
+
+def measured(trained: Trained) -> MemoryStep:
+    """The memory of a step of it."""
+    memory = profiled(trained).memory
+    assert memory is not None
+    assert memory.step is not None
+    return memory.step
 
 
 def checkpointed(
@@ -247,18 +275,38 @@ def predictions(
 ) -> Iterator[Prediction]:
     """Of the first layer alone, and of all of them, as far as they are told."""
     plain = measured(make())
-    assert plain.step is not None
     top = type(make().model).__name__
     layers = make().layers
     for chosen in [layers] if len(layers) == 1 else [layers[:1], layers]:
         names = {f"{top}.{name}" for name in chosen}
-        for told in plain.step.checkpointing:
+        for told in plain.checkpointing:
             if set(told.modules) == names:
                 changed = measured(checkpointed(make(), chosen, use_reentrant))
-                assert changed.step is not None
-                yield Prediction(
-                    tuple(chosen),
-                    plain.step.peak_bytes,
-                    told.peak_bytes,
-                    changed.step.peak_bytes,
-                )
+                peaks = plain.peak_bytes, told.peak_bytes, changed.peak_bytes
+                yield Prediction(tuple(chosen), *peaks)
+
+
+def main() -> None:
+    """Print what is predicted, and what is measured."""
+    rows: list[list[object]] = []
+    for name, make in MODELS.items():
+        for kind in (False, True):
+            found = [*predictions(make, use_reentrant=kind)][-1]
+            rows.append([
+                name if not kind else "",
+                f"{len(found.layers)}{', reentrant' * kind}",
+                *map(best_byte_format, found[1:]),
+                f"{100 * (found.predicted / found.measured - 1):+.1f} %",
+            ])  # fmt: skip
+    titles = ["model", "layers", "plain", "predicted", "measured", "off by"]
+    print(tabulate(rows, titles, colalign=["left", *["right"] * 5]), end="\n\n")
+    rows = [
+        [name, *(f"{100 * (low / high - 1):+.1f} %" for low, high in found)]
+        for name, found in ((n, [*peaks_of_batches(m)]) for n, m in MODELS.items())
+    ]
+    titles = ["model", *(f"batch {size}, off by" for size in PREDICTED)]
+    print(tabulate(rows, titles, colalign=["left", "right", "right"]))
+
+
+if __name__ == "__main__":
+    main()

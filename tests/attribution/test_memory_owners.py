@@ -463,6 +463,18 @@ def test_a_copy_of_the_model_is_something_else() -> None:
     assert others == A + B
 
 
+@pytest.mark.parametrize("functions", [False, True])
+def test_data_made_before_the_first_forward_are_no_activations(functions: bool) -> None:
+    def run() -> None:
+        data = torch.zeros(1000) + 1.0
+        for _ in range(2):
+            nn.Linear(1000, 2)(data).sum().backward()
+
+    kinds = measured(run, functions=functions).bytes_by_kind()
+    assert 1000 * NUMBER <= kinds["other"] < 1010 * NUMBER
+    assert kinds.get("activation", 0) < 100
+
+
 def test_autocast_keeps_its_copies_of_weights() -> None:
     net, x = Net(), torch.ones(ROWS, 64)
 

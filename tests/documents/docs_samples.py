@@ -37,6 +37,14 @@ SAMPLES = ROOT / "docs" / "samples"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 #: Those whose output is shown.
 EXAMPLES: Final = ("shared_input", "count_nans", "scalars", "trainer")
+#: What is said of a program in little memory, by its arguments.
+LITTLE_MEMORY: Final = {
+    "ran_out": "--memory 200",
+    "smaller_batch": "--batch-size 8",
+    "checkpointed": "--checkpoint --memory 200",
+}
+#: What is predicted of models, and measured.
+_PREDICTIONS: Final = "memory_predictions"
 _OF_PROGRAM: Final = "exit_report"
 #: Show what measuring takes, which a clock of Python's makes dearer. They have to be
 #: recorded where nothing else runs.
@@ -124,7 +132,17 @@ def _programs(path: str) -> dict[str, str]:
 def record(names: Sequence[str]) -> None:
     """Measure these profiles and run these examples, or all, in one thread, with the
     native core."""
-    for name in names or (*_programs(""), _RANKS, *EXAMPLES):
+    of_memory = (*LITTLE_MEMORY, _PREDICTIONS)
+    for name in names or (*_programs(""), _RANKS, *EXAMPLES, *of_memory):
+        if name in LITTLE_MEMORY:
+            found = report_of(LITTLE_MEMORY[name].split())
+            (SAMPLES / f"{name}.txt").write_text(found, "utf-8")
+            continue
+        if name == _PREDICTIONS:
+            module = "tests.attribution.checkpointed_models"
+            text = _run("-m", module, stdout=subprocess.PIPE)
+            (SAMPLES / f"{name}.txt").write_text(text, "utf-8")
+            continue
         if name == _RANKS:
             _record_ranks()
             continue
@@ -138,6 +156,25 @@ def record(names: Sequence[str]) -> None:
         clock = "import runpy, sys" if has_own_clock else _CLOCK
         _run("-c", f"{clock}\n{_programs(path)[name]}")
         _write_in_one_line(ROOT / path)
+
+
+def report_of(arguments: Sequence[str], *flags: str) -> str:
+    """What is said of the program in little memory, without its own output."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torchprof_hooks", "--profile-memory", *flags),
+            *("examples/little_memory.py", *arguments),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(WIDTH)},
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    _, begin, report = done.stdout.partition("torchprof_hooks: examples")
+    lines = f"{begin}{report}".splitlines()
+    return "".join(f"{line[:WIDTH].rstrip()}\n" for line in lines)
 
 
 def _record_ranks() -> None:

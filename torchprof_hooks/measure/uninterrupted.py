@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import signal
 import threading
 from collections import deque
@@ -17,6 +18,9 @@ _SIGNALS: Final = tuple(
     for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
+
+#: What a thread may need: its stack, and its share of the heap.
+_ROOM: Final = 64 * 2**20
 
 _Handler = Callable[[int, FrameType | None], Any]
 
@@ -39,11 +43,13 @@ def uninterrupted() -> Iterator[Delay]:
 def in_own_thread(work: Callable[[], object]) -> bool:
     """Do `work` in a new thread, where trackers, modes and settings (such as autocast)
     of this thread do not count. Returns whether it was done: since Python 3.12, a
-    program that is ending gets no new threads.
+    program that is ending gets no new threads; nor does one that is out of memory.
 
     Interrupts are delayed until the thread is done: a program that ends while torch
     works in another thread aborts.
     """
+    if not _has_room():
+        return False
     # With a name: else it would take one of the numbers of the program's threads.
     thread = threading.Thread(target=work, name="torchprof_hooks")
     with uninterrupted():
@@ -52,6 +58,18 @@ def in_own_thread(work: Callable[[], object]) -> bool:
         except RuntimeError:
             return False
         thread.join()
+    return True
+
+
+def _has_room() -> bool:
+    """Whether there is memory for a thread and some work: without, `Thread.start` may
+    wait forever for a thread that could not begin."""
+    if not hasattr(mmap, "MAP_PRIVATE"):  # as on Windows
+        return True
+    try:
+        mmap.mmap(-1, _ROOM, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError:
+        return False
     return True
 
 

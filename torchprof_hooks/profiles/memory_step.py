@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torchprof_hooks.profiles.names import Phase
 
@@ -48,9 +49,11 @@ class MemoryStep:
 
     peak_bytes: the most that it had in use.
     points: its course, in some hundred moments; the peak is one of them.
+    highest: the most that it had in use while calls of each phase ran.
     checkpointing: what would lower the peak, the lowest first.
     """
 
     peak_bytes: int
     points: tuple[MemoryPoint, ...] = ()
+    highest: Mapping[Phase, int] = field(default_factory=dict)
     checkpointing: tuple[Checkpointing, ...] = ()

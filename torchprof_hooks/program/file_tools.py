@@ -11,6 +11,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Final, TypeVar
 
+from torchprof_hooks.documents.build.batch import batch_document
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.ranks import ranks_document
 from torchprof_hooks.documents.document import Document
@@ -34,6 +35,7 @@ from torchprof_hooks.documents.words import plural
 from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.files.writing import replaced_file
 from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.batch import largest_batch
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.program.file_options import (
     CSV,
@@ -155,6 +157,19 @@ def _merge(args: argparse.Namespace) -> int:
     return 0
 
 
+def _fit(args: argparse.Namespace) -> int:
+    sizes = [size for size, _ in args.profiles]
+    if sizes[0] == sizes[1]:
+        raise _ToolError(f"both profiles are of batch size {sizes[0]}: give two sizes")
+    profiles = {size: _load(path) for size, path in args.profiles}
+    try:
+        fit = largest_batch(profiles, args.memory)
+    except ValueError as error:
+        raise _ToolError(str(error)) from None
+    _put_document(batch_document(fit), args)
+    return 0
+
+
 def _ranks(args: argparse.Namespace) -> int:
     _check_max_rows(args)
     processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
@@ -228,5 +243,6 @@ _COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "show": _show,
     "compare": _compare,
     "merge": _merge,
+    "fit": _fit,
     "ranks": _ranks,
 }

@@ -28,12 +28,9 @@ class Saving(NamedTuple):
     extra_ns: float
 
 
-def savings(profile: ProfileData) -> list[Saving]:
-    """What checkpointing would save, most first: of what saves as much, only what takes
-    the least time."""
-    step = profile.memory.step if profile.memory else None
-    if step is None:
-        return []
+def savings(profile: ProfileData, step: MemoryStep) -> list[Saving]:
+    """What checkpointing would save in a step, most first: of what saves as much, only
+    what takes the least time."""
     forward = {
         row.name: (row.class_name, row.phases["forward"])
         for row in profile.rows("module")
@@ -73,9 +70,11 @@ def _label(each: Checkpointing, class_names: set[str]) -> str:
 def step_tables(profile: ProfileData) -> Iterator[Table]:
     """The course of a step, for a picture; and what checkpointing would save."""
     step = profile.memory.step if profile.memory else None
-    if step is not None and step.points:
+    if step is None:
+        return
+    if step.points:
         yield _course(step)
-    found = savings(profile)
+    found = savings(profile, step)
     if found:
         yield _savings_table(profile, found)
 

@@ -61,6 +61,13 @@ _IF_GONE: Final[dict[Phase, MemoryKind]] = {"recompute": "activation"}
 _Module: Final = torch.nn.Module
 
 
+def _phase_of(site: Site) -> Phase:
+    """The phase of what is made at a site: a function that is called outside of modules
+    may make a batch, or what backward needs."""
+    is_outside = site.phase == "forward" and site.enclosing.phase == "outside"
+    return "outside" if is_outside else site.phase
+
+
 class _Turns:
     """What blocks turn out to be at one moment, by the code of the call's site."""
 
@@ -74,7 +81,7 @@ class _Turns:
         """A byte for each site."""
         kinds = self._kinds
         for site in self._sites[len(kinds) :]:
-            kinds.append(self._phases.get(site.phase, self._others))
+            kinds.append(self._phases.get(_phase_of(site), self._others))
         return kinds
 
 
@@ -244,15 +251,17 @@ class MemoryOwners:
         if get_ident() == self._thread:
             self.look_again()
         path, phase = self._owner(self._log.peak_code)
+        peak_bytes, failure = int(self._log.peak_bytes), self._failure()
+        has_failed_there = failure is not None and peak_bytes > self._recorder.highest
         return MemorySummary(
             source=source,
-            peak_bytes=int(self._log.peak_bytes),
+            peak_bytes=peak_bytes,
             peak_path=path,
             peak_phase=phase,
-            at_peak=self._held(self._log.holdings(True)),
+            at_peak=self._held(self._log.holdings(True), has_failed_there),
             step_peaks=tuple(self._step_peaks),
             step=self._recorder.read(),
-            failure=self._failure(),
+            failure=failure,
         )
 
     def _failure(self) -> MemoryFailure | None:
@@ -273,7 +282,8 @@ class MemoryOwners:
             path, phase = self._owner(code)
             kind = MEMORY_KINDS[number]
             if kind == "temporary":
-                kind = (_IF_RUNNING if is_running else _IF_GONE).get(phase, kind)
+                made_in = _phase_of(self._sites[code]) if code >= 0 else phase
+                kind = (_IF_RUNNING if is_running else _IF_GONE).get(made_in, kind)
             found[path, phase, kind] += size
         order = sorted(found.items(), key=lambda held: (-held[1], held[0]))
         return tuple(HeldMemory(*key, size) for key, size in order if size)

@@ -32,6 +32,7 @@ class StepRecorder:
     that they get and return.
 
     log: the core's meter of memory.
+    highest: the highest peak of all steps that have ended.
     """
 
     def __init__(self, log: Any, tracker: Tracker) -> None:
@@ -39,7 +40,7 @@ class StepRecorder:
         self._tracker = tracker
         self._is_on = False
         self._tries = _TRIES
-        self._highest = 0  # of all steps
+        self.highest = 0
         self._peak = 0  # of the one that is kept
         self._recorded = b""
         self._found: MemoryStep | None = None  # of what is kept
@@ -53,7 +54,7 @@ class StepRecorder:
 
     def end(self, peak_bytes: int) -> None:
         """The step has ended, and another one begins. peak_bytes: of the step."""
-        if not self._is_on and peak_bytes <= self._highest:
+        if not self._is_on and peak_bytes <= self.highest:
             return  # as most of them
         if self._is_on:
             recorded = self._stopped()
@@ -61,10 +62,10 @@ class StepRecorder:
             if recorded and peak_bytes > self._peak:
                 self._recorded, self._found = recorded, None
                 self._peak = peak_bytes
-        if peak_bytes * _NEAR > self._highest:
+        if peak_bytes * _NEAR > self.highest:
             self._tries = _TRIES
-        self._highest = max(self._highest, peak_bytes)
-        if self._peak >= _NEAR * self._highest:
+        self.highest = max(self.highest, peak_bytes)
+        if self._peak >= _NEAR * self.highest:
             self._tries = min(self._tries, 1)  # what optimizers keep comes after a step
         self.begin()
 
@@ -87,7 +88,12 @@ class StepRecorder:
             from torchprof_hooks.capture.record.memory_events import MemoryEvents
 
             events = MemoryEvents(recorded, [*self._tracker.sites])
-            found = MemoryStep(peak_bytes, events.points(), checkpointing_of(events))
+            found = MemoryStep(
+                peak_bytes,
+                events.points(),
+                events.highest(),
+                checkpointing_of(events),
+            )
             if self._recorded is not recorded:  # this is another thread than the one
                 return found  # that is measured
             self._recorded, self._found = b"", found

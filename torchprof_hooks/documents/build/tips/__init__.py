@@ -20,7 +20,7 @@ from torchprof_hooks.documents.build.tips.loop import (
     unfused_optimizers,
     waiting_for_others,
 )
-from torchprof_hooks.documents.build.tips.memory import checkpointing
+from torchprof_hooks.documents.build.tips.memory import checkpointing, out_of_memory
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Tip
 
@@ -35,6 +35,7 @@ _FINDERS: Final[tuple[Callable[[Evidence], Iterator[Tip]], ...]] = (
     compile_failures,
     unfused_optimizers,
     recomputing,
+    out_of_memory,
     checkpointing,
     small_functions,
 )

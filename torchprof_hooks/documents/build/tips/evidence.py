@@ -46,6 +46,7 @@ class Evidence:
 
     def __init__(self, view: View) -> None:
         self.profile = view.shown
+        self.memory = view.profile.memory  # of the whole run
         self.program = view.profile.program or Program()
         self._whole = "loop" if view.of_shown else "run"
 

@@ -10,30 +10,46 @@ from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.documents.render.units import best_byte_format
 from torchprof_hooks.documents.words import percent
+from torchprof_hooks.profiles.memory import bytes_by_kind
 
 #: The least share of activations in the peak for which there is a tip.
 LEAST_ACTIVATIONS: Final = 0.3
 #: The least that checkpointing has to save, as a share of the peak.
 LEAST_SAVED: Final = 0.2
+#: What saves more is told first if it saves nearly as much for its time.
+_NEARLY: Final = 0.5
+
+
+def out_of_memory(evidence: Evidence) -> Iterator[Tip]:
+    """Memory ran out, and most of it was what forward keeps."""
+    failure = evidence.memory and evidence.memory.failure
+    if failure:
+        share = bytes_by_kind(failure.held).get("activation", 0) / failure.held_bytes
+        if share >= LEAST_ACTIVATIONS:
+            yield Tip(
+                f"Activations were {percent(share)} of the memory when it ran out",
+                "measure a smaller batch: its report tells what checkpointing would "
+                "save.",
+            )
 
 
 def checkpointing(evidence: Evidence) -> Iterator[Tip]:
-    """What forward keeps is most of the peak, and could be computed again: the modules
-    that save most for their time."""
-    profile = evidence.profile
-    if profile.memory is None or profile.memory.step is None:
+    """What forward keeps is most of the peak, and could be computed again."""
+    memory, profile = evidence.memory, evidence.profile
+    if memory is None or memory.step is None:
         return
-    kept = profile.memory.bytes_by_kind().get("activation", 0)
-    share = kept / max(profile.memory.peak_bytes, 1)
-    peak_bytes = profile.memory.step.peak_bytes
+    kept = memory.bytes_by_kind().get("activation", 0)
+    share = kept / max(memory.peak_bytes, 1)
+    peak_bytes = memory.step.peak_bytes
     worth = [
         one
-        for one in savings(profile)
+        for one in savings(profile, memory.step)
         if one.saved_bytes >= LEAST_SAVED * peak_bytes and one.extra_ns > 0
     ]
     if not worth or share < LEAST_ACTIVATIONS:
         return
-    best = max(worth, key=lambda one: one.saved_bytes / one.extra_ns)
+    best_rate = max(one.saved_bytes / one.extra_ns for one in worth)
+    best = next(w for w in worth if w.saved_bytes / w.extra_ns >= best_rate * _NEARLY)
     step_ns = profile.step_times.mean_ns
     longer = f", for {percent(best.extra_ns, step_ns)} more time" if step_ns else ""
     saved = percent(best.saved_bytes, peak_bytes)

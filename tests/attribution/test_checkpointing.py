@@ -1,0 +1,128 @@
+"""What checkpointing would save, and how the peak grows with the batch: predictions
+against what is really measured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.attribution.checkpointed_models import (
+    MEASURED,
+    MODELS,
+    Trained,
+    chain,
+    measured,
+    mlp_block,
+    numbered,
+    peaks_of_batches,
+    predictions,
+    profiled,
+    run,
+    with_batch,
+)
+from tests.cores import NATIVE_CORE
+from tests.helpers import hand_built, timed
+from torchprof_hooks import profile
+from torchprof_hooks.profiles.batch import largest_batch
+
+pytestmark = NATIVE_CORE
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ten_models_that_are_really_checkpointed(name: str) -> None:
+    found = [*predictions(MODELS[name])]
+    assert found
+    for each in found:
+        assert each.predicted < 0.97 * each.plain
+        assert each.predicted == pytest.approx(each.measured, rel=0.05)
+
+
+def test_a_result_that_only_the_module_itself_keeps_is_told_as_kept() -> None:
+    """The ReLU at the end of each `up` keeps its result for itself: nobody can tell
+    that from what others keep."""
+
+    def up() -> Trained:
+        return MODELS["U-Net"]()._replace(layers=numbered(3, prefix="up."))
+
+    [*_, found] = predictions(up)
+    assert found.measured < found.predicted < 1.1 * found.measured
+
+
+def test_reentrant_checkpoints_keep_a_little_more() -> None:
+    for name in ("MLP", "transformer", "LSTM"):
+        for each in predictions(MODELS[name], use_reentrant=True):
+            assert each.predicted == pytest.approx(each.measured, rel=0.05)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_larger_batches(name: str) -> None:
+    for predicted, found in peaks_of_batches(MODELS[name]):
+        assert predicted == pytest.approx(found, rel=0.05)
+
+
+def block_of(size: int) -> Trained:
+    return Trained(chain(lambda: mlp_block(size), 4), lambda: torch.randn(64, size), [])
+
+
+def test_the_largest_batch_fits_and_one_more_does_not() -> None:
+    made = block_of(32)
+    profiles = {size: profiled(with_batch(made, size)) for size in (64, 128)}
+    fit = largest_batch(profiles, 4 * 2**20)
+    assert fit.peak_bytes(fit.largest) <= 4 * 2**20 < fit.peak_bytes(fit.largest + 1)
+    found = measured(with_batch(made, fit.largest)).peak_bytes
+    assert found == pytest.approx(4 * 2**20, rel=0.02)
+
+
+def test_what_does_not_fit_and_what_cannot_be_known() -> None:
+    small, large = (profiled(with_batch(block_of(32), size)) for size in MEASURED)
+    assert largest_batch({2: small, 4: large}, 1000).largest == 0
+    with pytest.raises(ValueError, match="two different batch sizes"):
+        largest_batch({2: small}, 1000)
+    with pytest.raises(ValueError, match="does not grow"):
+        largest_batch({2: small, 4: small}, 1000)
+    other = profiled(Trained(nn.Linear(2, 2), lambda: torch.zeros(2, 2), []))
+    with pytest.raises(ValueError, match="different programs"):
+        largest_batch({2: small, 4: other}, 1000)
+    bare = hand_built({("Net", "forward"): timed(1)}, {"Net": "Net"})
+    with pytest.raises(ValueError, match=r"no step whose memory was recorded"):
+        largest_batch({2: bare, 4: bare}, 1000)
+
+
+def test_the_recorded_step_is_one_with_the_highest_peak() -> None:
+    made = block_of(32)
+    with profile(memory="cpu") as prof:
+        for size in (64, 64, 64, 256, 256, 64, 64):
+            run(with_batch(made, size), steps=1)
+    memory = prof.profile.memory
+    assert memory is not None
+    assert memory.step is not None
+    assert memory.step.peak_bytes > 0.95 * memory.peak_bytes
+    assert max(point.bytes for point in memory.step.points) == memory.step.peak_bytes
+
+
+def test_without_an_optimizer_a_pass_ends_a_step() -> None:
+    model = mlp_block(32)
+    with profile(memory="cpu") as prof:
+        for _ in range(4):
+            model(torch.randn(512, 32)).sum().backward()
+    memory = prof.profile.memory
+    assert memory is not None
+    assert memory.step is not None
+    assert memory.step.peak_bytes == pytest.approx(memory.peak_bytes, rel=0.01)
+    assert {"forward", "backward"} <= {*memory.step.highest}
+
+
+def test_the_tip_names_the_layers() -> None:
+    text = profiled(MODELS["transformer"]()).report()
+    assert "checkpointing Sequential.*: 6 TransformerEncoderLayer" in text
+    assert "would lower the peak of a step to 7.0" in text
+
+
+def test_a_module_that_is_called_by_the_profiler_alone_is_no_candidate() -> None:
+    with profile(memory="cpu") as prof, torch.no_grad():
+        for _ in range(3):
+            mlp_block(32)(torch.randn(512, 32))
+    memory = prof.profile.memory
+    assert memory is not None
+    assert memory.step is None
