@@ -21,6 +21,14 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** An element of a picture. */
+export function shape(tag: string, attributes: Record<string, string | number>, ...content: (Node | string)[]): SVGElement {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag) as SVGElement;
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...content);
+  return element;
+}
+
 /** A group of buttons of which one is pressed. */
 export function choice(
   label: string,

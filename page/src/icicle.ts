@@ -140,7 +140,7 @@ export class Icicle {
   /** The name and the share, the name alone, or nothing: never a part of a word. */
   private label(frame: Frame, pixels: number): string {
     const name = this.table.labels[frame.data.row] ?? "";
-    const short = name.split(": ")[0] ?? name;
+    const short = name.replace(/: .*|(.)\(.*/, "$1"); // without its class, or shapes
     const share = percent(frame.value ?? 0, this.root.value ?? 0);
     const fitting = [`${name}  ${share}`, name, short].find((text) => text.length * CHARACTER + 8 <= pixels);
     return fitting ?? "";

@@ -1,4 +1,5 @@
 // Puts tables that sort and filter, and pictures of trees, where Python has left room.
+import { Areas } from "./areas";
 import { readPage, type Page, type TableData } from "./data";
 import { choice, find, make } from "./dom";
 import { Picture } from "./picture";
@@ -18,6 +19,7 @@ function addTables(place: HTMLElement, tables: TableData[], page: Page): void {
     if (!table) return;
     above.replaceChildren();
     const picture = place.dataset.drawing === "tree" ? new Picture(above, table, page.heat) : null;
+    if (place.dataset.drawing === "areas") new Areas(above, table);
     shown = new Table(body, table, picture ? (row) => picture.goTo(row) : undefined);
     if (filter.value) shown.filter(filter.value);
   };
@@ -26,7 +28,9 @@ function addTables(place: HTMLElement, tables: TableData[], page: Page): void {
   if (options.length > 1) bar.append(choice("What is shown", options, options[0]?.id ?? "", draw));
   const below = make("div", { class: "controls" });
   if (tables.some((table) => table.labels.length > MANY)) below.append(filter);
-  place.replaceChildren(bar, above, below, body);
+  const folded = place.querySelector("details");
+  folded?.lastElementChild?.replaceWith(below, body);
+  place.replaceChildren(bar, above, ...(folded ? [folded] : [below, body]));
   draw(options[0]?.id ?? "");
 }
 

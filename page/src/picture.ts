@@ -1,6 +1,6 @@
 // A tree with what one needs to look at it: what frames are as wide as, search, details.
 import { nameOf, rowsOf, type Column, type TableData } from "./data";
-import { choice, make } from "./dom";
+import { choice, make, shape } from "./dom";
 import { Icicle } from "./icicle";
 import { written } from "./numbers";
 
@@ -23,10 +23,7 @@ export class Picture {
     private readonly table: TableData,
     private readonly heat: number[],
   ) {
-    this.svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    for (const [name, value] of Object.entries({ class: "icicle", width: "100%", role: "tree", "aria-label": table.title })) {
-      this.svg.setAttribute(name, value);
-    }
+    this.svg = shape("svg", { class: "icicle", width: "100%", role: "tree", "aria-label": table.title }) as SVGSVGElement;
     this.reset = make("button", { type: "button", hidden: true, click: () => this.icicle.zoom(this.icicle.root) }, "Reset zoom");
     this.search = make("input", { type: "search", placeholder: "Search names", "aria-label": "Search the picture" });
     this.search.addEventListener("input", () => this.find());

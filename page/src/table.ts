@@ -87,11 +87,11 @@ export class Table {
   private line(row: number): HTMLElement {
     // Sorted, a tree is none: full names then.
     const isTree = this.sorted === null && this.wanted === "" && this.data.depths.length > 0;
-    const name = isTree ? (this.data.labels[row] ?? "") : this.textOf(row);
+    const name = breakable(isTree ? (this.data.labels[row] ?? "") : this.textOf(row));
     const label = this.choose
-      ? make("button", { type: "button", class: "name", click: () => this.choose?.(row) }, name)
+      ? [make("button", { type: "button", class: "name", click: () => this.choose?.(row) }, ...name)]
       : name;
-    const head = make("th", { scope: "row", title: nameOf(this.data, row) }, label);
+    const head = make("th", { scope: "row", title: nameOf(this.data, row) }, ...label);
     if (isTree) head.style.paddingLeft = `${0.7 + 1.1 * (this.data.depths[row] ?? 0)}rem`;
     const cells = this.columns.map((column) =>
       make("td", { class: column.unit === "text" ? "text" : "" }, written(column, column.values[row])),
@@ -108,4 +108,9 @@ export class Table {
     };
     return [make("button", { type: "button", class: "more", click: more }, `Show more (${hidden} rows are left)`)];
   }
+}
+
+/** A name of which a line may end behind each dot. */
+function breakable(name: string): (Node | string)[] {
+  return name.split(/\.(?=\D)/).flatMap((part, place) => (place ? [".", make("wbr"), part] : [part]));
 }

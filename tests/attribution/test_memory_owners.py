@@ -554,6 +554,24 @@ def test_where_torch_does_not_tell_storages_calls_are_told(
     assert [line.partition(":")[0] for line in found.not_measured] == [STORAGES.what]
 
 
+def test_the_course_of_a_step_tells_where_functions_were_called() -> None:
+    net, x = Net(), torch.ones(ROWS, 64)
+
+    def run() -> None:
+        for _ in range(3):
+            net(x).sum().backward()
+            net.zero_grad()
+
+    memory = measured(run, functions=True)
+    step = memory.step
+    assert step is not None
+    highest = max(step.points, key=lambda point: point.bytes)
+    assert highest.bytes == step.peak_bytes == memory.peak_bytes
+    *_, module, function = memory.peak_path
+    assert highest.owner == f"{module}: {function}"
+    assert step.points[0].since_ns == 0
+
+
 # When memory runs out
 
 #: Numbers for which no machine has the memory.

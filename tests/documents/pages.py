@@ -13,7 +13,7 @@ from torchprof_hooks.documents.document import (
     Tips,
 )
 
-MS = 1_000_000
+MS, MB = 1_000_000, 1024**2
 #: Net calls a (Linear) and b (Block), which calls b.a (Linear).
 NAMES = ("Net", "Net.a", "Net.b", "Net.b.a", "(outside modules)")
 OWN = (10 * MS, 70 * MS, 11 * MS, 49 * MS, 20 * MS)
@@ -86,6 +86,41 @@ STACK = Table(
 )
 
 
+#: Moments of a step: 5 MB at the peak.
+COURSE = Table(
+    "memory_of_step",
+    "Memory in use during one step",
+    "what ran",
+    labels=(
+        "(outside modules)",
+        "Net.a: linear(8x4, 4x4)",
+        "Net.b.a: linear(8x4, 4x4)",
+        "Net.b.a: linear(8x4, 4x4)",
+        "(optimizer) SGD",
+    ),
+    columns=[
+        Column(
+            "since the begin",
+            "ns",
+            tuple(n * MS for n in (0, 10, 20, 40, 79)),
+            "since_ns",
+        ),
+        Column(
+            "phase",
+            "text",
+            ("outside modules", *("forward",) * 2, "backward", "optimizers"),
+            "phase",
+        ),
+        Column("temporary", "bytes", (0, MB, 0, MB, 0)),
+        Column("activations", "bytes", (0, MB, 3 * MB, MB, 0)),
+        Column("parameters", "bytes", (2 * MB,) * 5),
+    ],
+    drawing="areas",
+    is_detail=True,
+    section="Memory",
+)
+
+
 def document(*blocks: object, title: str = "train.py") -> Document:
     """One with a picture, bars, tables and sentences; or with other blocks."""
     usual = (
@@ -98,6 +133,8 @@ def document(*blocks: object, title: str = "train.py") -> Document:
         rows(250, "rows.class"),
         BARS,
         STACK,
+        Facts("memory", "", ["Most memory: 5.00MB"], section="Memory"),
+        COURSE,
         Tips([Tip("The loop waits for data", "give it more workers.")]),
         Facts("measured", "What was measured", ["all of it, 5 %"]),
     )

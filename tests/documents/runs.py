@@ -7,7 +7,17 @@ from typing import Any
 
 from tests.documents.made import MS, after, made, ms
 from torchprof_hooks.profile_type import Profile
-from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.memory import (
+    MEMORY_KINDS,
+    HeldMemory,
+    MemorySummary,
+    MemoryTotals,
+)
+from torchprof_hooks.profiles.memory_step import (
+    Checkpointing,
+    MemoryPoint,
+    MemoryStep,
+)
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
@@ -140,4 +150,47 @@ ALLOCATING = made(
     },
     {"Net": "Net", "Net.fc": "Linear", "Net.block": "Block"},
     memory=MemorySummary("cuda:0", 3 * MB, ("Net", "Net.fc"), "backward"),
+)
+
+
+def point(since_ms: int, owner: str, phase: Phase, **megabytes: int) -> MemoryPoint:
+    """A moment at which so much of some kinds is in use."""
+    by_kind = tuple(MB * megabytes.get(kind, 0) for kind in MEMORY_KINDS)
+    return MemoryPoint(since_ms * MS, owner, phase, by_kind)
+
+
+#: Two blocks with a linear each, of which the peak is known, and the course of a step.
+_BLOCKS = [("Net", f"Net.blocks.{n}") for n in range(2)]
+HOLDING = made(
+    {
+        ("Net", "forward"): ms(4),
+        **{(" > ".join(path), "forward"): ms(5) for path in _BLOCKS},
+        **{(" > ".join((*path, "linear(8x4)")), "forward"): ms(5) for path in _BLOCKS},
+        ("(optimizer) SGD", "optimizer"): ms(6),
+    },
+    {"Net": "Net", "Net.blocks.0": "Block", "Net.blocks.1": "Block"},
+    memory=MemorySummary(
+        "cpu",
+        10 * MB,
+        (*_BLOCKS[1], "linear(8x4)"),
+        "backward",
+        at_peak=(
+            HeldMemory((*_BLOCKS[0], "linear(8x4)"), "forward", "activation", 3 * MB),
+            HeldMemory((*_BLOCKS[1], "linear(8x4)"), "forward", "activation", 2 * MB),
+            HeldMemory(_BLOCKS[0], "outside", "parameter", MB),
+            HeldMemory(_BLOCKS[1], "outside", "parameter", MB),
+            HeldMemory(("(optimizer) SGD",), "optimizer", "optimizer state", 2 * MB),
+            HeldMemory((*_BLOCKS[1], "linear(8x4)"), "backward", "temporary", MB),
+        ),
+        step=MemoryStep(
+            10 * MB,
+            (
+                point(0, "(outside modules)", "outside", parameter=2),
+                point(10, "Net.blocks.0: linear(8x4)", "forward", parameter=2),
+                point(20, "Net.blocks.1", "backward", parameter=2, activation=8),
+                point(40, "(optimizer) SGD", "optimizer", parameter=2),
+            ),
+            (Checkpointing(("Net.blocks.0", "Net.blocks.1"), 6 * MB, 2),),
+        ),
+    ),
 )

@@ -8,16 +8,17 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.documents.pages import BARS, NAMES, document, rows, tree
+from tests.documents.pages import BARS, COURSE, NAMES, document, rows, tree
 from torchprof_hooks.documents.document import Answer, Answers, Facts, Tip, Tips
 from torchprof_hooks.documents.render.html import framed, page_of
-from torchprof_hooks.documents.words import HEATS, PHASE_TITLES
+from torchprof_hooks.documents.words import HEATS, KIND_TITLES, PHASE_TITLES
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "torchprof_hooks" / "documents" / "render" / "assets"
@@ -81,7 +82,7 @@ def test_the_script_has_all_numbers_as_they_are() -> None:
     data = data_of(page_of(document()))
     tables = {each["name"]: each for each in data["tables"]}
     names = ("tree.modules", "rows.module", "rows.class", "phases", "steps")
-    assert set(tables) == {*names}
+    assert set(tables) == {*names, "memory_of_step"}
     found = tables["tree.modules"]
     assert found["names"] == list(NAMES)
     assert found["depths"] == [0, 1, 1, 2, 0]
@@ -98,11 +99,28 @@ def test_bars_are_as_long_as_times() -> None:
     assert lengths == ["width:100.00%", "width:50.00%", "width:10.00%"]
 
 
-def test_all_phases_have_colours() -> None:
+def test_all_phases_and_kinds_of_memory_have_colours() -> None:
     style = (ASSETS / "page.css").read_text()
-    for title in PHASE_TITLES.values():
+    titles = [("c", title) for title in PHASE_TITLES.values()]
+    titles += [("k", title) for title in KIND_TITLES.values()]
+    for prefix, title in titles:
         name = re.sub(r"[^a-z]+", "-", title).strip("-")
-        assert re.search(rf"\.c-{name}\b", style), title
+        assert re.search(rf"\.{prefix}-{name}\b", style), title
+
+
+def test_blocks_of_a_section_are_below_one_title() -> None:
+    facts = Facts("memory", "", ["5.00MB"], section="Memory")
+    more = replace(BARS, section="Memory")
+    page = page_of(document(tree(), facts, COURSE, more, rows(3)))
+    headings = re.findall(r"<(h[23])>(.*?)</h", page)
+    assert headings == [
+        *(("h2", "Modules"), ("h2", "Memory"), ("h3", COURSE.title)),
+        *(("h3", "Phases"), ("h2", "Module")),
+    ]
+    assert page.count("<section") == page.count("</section>") == 6
+    # The rows of what is a picture are there on demand.
+    assert page.count("<details>") == 1
+    assert "forward" in page.partition("<details>")[2].partition("</details>")[0]
 
 
 def test_nothing_is_fetched_and_only_our_script_runs() -> None:

@@ -111,7 +111,7 @@ def test_clicking_zooms_and_the_button_zooms_out(opened: Any) -> None:
     page.locator('[aria-label^="Net.b, "] > rect.body').click()
     assert frames(page)["Net.b"] == 100
     assert "Net.a" not in frames(page)
-    assert page.locator(".details h3").text_content() == "Net.b"
+    assert page.locator("svg.icicle + .details h3").text_content() == "Net.b"
     page.get_by_role("button", name="Reset zoom").click()
     assert frames(page) == before
 
@@ -119,7 +119,7 @@ def test_clicking_zooms_and_the_button_zooms_out(opened: Any) -> None:
 def test_hovering_tells_all_numbers(opened: Any) -> None:
     page = opened(page_of(document()))
     page.locator('[aria-label^="Net.b.a"] > rect.body').hover()
-    text = page.locator(".details").inner_text()
+    text = page.locator("svg.icicle + .details").inner_text()
     for wanted in ("Net.b.a", "Linear", "49.00ms", "30.6 %", "512.00B"):
         assert wanted in text
 
@@ -173,6 +173,114 @@ def test_the_keyboard_does_it_all(opened: Any) -> None:
     assert frames(page)["Net.b"] == 100
     page.keyboard.press("Escape")
     assert frames(page)["Net.b"] < 100
+
+
+# The course of memory
+
+
+def texts_of(page: Any, selector: str) -> list[str]:
+    found: list[str] = page.locator(f"svg.areas {selector}").all_text_contents()
+    return found
+
+
+def test_areas_are_as_high_as_bytes(opened: Any) -> None:
+    page = opened(page_of(document()))
+    heights = page.locator("svg.areas path").evaluate_all(
+        "all => all.map(path => [path.getAttribute('class'), path.getBBox().height])"
+    )
+    # Of 5 MB at the peak, from the lowest area on.
+    assert [name for name, _ in heights] == [
+        *("k-parameters", "k-activations", "k-temporary")
+    ]
+    assert [height / 280 for _, height in heights[:2]] == pytest.approx([0.4, 0.6])
+    legend = page.locator("ul.legend:has(+ svg.areas) li").all_text_contents()
+    assert legend == ["temporary", "activations", "parameters"]
+    assert "5MB" in texts_of(page, "text")
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (1400, "Peak 5.00MB: Net.b.a: linear(8x4, 4x4)"),
+        (400, "Peak 5.00MB: Net.b.a: linear"),
+        (260, "Peak 5.00MB"),
+    ],
+)
+def test_the_peak_is_told_where_there_is_room(
+    opened: Any, width: Any, told: Any
+) -> None:
+    page = opened(page_of(document()), width)
+    assert texts_of(page, "text.peak") == [told]
+    panel = page.locator("svg.areas + .details")
+    assert "20.00ms after the step began: 5.00MB in use, the peak" in panel.inner_text()
+
+
+@pytest.mark.parametrize("width", [1400, 360])
+def test_all_phases_are_named_and_no_name_covers_another(
+    opened: Any, width: Any
+) -> None:
+    page = opened(page_of(document()), width)
+    names = ("outside modules", "forward", "backward", "optimizers")
+    assert {*names} <= {*texts_of(page, "text")}
+    boxes = page.locator("svg.areas text").evaluate_all(
+        "all => all.map(text => { const { left, right, top, bottom } ="
+        " text.getBoundingClientRect(); return [left, right, top, bottom]; })"
+    )
+    for number, (left, right, top, bottom) in enumerate(boxes):
+        assert left >= 0
+        assert right <= width
+        for other in boxes[:number]:
+            assert (
+                right <= other[0]
+                or left >= other[1]
+                or bottom <= other[2]
+                or top >= other[3]
+            )
+
+
+def test_pointing_at_a_moment_tells_what_is_in_use(opened: Any) -> None:
+    page = opened(page_of(document()))
+    areas, panel = page.locator("svg.areas"), page.locator("svg.areas + .details")
+    width = areas.bounding_box()["width"]
+    areas.hover(position={"x": 0.6 * width, "y": 150})
+    wanted = ["Net.b.a: linear(8x4, 4x4)", "backward, 40.00ms", "4.00MB in use"]
+    wanted += ["temporary\n1.00MB", "activations\n1.00MB", "parameters\n2.00MB"]
+    for text in wanted:
+        assert text in panel.inner_text()
+    page.mouse.move(0, 0)
+    assert "5.00MB in use, the peak" in panel.inner_text()
+
+
+def test_keys_go_from_moment_to_moment(opened: Any) -> None:
+    page = opened(page_of(document()))
+    areas = page.get_by_role("slider", name="Memory in use during one step")
+    areas.focus()
+    for key, wanted in {
+        "ArrowLeft": "Net.a: linear(8x4, 4x4), forward, 10.00ms after the step began, "
+        "4.00MB in use, temporary 1.00MB, activations 1.00MB, parameters 2.00MB",
+        "Home": "(outside modules), outside modules, 0.00ns",
+        "PageUp": "(optimizer) SGD, optimizers, 79.00ms",
+        "ArrowRight": "(optimizer) SGD",
+        "Escape": "Net.b.a: linear(8x4, 4x4), forward, 20.00ms",
+    }.items():
+        page.keyboard.press(key)
+        assert areas.get_attribute("aria-valuetext").startswith(wanted)
+
+
+def test_moments_are_a_table_on_demand(opened: Any) -> None:
+    page = opened(page_of(document()))
+    place = page.locator("[data-tables=memory_of_step]")
+    assert not place.locator("table").is_visible()
+    place.get_by_text("As a table").click()
+    assert place.locator("table").is_visible()
+    assert cells(page, "memory_of_step", 2)[-2:] == ["backward", "optimizers"]
+
+
+def test_areas_fit_when_the_window_changes(opened: Any) -> None:
+    page = opened(page_of(document()))
+    page.set_viewport_size({"width": 500, "height": 900})
+    page.wait_for_selector('svg.areas[viewBox^="0 0 4"]')
+    assert page.evaluate("document.documentElement.scrollWidth") <= 500
 
 
 def test_sorting_sorts_and_a_tree_shows_full_names_then(opened: Any) -> None:

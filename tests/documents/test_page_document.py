@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.documents.made import MS, made, ms
-from tests.documents.runs import ALLOCATING, BUSY, COUNTED, LOOP, RUN, START
+from tests.documents.runs import (
+    ALLOCATING,
+    BUSY,
+    COUNTED,
+    HOLDING,
+    LOOP,
+    MB,
+    RUN,
+    START,
+)
 from torchprof_hooks.documents.build import page
 from torchprof_hooks.documents.build.layers import heat
 from torchprof_hooks.documents.build.page import page_document
@@ -116,6 +125,47 @@ def test_durations_of_steps(later: tuple[Bucket, ...], tones: list[str]) -> None
     assert column(steps, "sum_ns") == [bucket.total_ns for bucket in later]
     assert list(steps.tones) == tones
     assert "steps" not in tables(START)  # there is one
+
+
+def test_all_of_memory_is_in_one_section() -> None:
+    blocks = page_document(HOLDING).blocks
+    inside = [block for block in blocks if getattr(block, "section", "") == "Memory"]
+    assert [block.name for block in inside] == [
+        *("memory", "memory_of_step", "memory_tree", "memory_at_peak"),
+        "checkpointing",
+    ]
+    first = blocks.index(inside[0])
+    assert list(blocks[first : first + len(inside)]) == inside
+    assert not any(getattr(b, "section", "") for b in page_document(ALLOCATING).blocks)
+
+
+def test_the_course_of_a_step_has_the_kinds_that_are_there() -> None:
+    found = tables(HOLDING)["memory_of_step"]
+    assert found.labels[1:3] == ["Net.blocks.0: linear(8x4)", "Net.blocks.1"]
+    assert [c.name for c in found.columns] == [
+        *("since_ns", "phase", "activation_bytes", "parameter_bytes")
+    ]
+    assert column(found, "since_ns") == [0, 10 * MS, 20 * MS, 40 * MS]
+    assert column(found, "activation_bytes") == [0, 0, 8 * MB, 0]
+    assert column(found, "phase")[3] == "optimizers"
+
+
+def test_the_tree_of_memory_adds_up_to_the_peak() -> None:
+    found = tables(HOLDING)["memory_tree"]
+    own, total = column(found, "self_bytes"), column(found, "bytes")
+    rows = [*zip(found.names, found.labels, own, total, strict=True)]
+    assert rows == [
+        ("Net", "Net", 0, 8 * MB),
+        ("Net.blocks", "blocks", 0, 8 * MB),
+        ("Net.blocks.1", "1: Block", MB, 4 * MB),
+        ("Net.blocks.1: linear(8x4)", "linear(8x4)", 3 * MB, 3 * MB),
+        ("Net.blocks.0", "0: Block", MB, 4 * MB),
+        ("Net.blocks.0: linear(8x4)", "linear(8x4)", 3 * MB, 3 * MB),
+        ("(optimizer) SGD", "(optimizer) SGD", 2 * MB, 2 * MB),
+    ]
+    assert sum(own) == 10 * MB
+    assert column(found, "activation_bytes") == [n * MB for n in (5, 5, 2, 2, 3, 3, 0)]
+    assert list(found.depths) == [0, 1, 2, 3, 2, 3, 0]
 
 
 def test_an_empty_profile_says_so() -> None:

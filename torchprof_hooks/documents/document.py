@@ -95,7 +95,9 @@ class Table:
     shares: the share of each row in the whole, which ``{share}`` adds up.
     notes: lines below it: a legend, or what is not in it.
     drawing: see `Drawing`.
-    is_detail: whether only pages and programs get it, not texts.
+    is_detail: whether only pages and programs get it, not texts; if it is drawn, pages
+        show the picture, and the rows only on demand.
+    section: the title of the part of a page that it is in, with others next to it.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Table:
     notes: Sequence[str] = ()
     drawing: Drawing = ""
     is_detail: bool = False
+    section: str = ""
 
 
 class Answer(NamedTuple):
@@ -173,7 +176,7 @@ class Facts:
 
     numbers: the same for programs, by names with units.
     is_faint: whether they matter less than all else.
-    is_detail: as for `Table`.
+    is_detail, section: as for `Table`.
     """
 
     name: str
@@ -182,6 +185,7 @@ class Facts:
     numbers: Mapping[str, Value] = field(default_factory=dict)
     is_faint: bool = False
     is_detail: bool = False
+    section: str = ""
 
 
 Block: TypeAlias = Answers | Table | Tips | Facts

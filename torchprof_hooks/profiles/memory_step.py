@@ -13,7 +13,8 @@ class MemoryPoint:
     """Memory in use at one moment of a step.
 
     since_ns: since the step began.
-    owner, phase: the call that ran: the name of a module, function or optimizer.
+    owner, phase: the call that ran: a module, an optimizer, or a function with the
+        module that called it, ``Net.head: linear(8x4, 4x4)``.
     by_kind: bytes of each kind, in the order of `MEMORY_KINDS`.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tests.golden import sample
@@ -19,9 +19,19 @@ def _page(name: str) -> str:
     document = page_document(sample(name))
     lines = [document.kind, document.title, *document.notes, ""]
     lines += [f"{name} = {value}" for name, value in document.numbers.items()]
-    for block in document.blocks:
-        lines += ["", f"[{block.name}] {block.title}".rstrip(), *_content(block)]
-    return "\n".join(lines)
+    return "\n".join((*lines, *_blocks(document.blocks)))
+
+
+def _section(name: str, title: str) -> str:
+    """A section of a page."""
+    blocks = page_document(sample(name)).blocks
+    inside = [block for block in blocks if getattr(block, "section", "") == title]
+    return "\n".join((title, *_blocks(inside)))
+
+
+def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in blocks:
+        yield from ("", f"[{block.name}] {block.title}".rstrip(), *_content(block))
 
 
 def _content(block: Block) -> Iterator[str]:
@@ -60,4 +70,5 @@ CASES: Final[dict[str, Callable[[], str]]] = {
     ),
     "rows_by_class.txt": lambda: rows_report(sample("budget"), "class", max_rows=8),
     "page.txt": lambda: _page("char_lm"),
+    "page_memory.txt": lambda: _section("char_lm_functions", "Memory"),
 }

@@ -139,7 +139,8 @@ class MemoryEvents:
         return np.flatnonzero((what == What.TOOK) | (what == What.GAVE))
 
     def points(self) -> tuple[MemoryPoint, ...]:
-        """The course of the step: the highest moment of each of many equal times."""
+        """The course of the step: its begin, and the highest moment of each of many
+        equal times."""
         events = self.events
         moved = self._moved()
         if not len(moved):
@@ -149,15 +150,23 @@ class MemoryEvents:
         width_ns = max(int(at_ns[-1] - first_ns) // _POINTS, 1)
         starts = np.flatnonzero(np.diff((at_ns - first_ns) // width_ns)) + 1
         points = []
+        if at_ns[0] - first_ns >= width_ns:
+            points.append(MemoryPoint(0, OUTSIDE_NAME, "outside", self._by_kind(0)))
         for begin, end in zip([0, *starts], [*starts, len(moved)], strict=True):
             place = moved[begin + int(level[begin:end].argmax())]
             site = self.sites[events["code"][place]]
-            points.append(
-                MemoryPoint(
-                    int(events["at_ns"][place]) - first_ns,
-                    site.name or OUTSIDE_NAME,
-                    site.phase,
-                    tuple(map(int, self.levels[:, place])),
-                )
-            )
+            since_ns = int(events["at_ns"][place]) - first_ns
+            call, by_kind = _call_at(site), self._by_kind(place)
+            points.append(MemoryPoint(since_ns, call, site.phase, by_kind))
         return tuple(points)
+
+    def _by_kind(self, place: int) -> tuple[int, ...]:
+        return tuple(map(int, self.levels[:, place]))
+
+
+def _call_at(site: Site) -> str:
+    """``Net.head: linear(8x4, 4x4)``: a function has its module in front."""
+    around = site.enclosing.name
+    if site.function is not None and around and not around.startswith("("):
+        return f"{around}: {site.name}"
+    return site.name or OUTSIDE_NAME

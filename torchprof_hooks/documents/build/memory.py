@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from torchprof_hooks.documents.build.memory_step import step_tables
+from torchprof_hooks.documents.build.memory_step import savings_table, step_course
 from torchprof_hooks.documents.build.memory_tree import module_of, peak_tree
 from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
 from torchprof_hooks.documents.document import (
@@ -131,16 +131,17 @@ def _owners(profile: ProfileData, every: Sequence[HeldMemory]) -> list[_Owner]:
 
 
 def peak_table(profile: ProfileData) -> Iterator[Table]:
-    """Who had what when memory ran out, if it did, and when most was in use; nothing if
-    that is not known."""
+    """Who had what when memory ran out, if it did; the course of a step; who had what
+    when most was in use; what would lower that. Nothing if it is not known."""
     memory = profile.memory
     if memory is None or not memory.at_peak:
         return
     yield from _failure_table(profile)
+    yield from step_course(profile)
+    yield from peak_tree(profile)
     title = "Memory in use at the peak, by owner"
     yield _owner_table(profile, "memory_at_peak", title, memory.at_peak)
-    yield from peak_tree(profile)
-    yield from step_tables(profile)
+    yield from savings_table(profile)
 
 
 def _failure_table(profile: ProfileData) -> Iterator[Table]:

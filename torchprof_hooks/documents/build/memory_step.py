@@ -10,7 +10,7 @@ from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MEMORY_KINDS
-from torchprof_hooks.profiles.memory_step import Checkpointing, MemoryStep
+from torchprof_hooks.profiles.memory_step import Checkpointing
 from torchprof_hooks.profiles.names import without_numbers
 
 
@@ -67,21 +67,13 @@ def _label(each: Checkpointing, class_names: set[str]) -> str:
     return f"{without_numbers(each.modules[0])}: {len(each.modules)} {class_name}"
 
 
-def step_tables(profile: ProfileData) -> Iterator[Table]:
-    """The course of a step, for a picture; and what checkpointing would save."""
+def step_course(profile: ProfileData) -> Iterator[Table]:
+    """The course of a step, for a picture."""
     step = profile.memory.step if profile.memory else None
-    if step is None:
+    if step is None or not step.points:
         return
-    if step.points:
-        yield _course(step)
-    found = savings(profile, step)
-    if found:
-        yield _savings_table(profile, found)
-
-
-def _course(step: MemoryStep) -> Table:
     points = step.points
-    columns = [
+    kinds = [
         Column(
             KIND_TITLES[kind],
             "bytes",
@@ -90,23 +82,28 @@ def _course(step: MemoryStep) -> Table:
         )
         for number, kind in enumerate(MEMORY_KINDS)
     ]
-    columns = [column for column in columns if any(column.values)]
-    columns += [
-        Column("phase", "text", [PHASE_TITLES[p.phase] for p in points], "phase"),
-        Column("since", "ns", [p.since_ns for p in points], "since_ns", 0, True),
-    ]
-    return Table(
+    yield Table(
         "memory_of_step",
         "Memory in use during one step",
         "what ran",
         [point.owner for point in points],
-        columns,
+        [
+            Column("since the begin", "ns", [p.since_ns for p in points], "since_ns"),
+            Column("phase", "text", [PHASE_TITLES[p.phase] for p in points], "phase"),
+            *(column for column in kinds if any(column.values)),
+        ],
+        notes=["a step with the highest peak, or nearly, from its begin to its end"],
         drawing="areas",
         is_detail=True,
     )
 
 
-def _savings_table(profile: ProfileData, found: list[Saving]) -> Table:
+def savings_table(profile: ProfileData) -> Iterator[Table]:
+    """What checkpointing would save; nothing if it would not."""
+    step = profile.memory.step if profile.memory else None
+    found = savings(profile, step) if step else []
+    if not found:
+        return
     peak_bytes = found[0].peak_bytes + found[0].saved_bytes
     steps_ns = profile.step_times.mean_ns
     columns = [
@@ -125,7 +122,7 @@ def _savings_table(profile: ProfileData, found: list[Saving]) -> Table:
         columns.append(Column("% of step", "share", shares, "extra_share", 1))
     rates = [one.saved_bytes * 1e9 / max(one.extra_ns, 1.0) for one in found]
     columns.append(Column("saved per second", "bytes", rates, "saved_per_s", 2))
-    return Table(
+    yield Table(
         "checkpointing",
         "What checkpointing would save in a step",
         "checkpointed",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from torchprof_hooks.documents.build.layers import heat
 from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.documents.words import KIND_TITLES
+from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import HeldMemory, MemoryKind
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -15,6 +16,7 @@ from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, without_
 
 #: Where memory is: names from the outside in.
 _Place = tuple[str, ...]
+_Sums = dict[_Place, Counter[MemoryKind]]
 
 
 def module_of(profile: ProfileData, held: HeldMemory) -> str:
@@ -33,12 +35,12 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
     own = defaultdict[_Place, Counter[MemoryKind]](Counter)
     for held in profile.memory.at_peak:
         place = _place_of(profile, held)
-        for depth in range(1, len(place)):
-            own[place[:depth]]  # those around have a row, too
         own[place][held.kind] += held.bytes
-    places = [*_in_order(own)]
+    total = _with_inner(own)
+    places = [*_in_order(total)]
     kinds = profile.memory.bytes_by_kind()
     sizes = [own[place].total() for place in places]
+    totals = [total[place].total() for place in places]
     alike = Counter[str]()
     for place, size in zip(places, sizes, strict=True):
         alike[without_numbers(place[-1])] += size
@@ -47,23 +49,28 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
         "memory_tree",
         "Memory in use at the peak",
         "owner",
-        [_label(place) for place in places],
+        [_label(profile, place) for place in places],
         [
-            Column("bytes", "bytes", sizes, "self_bytes"),
+            Column("total", "bytes", totals, "bytes"),
+            Column("%", "share", [size / whole for size in totals], "share"),
+            Column("own", "bytes", sizes, "self_bytes"),
             *(
                 Column(
                     KIND_TITLES[kind],
                     "bytes",
-                    [own[place][kind] for place in places],
+                    [total[place][kind] for place in places],
                     f"{kind.replace(' ', '_')}_bytes",
-                    is_detail=True,
                 )
                 for kind in kinds
             ),
         ],
-        names=[place[-1] for place in places],
+        names=[_name(profile, place) for place in places],
         depths=[len(place) - 1 for place in places],
         tones=[heat(alike[without_numbers(place[-1])] / whole) for place in places],
+        notes=[
+            "as wide as what a module, function or optimizer has in use, with all "
+            "below it; the bar at the bottom: what it has itself"
+        ],
         drawing="tree",
         is_detail=True,
     )
@@ -79,22 +86,37 @@ def _place_of(profile: ProfileData, held: HeldMemory) -> _Place:
     return (*(".".join(parts[: n + 1]) for n in range(len(parts))), *functions)
 
 
-def _in_order(own: dict[_Place, Counter[MemoryKind]]) -> Iterator[_Place]:
-    """Each place before those in it; of those beside it, the largest first."""
-    total = Counter[_Place]()
-    below = defaultdict[_Place, list[_Place]](list)
+def _with_inner(own: _Sums) -> _Sums:
+    """The memory of each place with all in it, by kind."""
+    total = defaultdict[_Place, Counter[MemoryKind]](Counter)
     for place, kinds in own.items():
-        below[place[:-1]].append(place)
         for depth in range(1, len(place) + 1):
-            total[place[:depth]] += kinds.total()
+            total[place[:depth]] += kinds
+    return total
+
+
+def _in_order(total: _Sums) -> Iterator[_Place]:
+    """Each place before those in it; of those beside it, the largest first."""
+    below = defaultdict[_Place, list[_Place]](list)
+    for place in total:
+        below[place[:-1]].append(place)
     coming: list[_Place] = [()]
     while coming:
         place = coming.pop()
         if place:
             yield place
-        coming += sorted(below[place], key=lambda one: (total[one], one))
+        coming += sorted(below[place], key=lambda one: (total[one].total(), one))
 
 
-def _label(place: _Place) -> str:
+def _name(profile: ProfileData, place: _Place) -> str:
+    """``Net.blocks.0``; of a function with its module."""
+    return call_site(place, {n: profile.modules.get(n, ModuleInfo()) for n in place})
+
+
+def _label(profile: ProfileData, place: _Place) -> str:
+    """The new part of the name, and the class of a module: ``0: Block``."""
     around = f"{place[-2]}." if len(place) > 1 else ""
-    return place[-1].removeprefix(around)
+    name = place[-1].removeprefix(around)
+    info = profile.modules.get(place[-1], ModuleInfo())
+    has_class = info.kind == "module" and info.class_name not in ("", name)
+    return f"{name}: {info.class_name}" if has_class else name

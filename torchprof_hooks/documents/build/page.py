@@ -12,7 +12,7 @@ from torchprof_hooks.documents.build import facts, screen
 from torchprof_hooks.documents.build.compilation import compilation_blocks
 from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
-from torchprof_hooks.documents.build.memory import peak_table
+from torchprof_hooks.documents.build.memory import peak_answer, peak_table
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     call_columns,
@@ -96,7 +96,7 @@ def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
     yield replace(
         places, title=f"Lines of the program{view.of_shown and ', in the loop'}"
     )
-    yield from peak_table(view.profile)
+    yield from _memory(view.profile)
     yield replace(facts.rates(view), title="Device and memory")
     if profile.collectives:
         yield communication(profile.collectives)
@@ -256,6 +256,16 @@ def _durations(times: StepTimes) -> Table:
         notes=[f"{note}{SLOW:g} times the median."],
         drawing="bars",
     )
+
+
+def _memory(profile: ProfileData) -> Iterator[Block]:
+    """What filled the memory: the answer, pictures and tables."""
+    answer = peak_answer(profile)
+    if answer is not None:
+        line = f"{answer.question}: {answer.answer}: {answer.evidence}"
+        yield Facts("memory", "", [line], section="Memory")
+    for table in peak_table(profile):
+        yield replace(table, section="Memory")
 
 
 def _measured(view: View) -> Facts:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from typing import Any, Final
 
 from torchprof_hooks.documents.document import (
@@ -45,11 +46,8 @@ _UNPRINTABLE: Final = re.compile(
 )
 #: Characters that could end the element of the data, or begin a comment in it.
 _MARKUP: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-#: The legend of the colours of heat, above pictures that have them.
-_SCALE: Final = (
-    "the redder, the more of the time layers of its kind spend themselves:",
-    ("less", *(f"{100 * share:g} %" for share in HEATS)),
-)
+#: The colours of heat, in the legend above pictures that have them.
+_HEATS: Final = ("less", *(f"{100 * share:g} %" for share in HEATS))
 
 
 def page_of(document: Document) -> str:
@@ -60,7 +58,7 @@ def page_of(document: Document) -> str:
     """
     script, title = _asset("page.js"), escaped(document.title)
     notes = "".join(f"<p>{escaped(note)}</p>" for note in document.notes)
-    body = "".join(map(_section, _grouped(document.blocks)))
+    body = "".join(_sections(document.blocks))
     page = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
@@ -179,17 +177,24 @@ def _group_of(block: Block) -> str:
     return block.name.partition(".")[0]
 
 
-def _section(group: Sequence[Block]) -> str:
+def _sections(blocks: Iterable[Block]) -> Iterator[str]:
+    """The groups, with those of one section together below its title."""
+    for title, inside in groupby(blocks, lambda block: getattr(block, "section", "")):
+        parts = [_part(group, "h3" if title else "h2") for group in _grouped(inside)]
+        yield _titled(title, "".join(parts)) if title else "".join(parts)
+
+
+def _part(group: Sequence[Block], heading: str) -> str:
     block = group[0]
     if isinstance(block, Table):
         tables = [each for each in group if isinstance(each, Table)]
-        return _titled(block.title, _tables(tables))
+        return _titled(block.title, _tables(tables), heading)
     return _RENDERERS[type(block)](block)
 
 
-def _titled(title: str, content: str) -> str:
-    heading = f"<h2>{escaped(title)}</h2>" if title else ""
-    return f"<section>{heading}{content}</section>"
+def _titled(title: str, content: str, heading: str = "h2") -> str:
+    above = f"<{heading}>{escaped(title)}</{heading}>" if title else ""
+    return f"<section>{above}{content}</section>"
 
 
 def _answers(block: Answers) -> str:
@@ -223,6 +228,8 @@ def _tips(block: Tips) -> str:
 
 
 def _facts(block: Facts) -> str:
+    if len(block.lines) == 1:
+        return _titled(block.title, f"<p>{escaped(block.lines[0])}</p>")
     return _titled(block.title, _bullets(block.lines)) if block.lines else ""
 
 
@@ -247,6 +254,8 @@ def _tables(tables: Sequence[Table]) -> str:
     static = "".join(map(_static_table, tables))
     names = escaped(" ".join(table.name for table in tables))
     drawing = escaped(first.drawing)
+    if first.drawing and first.is_detail:
+        static = f"<details><summary>As a table</summary>{static}</details>"
     place = f'<div data-tables="{names}" data-drawing="{drawing}">{static}</div>'
     return f"{above}{notes}{place}"
 
@@ -255,10 +264,12 @@ def _scale(table: Table) -> str:
     """The legend of the colours of a tree, if they are heat."""
     if not any(tone.startswith("heat") for tone in table.tones):
         return ""
-    text, levels = _SCALE
+    is_time = any(column.name == "self_ns" for column in table.columns)
+    own = "time {} spend" if is_time else "memory {} have"
+    text = f"the redder, the more of the {own.format('layers of its kind')} themselves:"
     spans = "".join(
         f'<span><i class="heat{number}"></i>{level}</span>'
-        for number, level in enumerate(levels)
+        for number, level in enumerate(_HEATS)
     )
     return f'<p class="scale">{text} {spans}</p>'
 
