@@ -21,22 +21,31 @@ from torchprof_hooks.program.file_tools import main as run_tool
 DOCS: Final = Path(__file__).parent
 WIDTH: Final = 1400
 
-#: By picture: the command that writes the page, and the height of what is shown.
+#: By picture: the command that writes the page, the heading from which on it is shown
+#: ("": from its top), and the height of what is shown.
 PICTURES: Final = {
-    "page.png": (("show", str(DOCS / "samples" / "char_lm.json")), 740),
-    "ranks.png": (("ranks", str(DOCS / "samples" / "ranks")), 620),
+    "page.png": (("show", str(DOCS / "samples" / "char_lm.json")), "", 740),
+    "ranks.png": (("ranks", str(DOCS / "samples" / "ranks")), "", 620),
+    "memory.png": (
+        ("show", str(DOCS / "samples" / "char_lm_functions.json")),
+        "Memory",
+        1080,
+    ),
 }
 
 
 def take_picture(browser: Any, command: tuple[str, ...], picture: Path) -> None:
     """Write a page by a command, open it, and write its picture."""
-    _, height = PICTURES[picture.name]
+    _, heading, height = PICTURES[picture.name]
     with TemporaryDirectory() as folder:
         page_file = Path(folder, "page.html")
         assert run_tool([*command, "--format", "html", "-o", str(page_file)]) == 0
         page = browser.new_page(viewport={"width": WIDTH, "height": height})
         page.goto(page_file.as_uri())
         page.wait_for_selector("[data-ready]", state="attached")
+        if heading:
+            title = page.get_by_role("heading", name=heading, exact=True)
+            title.evaluate("title => title.scrollIntoView()")
         page.screenshot(path=picture)
         page.close()
 
@@ -49,7 +58,7 @@ def main() -> None:
         browser = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox"]
         )
-        for name, (command, _) in PICTURES.items():
+        for name, (command, *_) in PICTURES.items():
             take_picture(browser, command, DOCS / name)
         browser.close()
 
