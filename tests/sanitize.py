@@ -1,9 +1,10 @@
 """Runs the native core under the compiler's sanitizers (`make sanitize`).
 
 Addresses and undefined behaviour: tests that run random programs, functions, passes and
-threads. Data races: a program of threads that train while another one reads what they
-have measured. Python and torch are not built for that; a race between two places of
-ours is found all the same, since locks are seen wherever they are taken.
+threads. Data races: a program of threads that train, on a device and on the CPU, while
+another one reads what they have measured. Python and torch are not built for that; a
+race between two places of ours is found all the same, since locks are seen wherever
+they are taken.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Final
 import torch
 from torch import nn
 
-from tests.devices.accelerator import device
+from tests.devices.accelerator import device, owners
+from tests.devices.accelerator.scenarios import COUNTS_MEMORY
 from torchprof_hooks import Profiler, profile
 
 ROOT: Final = Path(__file__).parents[1]
@@ -123,6 +125,8 @@ def train_and_read() -> None:
 
 def main() -> int:
     if sys.argv[1:] == ["threads"]:
+        if COUNTS_MEMORY:  # first: the engine makes threads for devices once
+            owners.crowd(device.load(device.build()))
         train_and_read()
         return 0
     device.build()  # while the compiler runs without the sanitizers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
@@ -119,7 +119,7 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
         "aborted_calls": tracker.aborted_calls,
         "devices": tuple(m.name for m in meters_of(tracker, DeviceMeter)),
         "undivided_passes": tracker.undivided_passes,
-        "not_measured": not_measured(),
+        "not_measured": (*not_measured(), *_unknown_owners(tracker)),
         "core": CORE.name,
         "core_reason": CORE.reason,
     }
@@ -243,7 +243,7 @@ def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:
 def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
     owners = tracker.memory_owners
     for meter in meters_of(tracker, MemoryMeter):
-        if owners is not None:
+        if owners is not None and owners.are_known():
             return owners.summary(meter.name)
         highest = int(meter.log.high_water_bytes)
         blamed = tracker.sites[meter.log.blamed]
@@ -254,6 +254,19 @@ def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
             blamed.phase,
         )
     return MemorySummary(unavailable=unmeasured) if unmeasured else None
+
+
+def _unknown_owners(tracker: Tracker) -> Iterator[str]:
+    """Why it is not known who holds a device's memory."""
+    owners = tracker.memory_owners
+    for meter in meters_of(tracker, MemoryMeter):
+        if owners is None:
+            yield f"who holds the memory of {meter.name}: that needs the native core"
+        elif not owners.are_known():
+            yield (
+                f"who holds the memory of {meter.name}: its allocator has not reported "
+                "each block"
+            )
 
 
 def _totals_of_sites(  # noqa: PLR0917

@@ -121,6 +121,8 @@ def make_tracker(
         functions = new_functions(by_shapes=True, counts_flops=True)
     tracker = new_tracker(names, functions=functions, meters=meters)
     for meter in meters_of(tracker, MemoryMeter):
-        if meter.counts_tensors:
-            tracker.memory_owners = MemoryOwners(meter.log, tracker)
+        if meter.knows_owners:
+            tracker.memory_owners = MemoryOwners(
+                meter.log, tracker, forgets=not meter.counts_tensors
+            )
     return tracker, unmeasured

@@ -148,7 +148,8 @@ class MemorySummary:
 
     source: whose memory it is: "cuda:0", "cpu"; of merged runs, "cuda:0, cuda:1".
     peak_bytes: the highest level in use. On the CPU, with the models and optimizers
-        that were there before; on a device, above the level at the begin.
+        that were there before; on a device, all that its allocator has handed out, to
+        any thread, also before.
     peak_path, peak_phase: the call that set it.
     unavailable: why memory could not be measured. The rest is empty then, unless runs
         were merged of which only some were measured.

@@ -23,7 +23,7 @@ from torchprof_hooks.capture.core.compiler import compile_extension
 
 NAME = "planted_device"
 SOURCE = Path(__file__).with_name(f"{NAME}.cpp")
-SOURCES = (SOURCE, Path(__file__).with_name("planted_trace.h"))
+SOURCES = (SOURCE, *sorted(SOURCE.parent.glob("planted_*.h")))
 
 
 def build() -> Path:
@@ -59,7 +59,9 @@ def load(path: Path) -> ModuleType:
         SimpleNamespace(
             is_initialized=found.is_initialized,
             is_current_stream_capturing=found.is_capturing,
+            is_available=lambda: True,
             device_count=lambda: 2,
+            get_amp_supported_dtype=lambda: [torch.bfloat16],
         ),
     )
     return found

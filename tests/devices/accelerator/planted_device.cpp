@@ -19,12 +19,20 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
+#include <unordered_map>
 
+#include "planted_kernels.h"
 #include "planted_trace.h"
 
 // torch asks devices of all kinds what they have allocated.
 #define COUNTS_MEMORY (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 209)
+
+namespace c10 {
+// Called through an entry that the loader protects against writing, as it does with some libraries.
+[[gnu::noplt]] void reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device);
+}  // namespace c10
 
 namespace {
 
@@ -89,6 +97,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     queues.chosen[stream.device_index()] = stream.id();
     return before;
   }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::UNSAFE, device, 0);
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
@@ -151,36 +162,70 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 
 #if COUNTS_MEMORY
-// Counts; what it hands out is memory of the host.
+// Counts, and reports to torch's profiler, as CUDA's does; what it hands out is memory of the host, in
+// blocks of a multiple of 512 bytes.
 struct Counting final : c10::DeviceAllocator {
   struct Level {
     c10::CachingAllocator::Stat allocated, reserved;
   };
+  struct Block {
+    int64_t bytes;
+    c10::DeviceIndex device;
+  };
+  std::recursive_mutex lock;  // guards what follows
   std::array<Level, kDevices> levels;
+  std::unordered_map<void*, Block> blocks;
+  int64_t most_bytes = INT64_MAX;
+  bool reports = true;
 
-  static void give_back(void* context) {
-    auto* bytes = static_cast<size_t*>(context);
-    instance().levels[bytes[1]].allocated.decrease(bytes[0]);
-    delete[] bytes;
-  }
   static Counting& instance() {
     static Counting* only = new Counting();
     return *only;
   }
-  c10::DataPtr allocate(size_t bytes) override {
-    auto* context = new size_t[2]{bytes, size_t(current_device)};
+  static void give_back(void* address) { instance().free(address); }
+
+  c10::DataPtr allocate(size_t wanted) override {
+    is_in_use = true;
+    c10::Device device(kType, current_device);
+    if (wanted == 0) return {nullptr, nullptr, &give_back, device};
+    std::lock_guard held(lock);
+    int64_t bytes = int64_t(wanted + 511) / 512 * 512;
     Level& level = levels[current_device];
+    if (level.allocated.current + bytes > most_bytes) {
+      c10::reportOutOfMemoryToProfiler(bytes, level.allocated.current, level.reserved.current, device);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "planted out of memory");
+    }
+    void* address = std::aligned_alloc(512, bytes);
+    blocks[address] = {bytes, current_device};
     level.allocated.increase(bytes);
     int64_t missing = level.allocated.current - level.reserved.current;
     if (missing > 0) level.reserved.increase(missing);
-    return {context, context, &give_back, c10::Device(kType, current_device)};
+    report(address, bytes, device);
+    return {address, address, &give_back, device};
   }
+  void free(void* address) {
+    if (address == nullptr) return;
+    std::lock_guard held(lock);
+    auto found = blocks.find(address);
+    Block block = found->second;
+    blocks.erase(found);
+    levels[block.device].allocated.decrease(block.bytes);
+    report(address, -block.bytes, c10::Device(kType, block.device));
+    std::free(address);
+  }
+  void report(void* address, int64_t bytes, c10::Device device) {
+    const Level& level = levels[device.index()];
+    if (reports)
+      c10::reportMemoryUsageToProfiler(address, bytes, level.allocated.current, level.reserved.current, device);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void*, const void*, size_t) const override {}
   bool initialized() override { return is_in_use; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
+    std::lock_guard held(lock);
     stats.allocated_bytes[0] = levels[device].allocated;
     stats.reserved_bytes[0] = levels[device].reserved;
     return stats;
@@ -253,6 +298,22 @@ PyObject* state(PyObject*, PyObject*) {
                        "records", (long long)queues.records, "events", (long long)queues.events);
 }
 
+// From now on, the allocator has no more than so many bytes in use.
+PyObject* limit_memory(PyObject*, PyObject* argument) {
+#if COUNTS_MEMORY
+  Counting::instance().most_bytes = PyLong_AsLongLong(argument);
+#endif
+  Py_RETURN_NONE;
+}
+
+// From now on, the allocator does not report what it does, or does so again.
+PyObject* keep_silent(PyObject*, PyObject* does) {
+#if COUNTS_MEMORY
+  Counting::instance().reports = does != Py_True;
+#endif
+  Py_RETURN_NONE;
+}
+
 PyObject* is_initialized(PyObject*, PyObject*) { return PyBool_FromLong(is_in_use); }
 
 void drop_block(PyObject* capsule) {
@@ -277,6 +338,8 @@ PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
                          {"fail", fail, METH_O, nullptr},
                          {"is_capturing", is_capturing, METH_NOARGS, nullptr},
                          {"state", state, METH_NOARGS, nullptr},
+                         {"limit_memory", limit_memory, METH_O, nullptr},
+                         {"keep_silent", keep_silent, METH_O, nullptr},
                          {"is_initialized", is_initialized, METH_NOARGS, nullptr},
                          {"allocate", allocate, METH_O, nullptr},
                          {nullptr, nullptr, 0, nullptr}};

@@ -269,7 +269,11 @@ def memory(device: Any) -> Any:
             for row in prof.profile.rows()
             if row.kind == "module"
         }
-        found[str(option)] = [used, summary(prof.profile).source]
+        found[str(option)] = [
+            used,
+            summary(prof.profile).source,
+            prof.profile.not_measured,
+        ]
     return found
 
 

@@ -78,7 +78,7 @@ PyMethodDef cursor_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
-                              SLOT(Py_tp_dealloc, Cursor::dealloc),
+                              SLOT(Py_tp_dealloc, cursor_dealloc),
                               SLOT(Py_tp_traverse, Cursor::traverse),
                               SLOT(Py_tp_clear, cursor_clear),
                               SLOT(Py_tp_members, cursor_members),
@@ -90,6 +90,8 @@ PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, curs
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
+                                {"hear_allocators", hear_allocators, METH_O, nullptr},
+                                {"hears_allocators", hears_allocators, METH_NOARGS, nullptr},
                                 {"on_foreign_pass", on_foreign_pass, METH_O, nullptr},
                                 {"around_collections", around_collections, METH_O, nullptr},
                                 {"python_pass_begins", python_pass_begins, METH_NOARGS, nullptr},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -21,7 +22,10 @@ from torchprof_hooks.capture.attach.interception import Subscription, intercepti
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
-from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
+from torchprof_hooks.capture.tracking.meters.memory import (
+    counted_tensors,
+    heard_allocators,
+)
 from torchprof_hooks.capture.tracking.meters.meters import counts_tensors, start_meters
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -41,6 +45,9 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
     compilations,
 )
 
+
+#: What memory is counted by: one of them, if it is.
+_OF_MEMORY: Final[tuple[Attachment, ...]] = counted_tensors, heard_allocators
 
 #: These hide hooks on all modules where such hooks would be in the way.
 _SHIELDS: Final = compile_shield, hushed_warning, export_shield
@@ -65,7 +72,7 @@ class TrackerSubscription(Subscription):
         """Give up what the tracker uses, as nobody can close this any more. Not when
         the tracker dies: a reference cycle may keep that alive until a collection."""
         if self._is_open and not is_ending():  # then modules are empty, this one, too
-            for attachment in (*_OF_TRACKERS, counted_tensors):
+            for attachment in (*_OF_TRACKERS, *_OF_MEMORY):
                 attachments.give_up(attachment, self._tracker)
             if self._function_interception is not None:
                 self._function_interception.give_up_functions(self._tracker)
@@ -81,6 +88,8 @@ class TrackerSubscription(Subscription):
             self._show_backward()
         if counts_tensors(tracker):
             attachments.attach(counted_tensors, tracker)
+        elif tracker.memory_owners is not None:
+            attachments.attach(heard_allocators, tracker)
         start_meters(tracker)
         if tracker.memory_owners is not None:
             tracker.memory_owners.start()
@@ -114,9 +123,12 @@ class TrackerSubscription(Subscription):
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
-        attachments.detach(counted_tensors, tracker)
+        began_ns = perf_counter_ns()
         if tracker.memory_owners is not None:
             tracker.memory_owners.stop()
+        for attachment in _OF_MEMORY:
+            attachments.detach(attachment, tracker)
+        tracker.site.reading_ns += perf_counter_ns() - began_ns
         self._is_open = False
 
 

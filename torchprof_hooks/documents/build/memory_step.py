@@ -10,7 +10,7 @@ from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MEMORY_KINDS
-from torchprof_hooks.profiles.memory_step import Checkpointing
+from torchprof_hooks.profiles.memory_step import Checkpointing, MemoryStep
 from torchprof_hooks.profiles.names import without_numbers
 
 

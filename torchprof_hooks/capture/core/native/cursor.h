@@ -17,11 +17,6 @@
 #include <unordered_map>
 #include <vector>
 
-namespace torch::autograd {
-// Declared here, as torch's header that declares it takes too long to compile.
-int get_current_graph_task_id();
-}  // namespace torch::autograd
-
 namespace {
 
 // A call that owns autograd nodes: its entry in a tape.
@@ -215,16 +210,31 @@ inline MemoryMeter* memory_of(Cursor* cursor) {
   return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
 }
 
+// The threads of the engine that run the innermost pass work for the cursor.
+inline void tell_meter_of_pass(Cursor* cursor) {
+  const auto& passes = cursor->running->passes;
+  if (MemoryMeter* meter = memory_of(cursor)) meter->ledger->follow_pass(passes.empty() ? -1 : passes.back()->task);
+}
+
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   PyObject* self = Cursor::make(type);
   if (self != nullptr) Cursor::of(self)->running->cursor = Cursor::of(self);
   return self;
 }
 
+void unfollow(Cursor* cursor) {
+  if (MemoryMeter* meter = memory_of(cursor)) meter->ledger->unfollow(&cursor->site);
+}
+
 int cursor_clear(PyObject* self) {
-  if (MemoryMeter* meter = memory_of(Cursor::of(self))) meter->ledger->unfollow(&Cursor::of(self)->site);
+  unfollow(Cursor::of(self));
   Cursor::of(self)->site = Cursor::of(self)->outside = nullptr;
   return Cursor::clear(self);
+}
+
+void cursor_dealloc(PyObject* self) {
+  unfollow(Cursor::of(self));  // the meter may live longer
+  Cursor::dealloc(self);
 }
 
 template <auto field>

@@ -12,6 +12,11 @@
 #include <thread>
 #include <utility>
 
+namespace torch::autograd {
+// Declared here, as torch's header that declares it takes too long to compile.
+int get_current_graph_task_id();
+}  // namespace torch::autograd
+
 // Shorthands for the tables that describe types and methods to Python.
 #define MODULE "torchprof_hooks.capture.core.native."
 #define SLOT(slot, value) {slot, reinterpret_cast<void*>(value)}

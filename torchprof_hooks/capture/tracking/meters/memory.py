@@ -27,7 +27,8 @@ class MemoryMeter:
     from the level at its begin.
 
     On a device, it reads the counters of the allocator (see `MemoryMeter` in
-    core/reference_meters.py).
+    core/reference_meters.py). Who has what is in use is known of a device, too, if the
+    native core hears of its blocks while `heard_allocators` has users.
 
     counter: what is read of a device; None: the memory is the CPU's.
     log: the sums; and the calls one by one, if it has an `on_fold`.
@@ -61,6 +62,11 @@ class MemoryMeter:
     def counts_tensors(self) -> bool:
         """Whether tensors on the CPU are to be counted for it."""
         return self._counter is None
+
+    @property
+    def knows_owners(self) -> bool:
+        """Whether the core can tell who has the memory."""
+        return CORE.module is not None
 
     def serve(self, cursor: Cursor) -> None:
         """Have the cursor read it."""
@@ -118,5 +124,19 @@ class _CountedTensors(Attachment):
         return CORE.module is None or not CORE.module.count_tensors(False)
 
 
-#: The one there is.
+class _HeardAllocators(Attachment):
+    """The native core, which hears what allocators of devices report to torch's
+    profiler. Its users are trackers."""
+
+    def put_on(self) -> None:
+        if CORE.module is not None:
+            CORE.module.hear_allocators(True)
+
+    def take_off(self) -> bool:
+        """Stop hearing of them; False while somebody else has taken that place."""
+        return CORE.module is None or not CORE.module.hear_allocators(False)
+
+
+#: The ones there are.
 counted_tensors: Final = _CountedTensors()
+heard_allocators: Final = _HeardAllocators()

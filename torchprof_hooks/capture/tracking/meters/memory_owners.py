@@ -1,5 +1,6 @@
-"""Who holds the memory of the CPU, and what it turns out to be: parameters, buffers,
-gradients, states of optimizers, and what forward keeps for backward.
+"""Who holds the memory of the CPU, or of a device, and what it turns out to be:
+parameters, buffers, gradients, states of optimizers, and what forward keeps for
+backward.
 
 The native core knows which call took each block (native/meters/ledger.h). What a block
 is, only shows later: here, by the tensors that models and optimizers have.
@@ -103,11 +104,14 @@ class MemoryOwners:
     more memory was in use since than ever before (a model may have got others). What is
     known of a block holds for the moment of the peak, too.
 
-    log: the core's meter of the CPU's memory.
+    log: the core's meter of the memory.
+    forgets: whether it hears of no blocks while nothing is measured: of a device. What
+        is in use when it goes on is nobody's, until it is met again.
     """
 
-    def __init__(self, log: Any, tracker: Tracker) -> None:
+    def __init__(self, log: Any, tracker: Tracker, forgets: bool = False) -> None:
         self._log = log
+        self._forgets = forgets
         sites = self._sites = tracker.sites
         self._recorder = StepRecorder(log, tracker)
         self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
@@ -126,11 +130,16 @@ class MemoryOwners:
     def start(self) -> None:
         """Measuring begins, for the first time or again."""
         self._log.keep_owners(True)
+        if self._forgets:
+            self._known_epoch = 0  # that of no moment
+            self.look_again()
         self._recorder.begin()
 
     def stop(self) -> None:
         """Measuring ends: blocks that are taken from now on are nobody's."""
         self._recorder.drop()
+        if self._forgets and get_ident() == self._thread:
+            self.look_again()
         self._log.keep_owners(False)
 
     # What is met
@@ -245,6 +254,11 @@ class MemoryOwners:
             yield storage, _KIND[kind], code, moves, tensor
 
     # Reading
+
+    def are_known(self) -> bool:
+        """Whether the core has heard of all blocks: the allocator of a device may not
+        report them."""
+        return bool(self._log.hears_all)
 
     def summary(self, source: str) -> MemorySummary:
         """The peak, and who had what then. source: whose memory it is."""

@@ -227,7 +227,10 @@ bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsew
   // the followed thread has made. Then the maker of a node does not tell whose pass this is.
   bool is_of_engine = is_elsewhere && python_passes == 0;
   bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass.made_by);
-  if (pass.task == -1 && may_be_its) pass.task = torch::autograd::get_current_graph_task_id();
+  if (pass.task == -1 && may_be_its) {
+    pass.task = torch::autograd::get_current_graph_task_id();
+    tell_meter_of_pass(running.cursor);
+  }
   if (!is_here && pass.task != torch::autograd::get_current_graph_task_id()) return false;
   function(running.cursor, pass);
   return true;

@@ -195,6 +195,7 @@ void forget_pass(Cursor* cursor) {
   running.passes.back()->is_over = true;
   PyObject* started = running.passes.back()->started;
   running.passes.pop_back();
+  tell_meter_of_pass(cursor);
   Py_ssize_t last = PyList_GET_SIZE(cursor->passes) - 1;
   if (last >= 0 && PyList_GET_ITEM(cursor->passes, last) == started)
     PyList_SetSlice(cursor->passes, last, last + 1, nullptr);

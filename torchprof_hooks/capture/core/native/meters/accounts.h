@@ -54,6 +54,17 @@ struct Block {
     for (Holding& one : more)
       if (one.ledger != nullptr) one.ledger->gave(&one);
   }
+  // One ledger is not to know it any more.
+  void forget(Ledger* ledger) {
+    if (Holding* known = of(ledger)) {
+      ledger->gave(known);
+      *known = {};
+    }
+  }
+  bool is_held() const {
+    auto is_used = [](const Holding& one) { return one.ledger != nullptr; };
+    return is_used(first) || std::any_of(more.begin(), more.end(), is_used);
+  }
 };
 
 // Reads an account, and keeps the peak since its own last reading.

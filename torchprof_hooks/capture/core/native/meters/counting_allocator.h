@@ -8,6 +8,7 @@
 #pragma once
 
 #include "accounts.h"
+#include "allocator_reports.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
@@ -178,12 +179,14 @@ inline CountingAllocator& allocator() {
   static CountingAllocator& one = *[] {
     auto before = [] {
       Accounts::mutex().lock();
+      AllocatorReports::all().lock();
       blocks().lock_all();
       Ledger::lock_all();
     };
     auto after = [] {
       Ledger::unlock_all();
       blocks().unlock_all();
+      AllocatorReports::all().unlock();
       Accounts::mutex().unlock();
     };
     pthread_atfork(before, after, after);

@@ -37,6 +37,12 @@ class DeviceBytes {
       : kind_(kind), index_(index), counter_(counter), asks_python_(counting_allocator(kind) == nullptr) {}
 
   int index() const { return index_; }
+  // Whether it is this device. If its index is not known yet, it is the first one that is asked for.
+  bool is(c10::Device device) {
+    int unknown = -1;
+    if (device.type() == kind_) index_.compare_exchange_strong(unknown, device.index());
+    return device.type() == kind_ && device.index() == index_;
+  }
 
   // The allocator only knows its highest peak. If that has risen since the last reading, it
   // is the peak since then; if not, the present level stands for it.

@@ -3,8 +3,12 @@
 
 #pragma once
 
+#include <pthread.h>
+
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 #include <unordered_set>
 #include <utility>
@@ -32,7 +36,8 @@ struct Holding {
   bool is_listed = false;
 };
 
-// The blocks that one thread takes while it is on, and those of others that it is told of.
+// The blocks that one thread takes while it is on, and those of others that it is told of; of a device,
+// all that its allocator hands out.
 //
 // A cell has the bytes in use of one owner and kind. Nothing is copied when more is in use than ever
 // before: the ledger counts such moments, and a cell that changes saves its bytes if they are still
@@ -51,7 +56,10 @@ class Ledger {
   void follow(const Relaxed<Node*>* site) {
     Locked locked(lock_);
     site_ = site;
+    thread_ = pthread_self();
   }
+  // A thread of the engine works for the cursor while it runs the pass with this number; -1: there is none.
+  void follow_pass(int task) { task_ = task; }
   // The cursor is about to go.
   void unfollow(const Relaxed<Node*>* site) {
     Locked locked(lock_);
@@ -80,12 +88,7 @@ class Ledger {
     hold(holding, bytes, code_here(), kTemporary, ++serial_);
     list(holding);
     if (events_.is_on()) events_.add(kTook, serial_, bytes, holding->code);
-    if (level_ > step_peak_) step_peak_ = level_;
-    if (level_ <= peak_) return;
-    peak_ = level_;
-    peak_code_ = holding->code;
-    peak_serial_ = serial_;
-    epoch_++;
+    rose(holding->code);
   }
   void gave(Holding* holding) {
     bool is_last;
@@ -118,6 +121,52 @@ class Ledger {
     peak_ += bytes;
     if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
+
+  // Of a device, the ledger is told of the blocks of all threads, and of how much the allocator has handed
+  // out. What it has not heard of is the rest: it was there before, and belongs to nobody, unless it is met.
+
+  // Begins to hear of blocks. allocated: what the allocator has handed out.
+  void begin(int64_t allocated) {
+    Locked locked(lock_);
+    is_on_ = true;
+    rest_serial_ = ++serial_;
+    change_rest(allocated);
+  }
+  // allocated: with this block.
+  void took(Holding* holding, int64_t bytes, int64_t allocated) {
+    Locked locked(lock_);
+    change_rest(allocated - bytes);
+    bool is_its = works_here();
+    hold(holding, bytes, is_its ? code_here() : 0, kTemporary, ++serial_);
+    if (events_.is_on()) events_.add(kTook, serial_, bytes, holding->code);
+    is_its ? list(holding) : move(holding, kOther, 0);
+    rose(holding->code);
+  }
+  // A block was given back of which the ledger may not have known, or not how large it was.
+  void match(int64_t allocated) {
+    Locked locked(lock_);
+    change_rest(allocated);
+  }
+  // A part of the rest is a block.
+  void was_in_rest(Holding* holding, int64_t bytes, int32_t code, Kind kind) {
+    Locked locked(lock_);
+    if (bytes > rest_) return;
+    rest_ -= bytes;
+    *holding = Holding{this, bytes, rest_serial_, nullptr, nullptr, 0, kOther, false};
+    holdings_++;
+    move(holding, kind, code);
+  }
+  // Whether it has heard of a block since it began.
+  bool has_heard() {
+    Locked locked(lock_);
+    return serial_ > rest_serial_;
+  }
+  // Whether what it has heard adds up: not if blocks were given back without a report.
+  bool is_right() {
+    Locked locked(lock_);
+    return !is_wrong_;
+  }
+
   // A block turns out to be of this kind, and of the owner with this code.
   void turned_out(Holding* holding, Kind kind, int32_t code) {
     Locked locked(lock_);
@@ -165,7 +214,7 @@ class Ledger {
   void failed(int64_t bytes) {
     Locked locked(lock_);
     if (!is_on_) return;
-    failure_ = {bytes, code_here(), {}};
+    failure_ = {bytes, works_here() ? code_here() : 0, {}};
     each_cell([&](int32_t code, Kind kind, const Cell& cell) {
       if (cell.now != 0) failure_.held.push_back({code, kind, cell.now});
     });
@@ -197,11 +246,11 @@ class Ledger {
     Locked locked(lock_);
     if (events_.is_on()) events_.add(what, holding ? holding->serial : 0, holding ? holding->bytes : 0, code);
   }
-  int64_t level() const { return level_; }
-  int64_t peak() const { return peak_; }
-  int64_t peak_code() const { return peak_code_; }
+  int64_t level() { return read(level_); }
+  int64_t peak() { return read(peak_); }
+  int64_t peak_code() { return read(peak_code_); }
   // Grows whenever more is in use than ever before.
-  int64_t epoch() const { return epoch_; }
+  int64_t epoch() { return read(epoch_); }
 
   // Around a fork: the child has the ledgers, but not the thread that may have the lock of one.
   static void lock_all() {
@@ -241,6 +290,10 @@ class Ledger {
     return every;
   }
 
+  int64_t read(const int64_t& number) {
+    Locked locked(lock_);
+    return number;
+  }
   int32_t code_here() const {
     const Node* site = site_ == nullptr ? nullptr : static_cast<Node*>(*site_);
     return site == nullptr ? 0 : int32_t(site->code);
@@ -264,6 +317,30 @@ class Ledger {
   }
   void add_to_peak(Cell& cell, int64_t bytes) {
     if (cell.epoch == epoch_) cell.saved += bytes;
+  }
+  bool works_here() const {
+    if (pthread_equal(thread_, pthread_self())) return true;
+    return task_ != -1 && task_ == torch::autograd::get_current_graph_task_id();
+  }
+  // The level has risen, in the call with this code.
+  void rose(int32_t code) {
+    if (level_ > step_peak_) step_peak_ = level_;
+    if (level_ <= peak_) return;
+    peak_ = level_;
+    peak_code_ = code;
+    peak_serial_ = serial_;
+    epoch_++;
+  }
+  // So that the level is this.
+  void change_rest(int64_t level) {
+    int64_t bytes = level - level_;
+    if (bytes == 0) return;
+    change(cell(0, kOther), bytes);
+    if (events_.is_on()) events_.add(bytes < 0 ? kGave : kWasInUse, 0, std::abs(bytes), 0, kOther);
+    rest_ += bytes;
+    level_ = level;
+    is_wrong_ |= rest_ < 0;
+    rose(0);
   }
   void hold(Holding* holding, int64_t bytes, int32_t code, Kind kind, int64_t serial) {
     *holding = Holding{this, bytes, serial, nullptr, nullptr, code, kind, false};
@@ -300,7 +377,10 @@ class Ledger {
 
   SpinLock lock_;
   const Relaxed<Node*>* site_ = nullptr;
-  bool is_on_ = false, is_closed_ = false;
+  pthread_t thread_ = pthread_self();  // of the cursor
+  std::atomic<int> task_{-1};
+  bool is_on_ = false, is_closed_ = false, is_wrong_ = false;
+  int64_t rest_ = 0, rest_serial_ = 0;
   int64_t level_ = 0, step_peak_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;
   Holding *first_ = nullptr, *last_ = nullptr;
   std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own

@@ -47,11 +47,14 @@ struct MemoryReader {
   int64_t high_water_bytes = 0, blamed = 0;  // the most above that, and the code of the node that ran then
   Relaxed<int64_t> blocks = 0, others_blocks = 0;     // at the last reading; of those, while nothing was measured
   SpinLock lock;                             // guards `sums` and `kept`
-  memory::Ledger* ledger = new memory::Ledger();  // of the CPU; off, but for profiles
+  memory::Ledger* ledger = new memory::Ledger();  // off, but for profiles
+  bool has_missed = false;    // whether the ledger has not heard of all that a device's allocator did
+  int64_t used_at_begin = 0;  // what that had handed out when the ledger began to hear of it
 
   MemoryReader() { reader.ledger = ledger; }
   ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
+    memory::AllocatorReports::all().leave(ledger);
     ledger->close();
   }
   template <class Function>
@@ -81,6 +84,32 @@ struct MemoryReader {
   memory::Reading peek() {
     if (device) return device->peek();
     return reader.account ? reader.account->peek(&reader) : memory::Reading{};
+  }
+  // Whether the ledger has the blocks that are taken from now on.
+  void keep_owners(bool does) {
+    if (!device) return ledger->turn(does);
+    auto& reports = memory::AllocatorReports::all();
+    if (does && !reports.is_listening(ledger)) {
+      memory::Reading now = device->peek();
+      used_at_begin = now.used;
+      reports.listen(ledger, &*device, now.level);
+    } else if (!does) {
+      has_missed |= !hears_all();
+      reports.leave(ledger);
+    }
+  }
+  // Whether it has heard of all blocks until now: a device's allocator counts them, too.
+  bool hears_all() {
+    if (!device) return true;
+    if (has_missed || !ledger->is_right()) return false;
+    if (!memory::AllocatorReports::all().is_listening(ledger)) return true;
+    for (int tries = 0; tries < 100; tries++) {  // other threads take and free blocks meanwhile
+      int64_t before = ledger->level();
+      memory::Reading now = device->peek();
+      if (now.level != before && now.level != ledger->level()) continue;
+      return now.used == used_at_begin || ledger->has_heard();
+    }
+    return false;
   }
   // owner: the node that the thread was working for until now.
   memory::Reading read(Node* owner) {
@@ -170,9 +199,11 @@ PyObject* meter_start(PyObject* self, PyObject*) {
 PyObject* meter_keep_owners(PyObject* self, PyObject* does) {
   int is_wanted = PyObject_IsTrue(does);
   if (is_wanted < 0) return nullptr;
-  MemoryMeter::of(self)->ledger->turn(is_wanted);
+  MemoryMeter::of(self)->keep_owners(is_wanted);
   Py_RETURN_NONE;
 }
+
+PyObject* meter_hears_all(PyObject* self, void*) { return PyBool_FromLong(MemoryMeter::of(self)->hears_all()); }
 
 // turned_out([(storage, kind, code, moves, tensor), ...]): tensors, by the addresses of their storages
 // (`StorageImpl`), turn out to be of these kinds. code: that of their owner, if the ledger has not seen
@@ -186,8 +217,12 @@ PyObject* meter_turned_out(PyObject* self, PyObject* all) {
     if (!PyArg_ParseTuple(PyList_GET_ITEM(all, place), "KiipO", &storage, &kind, &code, &moves, &tensor))
       return nullptr;
     if (kind < 0 || kind >= memory::kKinds) return PyErr_SetString(PyExc_ValueError, "no such kind"), nullptr;
-    memory::turned_out(MemoryMeter::of(self)->ledger, reinterpret_cast<c10::StorageImpl*>(storage),
-                       memory::Kind(kind), code, moves);
+    MemoryMeter* meter = MemoryMeter::of(self);
+    auto* found = reinterpret_cast<c10::StorageImpl*>(storage);
+    if (meter->device)
+      memory::AllocatorReports::all().turned_out(meter->ledger, found, memory::Kind(kind), code, moves);
+    else
+      memory::turned_out(meter->ledger, found, memory::Kind(kind), code, moves);
   }
   Py_RETURN_NONE;
 }
@@ -256,17 +291,21 @@ PyObject* meter_note(PyObject* self, PyObject* args) {
   int code;
   PyObject* storages;
   if (!PyArg_ParseTuple(args, "biO!", &what, &code, &PyList_Type, &storages)) return nullptr;
-  memory::Ledger* ledger = MemoryMeter::of(self)->ledger;
+  MemoryMeter* meter = MemoryMeter::of(self);
+  memory::Ledger* ledger = meter->ledger;
   if (PyList_GET_SIZE(storages) == 0) ledger->note(memory::What(what), code);
   for (Py_ssize_t place = 0; place < PyList_GET_SIZE(storages); place++) {
     auto* storage = static_cast<c10::StorageImpl*>(PyLong_AsVoidPtr(PyList_GET_ITEM(storages, place)));
     if (PyErr_Occurred()) return nullptr;
-    memory::note(ledger, storage, memory::What(what), code);
+    if (meter->device)
+      memory::AllocatorReports::all().note(ledger, storage, memory::What(what), code);
+    else
+      memory::note(ledger, storage, memory::What(what), code);
   }
   Py_RETURN_NONE;
 }
 
-template <int64_t (memory::Ledger::*field)() const>
+template <int64_t (memory::Ledger::*field)()>
 PyObject* meter_of_ledger(PyObject* self, void*) {
   return PyLong_FromLongLong((MemoryMeter::of(self)->ledger->*field)());
 }
@@ -284,6 +323,15 @@ PyObject* counts_tensors(PyObject*, PyObject*) {
   return PyBool_FromLong(memory::allocator().is_counting());
 }
 
+// Begins, or ends, hearing of what devices' allocators do. Returns whether any is heard of now.
+PyObject* hear_allocators(PyObject*, PyObject* does) {
+  int is_wanted = PyObject_IsTrue(does);
+  if (is_wanted < 0) return nullptr;
+  return PyBool_FromLong(memory::AllocatorReports::all().hear(is_wanted));
+}
+
+PyObject* hears_allocators(PyObject*, PyObject*) { return PyBool_FromLong(memory::AllocatorReports::all().is_heard()); }
+
 PyMemberDef meter_members[] = {
     {"on_fold", T_OBJECT, offsetof(MemoryMeter, on_fold), 0, nullptr},
     {"high_water_bytes", T_LONGLONG, offsetof(MemoryMeter, high_water_bytes), READONLY, nullptr},
@@ -299,6 +347,7 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
                               {"level_bytes", meter_of_ledger<&memory::Ledger::level>, nullptr, nullptr, nullptr},
                               {"peak_bytes", meter_of_ledger<&memory::Ledger::peak>, nullptr, nullptr, nullptr},
                               {"peak_code", meter_of_ledger<&memory::Ledger::peak_code>, nullptr, nullptr, nullptr},
+                              {"hears_all", meter_hears_all, nullptr, nullptr, nullptr},
                               {"failure", meter_failure, nullptr, nullptr, nullptr},
                               {"epoch", meter_of_ledger<&memory::Ledger::epoch>, nullptr, nullptr, nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
