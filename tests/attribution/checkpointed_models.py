@@ -298,13 +298,13 @@ def main() -> None:
                 *map(best_byte_format, found[1:]),
                 f"{100 * (found.predicted / found.measured - 1):+.1f} %",
             ])  # fmt: skip
-    titles = ["model", "layers", "plain", "predicted", "measured", "off by"]
+    titles = ["checkpointed", "layers", "plain", "predicted", "measured", "off by"]
     print(tabulate(rows, titles, colalign=["left", *["right"] * 5]), end="\n\n")
     rows = [
         [name, *(f"{100 * (low / high - 1):+.1f} %" for low, high in found)]
         for name, found in ((n, [*peaks_of_batches(m)]) for n, m in MODELS.items())
     ]
-    titles = ["model", *(f"batch {size}, off by" for size in PREDICTED)]
+    titles = ["by batches of 4 and 8", *(f"batch {size}, off by" for size in PREDICTED)]
     print(tabulate(rows, titles, colalign=["left", "right", "right"]))
 
 

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 from unittest.mock import patch
 
@@ -43,6 +44,8 @@ LITTLE_MEMORY: Final = {
     "smaller_batch": "--batch-size 8",
     "checkpointed": "--checkpoint --memory 200",
 }
+#: What `fit` says of it.
+_FIT: Final = "fit"
 #: What is predicted of models, and measured.
 _PREDICTIONS: Final = "memory_predictions"
 _OF_PROGRAM: Final = "exit_report"
@@ -132,11 +135,14 @@ def _programs(path: str) -> dict[str, str]:
 def record(names: Sequence[str]) -> None:
     """Measure these profiles and run these examples, or all, in one thread, with the
     native core."""
-    of_memory = (*LITTLE_MEMORY, _PREDICTIONS)
+    of_memory = (*LITTLE_MEMORY, _FIT, _PREDICTIONS)
     for name in names or (*_programs(""), _RANKS, *EXAMPLES, *of_memory):
         if name in LITTLE_MEMORY:
             found = report_of(LITTLE_MEMORY[name].split())
             (SAMPLES / f"{name}.txt").write_text(found, "utf-8")
+            continue
+        if name == _FIT:
+            (SAMPLES / f"{name}.txt").write_text(_fitted(), "utf-8")
             continue
         if name == _PREDICTIONS:
             module = "tests.attribution.checkpointed_models"
@@ -175,6 +181,16 @@ def report_of(arguments: Sequence[str], *flags: str) -> str:
     _, begin, report = done.stdout.partition("torchprof_hooks: examples")
     lines = f"{begin}{report}".splitlines()
     return "".join(f"{line[:WIDTH].rstrip()}\n" for line in lines)
+
+
+def _fitted() -> str:
+    with TemporaryDirectory() as folder:
+        files = {size: str(Path(folder, f"{size}.json")) for size in (8, 16)}
+        for size, path in files.items():
+            report_of(["--batch-size", str(size)], "--save", path)
+        given = [f"{size}={path}" for size, path in files.items()]
+        command = ("-m", "torchprof_hooks", "fit", *given, "--memory", "300MB")
+        return _run(*command, stdout=subprocess.PIPE)
 
 
 def _record_ranks() -> None:

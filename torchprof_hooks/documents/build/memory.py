@@ -120,10 +120,13 @@ class _Owner(NamedTuple):
 def _owners(profile: ProfileData, every: Sequence[HeldMemory]) -> list[_Owner]:
     """Who has this memory, most first."""
     found: dict[tuple[str, str], _Owner] = {}
+    classes = {without_numbers(n): m.class_name for n, m in profile.modules.items()}
     for held in every:
         name = module_of(profile, held)
-        class_name = profile.modules.get(name, ModuleInfo()).class_name or "modules"
-        key = without_numbers(name), class_name
+        info = profile.modules.get(name)  # none of a module that was not called yet
+        common = without_numbers(name)
+        class_name = info.class_name if info else classes.get(common, "modules")
+        key = common, class_name or "modules"
         owner = found.setdefault(key, _Owner(*key, set(), Counter()))
         owner.names.add(name)
         owner.kinds[held.kind] += held.bytes
