@@ -41,6 +41,7 @@ MEMORY: Final = (
     "tests/attribution/test_tape.py",
     "tests/attribution/test_tensor_memory.py",
     "tests/attribution/test_memory_owners.py",
+    "tests/attribution/test_memory_growth.py",
     "tests/devices/accelerator",
 )
 RACES: Final = ("-m", "tests.sanitize", "threads")

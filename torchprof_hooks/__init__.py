@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ProfilerError,
     )
     from torchprof_hooks.profiles.memory import (
+        GrowingMemory,
         HeldMemory,
         MemoryFailure,
         MemorySummary,
@@ -77,6 +78,7 @@ __all__ = [
     "FlagError",
     "FunctionCall",
     "FunctionHook",
+    "GrowingMemory",
     "HeldMemory",
     "LinkCall",
     "LinkHook",
@@ -152,7 +154,13 @@ _HOMES = {
     "profiles.parts": ("Part",),
     "profiles.peak": ("Peak",),
     "profiles.program": ("MeasuredSteps", "Program"),
-    "profiles.memory": ("HeldMemory", "MemoryFailure", "MemorySummary", "MemoryTotals"),
+    "profiles.memory": (
+        "GrowingMemory",
+        "HeldMemory",
+        "MemoryFailure",
+        "MemorySummary",
+        "MemoryTotals",
+    ),
     "profiles.memory_step": ("Checkpointing", "MemoryPoint", "MemoryStep"),
     "profiles.modules": ("ModuleInfo",),
     "profile_type": ("Profile",),

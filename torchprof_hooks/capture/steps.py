@@ -329,6 +329,9 @@ class StepDetector:
 
     def _begin(self, now_ns: int) -> None:
         """A step has ended, and another one begins."""
+        assert self._tracker is not None
+        if (owners := self._tracker.memory_owners) is not None:
+            owners.step_ended(self._steps + len(self._without_optimizer.held_ns) + 1)
         self._longest = max(self._longest, self._calls, self._passes)
         self._calls = self._passes = 0
         self._has_inner_passes = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final, Literal, get_args
 
 from torchprof_hooks.profiles.memory_step import MemoryStep
@@ -123,6 +123,39 @@ def bytes_by_kind(every: Iterable[HeldMemory]) -> dict[MemoryKind, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowingMemory(HeldMemory):
+    """Memory of one owner and kind that grows from training step to training step.
+
+    path, phase: of the module, or of what is no module: functions that a module calls
+        count for it.
+    bytes: what was in use when the last step ended.
+    bytes_per_step: how much more that is with each step, in the mean; of the steps in
+        which memory was measured.
+    since_step: the number of the step, from 1, with which that began, or the next one.
+    """
+
+    bytes_per_step: int
+    since_step: int
+
+    def __add__(self, other: GrowingMemory) -> GrowingMemory:
+        """Both as one, of one owner and kind."""
+        return replace(
+            self,
+            bytes=self.bytes + other.bytes,
+            bytes_per_step=self.bytes_per_step + other.bytes_per_step,
+            since_step=min(self.since_step, other.since_step),
+        )
+
+
+def growing_most(every: Iterable[GrowingMemory]) -> tuple[GrowingMemory, ...]:
+    """What grows most first; once for each owner and kind."""
+    found: dict[tuple[object, ...], GrowingMemory] = {}
+    for one in sorted(every, key=lambda one: (-one.bytes_per_step, astuple(one))):
+        found.setdefault((one.path, one.phase, one.kind), one)
+    return (*found.values(),)
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryFailure:
     """The last time that there was no memory for a tensor.
 
@@ -155,8 +188,8 @@ class MemorySummary:
         were merged of which only some were measured.
     at_peak: who had what when most was in use, most first; the bytes add up to
         `peak_bytes`. Empty where only counters of an allocator can be read.
-    step_peaks: the most that was in use in each of the last steps, as optimizers tell
-        of them, oldest first.
+    step_peaks: the most that was in use in each of the last steps, oldest first.
+    growing: what grows from step to step, most first.
     failure: when there was no memory; None if there always was.
     step: the memory of one step in detail; None until one has ended.
     """
@@ -168,6 +201,7 @@ class MemorySummary:
     unavailable: str = ""
     at_peak: tuple[HeldMemory, ...] = ()
     step_peaks: tuple[int, ...] = ()
+    growing: tuple[GrowingMemory, ...] = ()
     failure: MemoryFailure | None = None
     step: MemoryStep | None = None
 
@@ -192,6 +226,7 @@ class MemorySummary:
             unavailable=united(self.unavailable, other.unavailable, "; "),
             at_peak=higher.at_peak,
             step_peaks=higher.step_peaks,
+            growing=growing_most([*self.growing, *other.growing]),
             failure=higher.failure or self.failure or other.failure,
             step=higher.step or self.step or other.step,
         )

@@ -20,6 +20,7 @@ from torchprof_hooks.documents.build.full import (
     flop_tree,
 )
 from torchprof_hooks.documents.build.memory import memory_text, memory_tree, peak_table
+from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.tables import (
     module_tree,
     placed_nodes,
@@ -401,6 +402,7 @@ def _memory(view: View, of: str) -> Iterator[Block]:
     profile, memory = view.shown, view.profile.memory
     text = memory_text(profile, memory) if memory else "memory was not measured"
     yield Facts("memory_profile", "Memory Profile", [text])
+    yield from growth_table(view.profile)
     yield from peak_table(view.profile)
     if profile.memory:
         nodes = placed_nodes(view.tree, None)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from torchprof_hooks.documents import utilisation
 from torchprof_hooks.documents.build.facts import peak_text
 from torchprof_hooks.documents.build.memory import memory_tree, peak_table
+from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     function_tables,
@@ -38,6 +39,7 @@ def full_tables(
     yield from flop_tree(profile, nodes, sort_by, of)
     if profile.collectives:
         yield communication(profile.collectives)
+    yield from growth_table(profile)
     yield from peak_table(profile)
     if profile.memory:
         yield memory_tree(profile, profile.memory, nodes, sort_by, of)

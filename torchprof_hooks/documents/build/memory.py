@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -96,7 +96,7 @@ def _kind_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) ->
     return text
 
 
-class _Owner(NamedTuple):
+class Owner(NamedTuple):
     """A module, with other layers of its kind; or what is no module.
 
     name: the common name of the layers, ``blocks.*.norm``.
@@ -117,18 +117,30 @@ class _Owner(NamedTuple):
         return f"{self.name}: {count} {self.class_name}" if count > 1 else self.name
 
 
-def _owners(profile: ProfileData, every: Sequence[HeldMemory]) -> list[_Owner]:
-    """Who has this memory, most first."""
-    found: dict[tuple[str, str], _Owner] = {}
+def owner_kinds(profile: ProfileData) -> Callable[[HeldMemory], tuple[str, str]]:
+    """A function that tells the common name of an owner and of layers of its kind; and
+    their class."""
+    # Modules that were not called yet have none of their own.
     classes = {without_numbers(n): m.class_name for n, m in profile.modules.items()}
-    for held in every:
+
+    def kind(held: HeldMemory) -> tuple[str, str]:
         name = module_of(profile, held)
-        info = profile.modules.get(name)  # none of a module that was not called yet
         common = without_numbers(name)
-        class_name = info.class_name if info else classes.get(common, "modules")
-        key = common, class_name or "modules"
-        owner = found.setdefault(key, _Owner(*key, set(), Counter()))
-        owner.names.add(name)
+        info = profile.modules.get(name)
+        class_name = info.class_name if info else classes.get(common)
+        return common, class_name or "modules"
+
+    return kind
+
+
+def owners_of(profile: ProfileData, every: Sequence[HeldMemory]) -> list[Owner]:
+    """Who has this memory, most first."""
+    found: dict[tuple[str, str], Owner] = {}
+    kind = owner_kinds(profile)
+    for held in every:
+        key = kind(held)
+        owner = found.setdefault(key, Owner(*key, set(), Counter()))
+        owner.names.add(module_of(profile, held))
         owner.kinds[held.kind] += held.bytes
     return sorted(found.values(), key=lambda owner: (-owner.total, owner.name))
 
@@ -158,7 +170,7 @@ def _owner_table(
     profile: ProfileData, name: str, title: str, held: Sequence[HeldMemory]
 ) -> Table:
     """A row for each owner, with layers of a kind in one."""
-    owners = _owners(profile, held)
+    owners = owners_of(profile, held)
     totals = [owner.total for owner in owners]
     columns = [
         Column(

@@ -13,6 +13,7 @@ from torchprof_hooks.documents.build.compilation import compilation_blocks
 from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
 from torchprof_hooks.documents.build.memory import peak_answer, peak_table
+from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     call_columns,
@@ -264,7 +265,7 @@ def _memory(profile: ProfileData) -> Iterator[Block]:
     if answer is not None:
         line = f"{answer.question}: {answer.answer}: {answer.evidence}"
         yield Facts("memory", "", [line], section="Memory")
-    for table in peak_table(profile):
+    for table in (*growth_table(profile), *peak_table(profile)):
         yield replace(table, section="Memory")
 
 

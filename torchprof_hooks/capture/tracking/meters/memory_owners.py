@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from _thread import get_ident
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,12 +23,14 @@ from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
 from torchprof_hooks.capture.tracking.meters.step_recorder import StepRecorder
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
+    GrowingMemory,
     HeldMemory,
     MemoryFailure,
     MemoryKind,
     MemorySummary,
+    growing_most,
 )
-from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -86,8 +89,43 @@ class _Turns:
         return kinds
 
 
-#: An owner that is no call: its path, and the phase that it is told with.
+#: What is no call, or the calls of a module: its path, and the phase that it is told
+#: with.
 _Owner = tuple[tuple[str, ...], Phase]
+
+
+class _Modules:
+    """Which calls are those of a module in a phase: its own, and those of functions,
+    which are called with many shapes. Each is known by the code of its first site."""
+
+    def __init__(self, sites: list[Site]) -> None:
+        self._sites = sites
+        self._codes = array("i")
+        self._first: dict[_Owner, int] = {}
+        self._around: dict[tuple[str, ...], tuple[str, ...]] = {}  # functions
+        self.owners: dict[int, _Owner] = {}
+
+    def codes(self) -> array[int]:
+        """For each site, the code of the first site of its module and phase."""
+        for site in self._sites[len(self._codes) :]:
+            owner = self._owner(site)
+            code = self._first.setdefault(owner, site.code)
+            self.owners[code] = owner
+            self._codes.append(code)
+        return self._codes
+
+    def _owner(self, site: Site) -> _Owner:
+        path, phase = site.path, site.phase
+        if site.function is not None:
+            if phase != "backward":
+                path, phase = site.enclosing.path, site.enclosing.phase
+                self._around[site.path] = path
+            else:  # called from the pass, but of the path of its forward
+                path = self._around.get(path, path)
+        outside = BACKWARD_NAME if phase == "backward" else OUTSIDE_NAME
+        return path or (outside,), phase
+
+
 #: The storage of a tensor, its kind, the code of an owner, and whether it is owned by
 #: that also if the call that took it is known; and the tensor, which is not to be freed
 #: by another thread meanwhile.
@@ -117,13 +155,13 @@ class MemoryOwners:
         self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
         self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
         self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
+        self._of_modules = _Modules(sites)
         self._owners: list[_Owner] = []
         self._codes: dict[_Owner, int] = {}
         # What has been met, with its path; by id, as it may have its own `__eq__`.
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], Any]] = {}
         self._optimizers: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self._step_peaks: deque[int] = deque(maxlen=_STEPS_KEPT)
-        self._undecided_passes = 0  # before the first step of an optimizer
         self._known_epoch = 0
         self._thread = get_ident()
 
@@ -169,18 +207,14 @@ class MemoryOwners:
     def backward_ended(self) -> None:
         """It is over."""
         self._log.settle(self._at_end.kinds())
-        if not self._optimizers:  # there may be none: then each pass ends a step
-            self._undecided_passes += 1
-            if self._undecided_passes > 1:
-                self._step_ended()
 
     def optimizer_ended(self) -> None:
         """A step of an optimizer is over."""
         self._log.settle(self._after_step.kinds())
-        self._step_ended()
 
-    def _step_ended(self) -> None:
-        peak_bytes = self._log.take_step_peak()
+    def step_ended(self, number: int) -> None:
+        """A training step is over, the one of this number, from 1."""
+        peak_bytes = self._log.step_ended(number, self._of_modules.codes())
         self._step_peaks.append(peak_bytes)
         self._recorder.end(peak_bytes)
 
@@ -276,7 +310,17 @@ class MemoryOwners:
             step_peaks=tuple(self._step_peaks),
             step=self._recorder.read(),
             failure=failure,
+            growing=self._growing(),
         )
+
+    def _growing(self) -> tuple[GrowingMemory, ...]:
+        found: dict[tuple[Any, ...], GrowingMemory] = {}
+        for code, number, size, per_step, since in self._log.growing():
+            path, phase = self._of_modules.owners.get(code) or self._owner(code)
+            key = path, phase, _kind(number, phase, _IF_RUNNING)
+            one = GrowingMemory(*key, size, round(per_step), since)
+            found[key] = found[key] + one if key in found else one
+        return growing_most(found.values())
 
     def _failure(self) -> MemoryFailure | None:
         if self._log.failure is None:
@@ -294,10 +338,8 @@ class MemoryOwners:
         found: Counter[tuple[tuple[str, ...], Phase, MemoryKind]] = Counter()
         for code, number, size in holdings:
             path, phase = self._owner(code)
-            kind = MEMORY_KINDS[number]
-            if kind == "temporary":
-                made_in = _phase_of(self._sites[code]) if code >= 0 else phase
-                kind = (_IF_RUNNING if is_running else _IF_GONE).get(made_in, kind)
+            made_in = _phase_of(self._sites[code]) if code >= 0 else phase
+            kind = _kind(number, made_in, _IF_RUNNING if is_running else _IF_GONE)
             found[path, phase, kind] += size
         order = sorted(found.items(), key=lambda held: (-held[1], held[0]))
         return tuple(HeldMemory(*key, size) for key, size in order if size)
@@ -307,6 +349,11 @@ class MemoryOwners:
             return self._owners[-code - 1]
         site = self._sites[code]
         return site.path or (OUTSIDE_NAME,), site.phase
+
+
+def _kind(number: int, phase: Phase, if_unknown: dict[Phase, MemoryKind]) -> MemoryKind:
+    kind = MEMORY_KINDS[number]
+    return if_unknown.get(phase, kind) if kind == "temporary" else kind
 
 
 def _listed(tensors: Iterator[_Tensor]) -> list[_Tensor]:

@@ -16,6 +16,7 @@
 
 #include "../node.h"
 #include "../tools.h"
+#include "growth.h"
 #include "memory_events.h"
 
 namespace memory {
@@ -205,10 +206,18 @@ class Ledger {
       if (cell.now != 0) function(code, kind, cell.now);
     });
   }
-  // The most that was in use since the last time.
-  int64_t take_step_peak() {
+  // A step has ended. For the parameters, see `Growth`. Returns the most that was in use since the last time.
+  int64_t step_ended(int64_t number, const int32_t* groups, size_t count) {
     Locked locked(lock_);
+    auto bytes_of = [this](int32_t code, uint8_t kind) { return cell(code, Kind(kind)).now; };
+    growth_.step_ended(number, groups, count, bytes_of);
     return std::exchange(step_peak_, level_);
+  }
+  // See `Growth::each`.
+  template <class Function>
+  void each_growing(Function function) {
+    Locked locked(lock_);
+    growth_.each(function);
   }
   // There was no memory for a block. What is in use now is kept apart.
   void failed(int64_t bytes) {
@@ -304,6 +313,12 @@ class Ledger {
     if (place >= cells.size()) cells.resize(place + 1);
     return cells[place].by_kind[kind];
   }
+  // The same, of which there will be something.
+  Cell& used_cell(int32_t code, Kind kind) {
+    Cell& found = cell(code, kind);
+    if (found.epoch == 0) growth_.add(code, kind);
+    return found;
+  }
   template <class Function>
   void each_cell(Function function) const {
     for (size_t place = 0; place < sites_.size(); place++)
@@ -344,7 +359,7 @@ class Ledger {
   }
   void hold(Holding* holding, int64_t bytes, int32_t code, Kind kind, int64_t serial) {
     *holding = Holding{this, bytes, serial, nullptr, nullptr, code, kind, false};
-    change(cell(code, kind), bytes);
+    change(used_cell(code, kind), bytes);
     level_ += bytes;
     holdings_++;
   }
@@ -352,6 +367,7 @@ class Ledger {
     if (kind == holding->kind && code == holding->code) return;
     if (events_.is_on()) events_.add(kTurnedOut, holding->serial, holding->bytes, code, kind, holding->kind);
     cell(code, kind);  // first: it may move the others
+    used_cell(code, kind);  // first: it may move the others
     Cell &left = cell(holding->code, holding->kind), &entered = cell(code, kind);
     change(left, -holding->bytes);
     change(entered, holding->bytes);
@@ -385,6 +401,7 @@ class Ledger {
   Holding *first_ = nullptr, *last_ = nullptr;
   std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own
   std::unordered_set<const void*> untracked_;
+  Growth growth_;
   Failure failure_;
   MemoryEvents events_;
 };

@@ -1,0 +1,341 @@
+"""Which memory grows from step to step, of whom, how fast and since when; and that
+nobody is told of growth where there is none."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import nn
+
+from tests.attribution.simulated_memory import (
+    WITHOUT_LEAK,
+    Situation,
+    leak,
+    simulated,
+)
+from tests.cores import NATIVE_CORE
+from torchprof_hooks import Profile, profile
+from torchprof_hooks.profiles.memory import GrowingMemory
+
+pytestmark = NATIVE_CORE
+
+NUMBER: Final = 4
+
+# In simulation
+
+#: Of so many runs without a leak, one may be said to have one (docs/limits.md).
+RUNS_PER_ALARM: Final = 1000
+#: Situations have an owner of their own, or share one.
+OWNERS: Final = 8
+
+
+def any_situations(choose: random.Random) -> list[tuple[int, Situation]]:
+    return [(choose.randrange(OWNERS), each) for each in WITHOUT_LEAK]
+
+
+def any_length(choose: random.Random) -> int:
+    """20 to 400 steps; short ones as often as long ones."""
+    return int(20 * 20 ** choose.random())
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(200),
+        pytest.param(
+            range(200, 200 + 2 * RUNS_PER_ALARM),
+            marks=[pytest.mark.slow, pytest.mark.thorough],
+        ),
+    ],
+)
+def test_there_is_hardly_ever_an_alarm_without_a_leak(seeds: range) -> None:
+    alarms = 0
+    for seed in seeds:
+        choose = random.Random(seed)
+        alarms += bool(simulated(choose, any_length(choose), any_situations(choose)))
+    assert alarms <= len(seeds) / RUNS_PER_ALARM
+
+
+@pytest.mark.parametrize(
+    ("make", "after", "late"),
+    [
+        (leak, 12, 0),
+        (lambda since: leak(since, numbers=256), 12, 0),  # 1 KB
+        (lambda since: leak(since, numbers=250_000), 12, 0),  # 1 MB
+        (lambda since: leak(since, share=0.9), 60, 8),
+        (lambda since: leak(since, share=0.8), 120, 16),
+        (lambda since: leak(since, every=10, numbers=10_000), 250, 32),
+    ],
+    ids=["each step", "1 KB", "1 MB", "9 of 10 steps", "8 of 10 steps", "every 10th"],
+)
+def test_a_leak_is_found_among_others(
+    make: Callable[[int], Situation], after: int, late: int
+) -> None:
+    """After so many steps, and by how many steps its begin is off at most."""
+    for seed in range(20):
+        choose = random.Random(seed)
+        since = choose.randint(1, 40)
+        every = [(OWNERS, make(since)), *any_situations(choose)]
+        steps = since - 1 + after
+        [found] = [
+            one for one in simulated(choose, steps, every) if one.owner == OWNERS
+        ]
+        assert abs(found.since_step - since) <= late
+        mean = found.bytes / after
+        assert found.bytes_per_step == pytest.approx(mean, rel=0.35 if late else 0.02)
+
+
+def test_what_is_too_small_or_too_short_is_no_leak() -> None:
+    def found(*of: Situation, steps: int = 30) -> bool:
+        return bool(simulated(random.Random(0), steps, [*enumerate(of)]))
+
+    assert found(leak(1, numbers=256))
+    assert not found(leak(1, numbers=255))
+    assert found(leak(19))
+    assert not found(leak(20))
+
+
+# In training
+
+ROWS: Final = 100
+SINCE, STEPS = 5, 24
+
+
+class Net(nn.Module):
+    """What ReLU returns is kept for backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(64, 32, bias=False)
+        self.relu = nn.ReLU()
+        self.b = nn.Linear(32, 16, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.b(self.relu(self.a(x)))
+        return out
+
+
+A, B = 64 * 32 * NUMBER, 32 * 16 * NUMBER
+BATCH, HIDDEN, OUT = (ROWS * width * NUMBER for width in (64, 32, 16))
+X = torch.ones(ROWS, 64)
+
+#: What a program does in each step, with its model, the output, what it has kept so
+#: far, and the number of the step.
+Habit = Callable[[Net, torch.Tensor, list[Any], int], object]
+Make = Callable[..., Any]
+
+
+def train(
+    habit: Habit,
+    make: Make = torch.optim.Adam,
+    steps: int = STEPS,
+    rows: Callable[[int], int] = lambda number: ROWS,
+    **options: Any,
+) -> Profile:
+    net, kept = Net(), list[Any]()
+    optimizer = make(net.parameters())
+    with profile(memory="cpu", **options) as prof:
+        for number in range(1, steps + 1):
+            net.zero_grad()
+            out = net(torch.ones(rows(number), 64))
+            out.sum().backward(retain_graph=True)
+            habit(net, out, kept, number)
+            optimizer.step()
+    return prof.profile
+
+
+class ByHand:
+    """None of torch's optimizers: the next forward shows that a step has ended."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = [*parameters]
+
+    def step(self) -> None:
+        with torch.no_grad():
+            for parameter in self.parameters:
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad, alpha=0.1)
+
+
+class OneOfTwo(torch.optim.SGD):
+    """It ends no step: another one does, when both have stepped."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        first, *others = parameters
+        super().__init__([first], 0.1)
+        self.other = torch.optim.SGD(others, 0.1)
+
+    def step(self, closure: Any = None) -> Any:
+        super().step()
+        return self.other.step()
+
+
+def growing(found: Profile) -> dict[tuple[str, str, str], GrowingMemory]:
+    assert found.memory is not None
+    return {(one.owner, one.phase, one.kind): one for one in found.memory.growing}
+
+
+def remembers(net: Net, *_: Any) -> None:
+    """A cache in a module, which is made anew in each step, with more in it."""
+    before = getattr(net.relu, "cache", torch.empty(0, 64))
+    net.relu.cache = torch.cat([before, X])
+
+
+def looks(net: Net, out: torch.Tensor, kept: list[Any], number: int) -> None:
+    """From the next step on."""
+    if number == SINCE:
+        net.relu.register_forward_hook(lambda *args: kept.append(args[2].detach()))
+
+
+def since(habit: Habit) -> Habit:
+    return lambda *about: about[3] < SINCE or habit(*about)
+
+
+OF_RELU = "Net.relu", "forward", "activation"
+OF_B = "Net.b", "forward", "activation"
+#: What is made before forward; as a function, that is a part of it.
+OTHERS = "(outside modules)", "outside", "other"
+ACTIVATIONS = "(outside modules)", "outside", "activation"
+
+
+@pytest.mark.parametrize("functions", [False, True])
+@pytest.mark.parametrize(
+    ("habit", "expected"),
+    [
+        (
+            lambda net, out, kept, _: kept.append(net(X).mean()),
+            {OF_RELU: HIDDEN},
+        ),
+        (
+            lambda net, out, kept, _: kept.append(out),
+            {OF_RELU: HIDDEN, OF_B: OUT, OTHERS: BATCH},
+        ),
+        (lambda net, out, kept, _: kept.append(out.detach()), {OF_B: OUT}),
+        (
+            lambda net, out, kept, _: kept.append([p.grad for p in net.parameters()]),
+            {
+                ("Net.a", "backward", "gradient"): A,
+                ("Net.b", "backward", "gradient"): B,
+            },
+        ),
+        (lambda net, out, kept, _: kept.append(torch.ones(1000)), {OTHERS: 4000}),
+        (remembers, {OTHERS: BATCH}),
+    ],
+    ids=["losses", "graphs", "outputs", "gradients", "batches", "a cache"],
+)
+def test_what_is_kept_of_each_step_is_told(
+    habit: Habit, expected: dict[tuple[str, str, str], int], functions: bool
+) -> None:
+    found = growing(train(since(habit), functions=functions))
+    kept = {owner: one.bytes_per_step for owner, one in found.items()}
+    for one in found.values():
+        # What is kept would be there at the end of its step, anyway.
+        assert one.since_step in (SINCE, SINCE + 1)
+        assert one.bytes >= (STEPS - SINCE) * one.bytes_per_step
+    if functions and ACTIVATIONS in kept:
+        kept[OTHERS] = kept.pop(ACTIVATIONS)
+    assert kept == expected
+
+
+def test_what_a_hook_keeps_is_the_modules() -> None:
+    [(owner, found)] = growing(train(looks)).items()
+    assert owner == OF_RELU
+    assert (found.bytes_per_step, found.since_step) == (HIDDEN, SINCE + 2)
+
+
+@pytest.mark.parametrize("make", [ByHand, OneOfTwo])
+def test_whatever_ends_a_step(make: Make) -> None:
+    found = train(since(lambda net, out, kept, _: kept.append(out.detach())), make)
+    [(owner, one)] = growing(found).items()
+    assert owner == OF_B
+    assert one.bytes_per_step == OUT
+    assert one.since_step in (SINCE, SINCE + 1)
+
+
+def test_what_an_evaluation_collects_is_no_leak() -> None:
+    """There are no training steps."""
+    net = Net()
+    with profile(memory="cpu") as prof, torch.no_grad():
+        kept = [net(X) for _ in range(50)]
+    assert not growing(prof.profile)
+    del kept
+
+
+def test_runs_with_the_same_leak_have_one_leak() -> None:
+    leaking = since(lambda net, out, kept, _: kept.append(out.detach()))
+    one, other = train(leaking), train(leaking, steps=2 * STEPS)
+    assert growing(one.merge(other)).keys() == {OF_B}
+    assert growing(one.merge(other)) == growing(other.merge(one))
+    assert growing(one.merge(train(lambda *_: None))) == growing(one)
+
+
+def test_it_is_saved_and_read(tmp_path: Path) -> None:
+    found = train(since(lambda net, out, kept, _: kept.append(out.detach())))
+    found.save(tmp_path / "profile.json")
+    loaded = growing(Profile.load(tmp_path / "profile.json"))
+    assert loaded == growing(found) != {}
+
+
+def test_what_is_kept_every_tenth_step_is_found() -> None:
+    def habit(net: Net, out: torch.Tensor, kept: list[Any], number: int) -> None:
+        if number % 10 == 0:
+            kept += [net(X).mean() for _ in range(10)]
+
+    [(owner, one)] = growing(train(habit, steps=220)).items()
+    assert owner == OF_RELU
+    assert one.bytes_per_step == pytest.approx(HIDDEN, rel=0.1)
+
+
+def is_cleared(net: Net, out: torch.Tensor, kept: list[Any], number: int) -> None:
+    if number % 25 == 0:
+        kept.clear()
+    kept.append(out.detach())
+
+
+def averages(net: Net, out: torch.Tensor, kept: list[Any], number: int) -> None:
+    """A copy of the model follows it, and others are kept for a while."""
+    kept[:] = [*kept[-2:], copy.deepcopy(net)]
+
+
+def evaluates(net: Net, out: torch.Tensor, kept: list[Any], number: int) -> None:
+    if number % 5 == 0:
+        with torch.no_grad():
+            kept[:] = [net(X) for _ in range(4)]
+
+
+@pytest.mark.parametrize(
+    "habit",
+    [
+        lambda net, out, kept, _: kept.append(out.detach().mean()),
+        lambda net, out, kept, number: number > 50 or kept.append(out.detach()),
+        is_cleared,
+        averages,
+        evaluates,
+    ],
+    ids=["losses", "a cache that fills", "is cleared", "averages", "evaluates"],
+)
+@pytest.mark.parametrize(
+    "make",
+    [torch.optim.Adam, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)],
+    ids=["Adam", "momentum"],
+)
+@pytest.mark.parametrize("varies", [False, True], ids=["one length", "lengths"])
+def test_what_does_not_grow_for_good_is_not_told(
+    habit: Habit, make: Make, varies: bool
+) -> None:
+    choose = random.Random(0)
+    lengths = [choose.randint(1, ROWS) if varies else ROWS for _ in range(121)]
+    assert not growing(train(habit, make, 120, lengths.__getitem__))
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW])
+def test_first_steps_are_no_growth(make: Make) -> None:
+    """Whenever somebody looks."""
+    for steps in range(1, 20):
+        assert not growing(train(lambda *_: None, make, steps))

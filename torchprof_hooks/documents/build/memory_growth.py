@@ -1,0 +1,111 @@
+"""What is said of memory that grows from step to step."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from torchprof_hooks.documents.build.memory import owner_kinds, owners_of
+from torchprof_hooks.documents.document import Column, Table
+from torchprof_hooks.documents.render.units import best_byte_format
+from torchprof_hooks.documents.words import KIND_TITLES
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.memory import GrowingMemory, MemoryKind
+
+#: The most owners that the warning names, and rows in a text.
+_NAMED: Final = 2
+_MOST_OWNERS: Final = 12
+#: What to look for if most of what grows is of this kind.
+_FORWARD_KEPT: Final = "Is a loss or an output kept? Keep .item() or .detach()"
+_QUESTIONS: Final[dict[MemoryKind, str]] = {
+    "activation": _FORWARD_KEPT,
+    "temporary": _FORWARD_KEPT,
+    "gradient": "Are gradients kept, or graphs of create_graph=True?",
+    "optimizer state": "Does the optimizer keep something of each step?",
+    "parameter": "Does a module get new parameters in each step?",
+    "buffer": "Does a module get larger buffers in each step?",
+    "other": "Are batches or copies kept?",
+}
+_NOTE: Final = (
+    "A cache that is still filling, and what is collected in an epoch, look the same"
+)
+
+
+class _Grown(NamedTuple):
+    """A module, with other layers of its kind; or what is no module.
+
+    added: the bytes of a step, by kind.
+    """
+
+    label: str
+    added: Counter[MemoryKind]
+    bytes: int
+    since_step: int
+
+
+def _kinds(added: Counter[MemoryKind]) -> str:
+    return ", ".join(KIND_TITLES[kind] for kind, _ in added.most_common())
+
+
+def _grown(profile: ProfileData) -> list[_Grown]:
+    """Whose memory grows, most first."""
+    alike: defaultdict[tuple[str, str], list[GrowingMemory]] = defaultdict(list)
+    kind = owner_kinds(profile)
+    for one in profile.memory.growing if profile.memory else ():
+        alike[kind(one)].append(one)
+    found = []
+    for every in alike.values():
+        [owner] = owners_of(profile, every)
+        added: Counter[MemoryKind] = Counter()
+        for one in every:
+            added[one.kind] += one.bytes_per_step
+        since = min(one.since_step for one in every)
+        found.append(_Grown(owner.label, added, owner.total, since))
+    return sorted(found, key=lambda one: (-one.added.total(), one.label))
+
+
+def growth_warnings(profile: ProfileData) -> Iterator[str]:
+    """That memory grows: how much, since when, whose, and what to look for."""
+    grown = _grown(profile)
+    if not grown:
+        return
+    added = sum((one.added for one in grown), Counter[MemoryKind]())
+    since = min(one.since_step for one in grown)
+    parts = [
+        f"{one.label} {best_byte_format(one.added.total())}" for one in grown[:_NAMED]
+    ]
+    if len(grown) > _NAMED:
+        parts.append(f"{len(grown) - _NAMED} more")
+    [(most, _)] = added.most_common(1)
+    yield (
+        f"Memory grows by {best_byte_format(added.total())} a step since step {since}: "
+        f"{', '.join(parts)} ({_kinds(added)}). {_QUESTIONS[most]}"
+    )
+
+
+def growth_table(profile: ProfileData) -> Iterator[Table]:
+    """Whose memory grows, and what of it; nothing if none does."""
+    grown = _grown(profile)
+    if not grown:
+        return
+    added = [one.added.total() for one in grown]
+    shares = [size / sum(added) for size in added]
+    columns = [
+        Column("kind", "text", [_kinds(one.added) for one in grown], "kinds"),
+        Column("a step", "bytes", added, "bytes_per_step"),
+        Column("in use", "bytes", [one.bytes for one in grown], "bytes"),
+        Column("since step", "count", [one.since_step for one in grown], "since_step"),
+        Column("%", "share", shares, "share"),
+    ]
+    yield Table(
+        "memory_growth",
+        "Memory that grows with each step, by owner",
+        "owner",
+        [one.label for one in grown],
+        columns,
+        most=_MOST_OWNERS,
+        left_out="{count} more owners, {share}",
+        shares=shares,
+        notes=[_NOTE],
+    )
