@@ -20,13 +20,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.attribution.simulated_memory import ledger_of
 from tests.cores import NATIVE_CORE
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names import storages
 from torchprof_hooks.capture.torch_names.storages import STORAGES, storages_of
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
-from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
 from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary
 
@@ -107,9 +106,7 @@ def test_random_blocks_are_told_as_by_brute_force(seed: int) -> None:
     choose = random.Random(seed)
     before = {-n: torch.empty(choose.randint(1, 2000)) for n in range(1, 6)}
     with profile(memory="cpu") as prof:
-        [measurer] = prof._threads._threads
-        [meter] = meters_of(measurer._steps.tracker, MemoryMeter)
-        log, counted = meter.log, Counted()
+        log, counted = ledger_of(prof), Counted()
         tensors: dict[int, torch.Tensor] = {}
         for number in range(1, 1200):
             what = choose.random()
@@ -142,6 +139,19 @@ def test_random_blocks_are_told_as_by_brute_force(seed: int) -> None:
         assert log.peak_bytes == counted.peak
         assert cells(log.holdings(False)) == expected(counted.blocks)
         assert cells(log.holdings(True)) == expected(counted.at_peak)
+
+
+def test_none_of_many_blocks_is_lost() -> None:
+    choose = random.Random(0)
+    with profile(memory="cpu") as prof:
+        ledger = ledger_of(prof)
+        tensors: list[torch.Tensor] = []
+        for living in (5000, 500, 20_000, 0):
+            while len(tensors) < living:
+                tensors.append(torch.empty(choose.randint(1, 64)))
+            choose.shuffle(tensors)
+            del tensors[living:]
+            assert ledger.level_bytes == bytes_of(*tensors)
 
 
 def test_what_is_kept_of_a_block_does_not_outlive_it() -> None:

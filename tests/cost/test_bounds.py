@@ -14,10 +14,11 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.cores import PYTHON_CORE
+from tests.attribution.simulated_memory import ledger_of
+from tests.cores import NATIVE_CORE, PYTHON_CORE
 from tests.running import TORCH, python
 from tests.thorough import THOROUGH
-from torchprof_hooks import function_hooks, link_hooks, region
+from torchprof_hooks import function_hooks, link_hooks, profile, region
 from torchprof_hooks.capture.core import CORE, reference, reference_meters, span_log
 from torchprof_hooks.capture.record import memory_log
 from torchprof_hooks.link_hooks import TimerHook
@@ -252,6 +253,65 @@ def test_retained_graph_does_not_collect_hooks() -> None:
     rows = {row.name: row for row in prof.profile.rows()}
     assert rows["Sequential.1"].phases["backward"].calls == 50
     assert len(calls) == 2 * 50  # one for each of two nodes in each pass
+
+
+#: Prints how many bytes more each tensor takes if memory is measured.
+LIVING_TENSORS = """
+from pathlib import Path
+import torch
+from torchprof_hooks import profile
+
+COUNT, PAGE_BYTES = 200_000, 4096
+
+def bytes_of_each():
+    resident = Path("/proc/self/statm")
+    before = int(resident.read_text().split()[1])
+    tensors = [torch.empty(16) for _ in range(COUNT)]
+    more = int(resident.read_text().split()[1]) - before
+    return tensors, more * PAGE_BYTES / COUNT
+
+with profile(memory="cpu"):
+    torch.empty(16)
+tensors, alone = bytes_of_each()
+with profile(memory="cpu"):
+    others, measured = bytes_of_each()
+print(measured - alone)
+"""
+
+
+@NATIVE_CORE
+@pytest.mark.slow
+def test_a_tensor_that_lives_takes_less_than_150_bytes_of_ours() -> None:
+    taken = float(python("-c", LIVING_TENSORS, fresh=True).stdout)
+    assert 80 < taken < 150
+
+
+@NATIVE_CORE
+@pytest.mark.parametrize("functions", [False, True])
+def test_who_has_the_memory_is_known_in_tables_that_do_not_grow(
+    functions: bool,
+) -> None:
+    """They are bounded by calls and kinds."""
+    model = new_model()
+    optimizer = torch.optim.Adam(nn.Linear(4, 4).parameters())
+    kept: list[torch.Tensor] = []
+
+    def steps(count: int) -> Any:
+        for _ in range(count):
+            optimizer.zero_grad()
+            out = model(torch.ones(300, requires_grad=True))
+            out.sum().backward()
+            optimizer.step()
+            kept.append(out.detach())
+        kept.clear()
+        return ledger_of(prof).sizes
+
+    with profile(memory="cpu", functions=functions) as prof:
+        few = steps(100)
+        assert steps(1000) == few
+    cells, used, blocks, spare = few
+    assert 0 < used < cells
+    assert blocks > 0 < spare
 
 
 @pytest.mark.slow

@@ -8,11 +8,11 @@
 #pragma once
 
 #include "accounts.h"
+#include "address_table.h"
 #include "allocator_reports.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
-#include <c10/util/flat_hash_map.h>
 
 #include <pthread.h>
 
@@ -27,21 +27,21 @@ class Blocks {
   Block* insert(void* address, int64_t bytes, c10::DeleterFnPtr free, Account* taker) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    Block* block = shard.spare.empty() ? new Block() : shard.spare.back();
-    if (!shard.spare.empty()) shard.spare.pop_back();
+    if (shard.spare.empty()) {
+      Block* more = new Block[kSlab];
+      for (size_t n = 0; n < kSlab; n++) shard.spare.push_back(more + n);
+    }
+    Block* block = shard.spare.back();
+    shard.spare.pop_back();
     block->bytes = bytes, block->free = free, block->taker = taker;
-    shard.blocks[address] = block;
+    shard.blocks.insert(address, block);
     return block;
   }
   // Null if there is none.
   Block* take(void* address) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    auto found = shard.blocks.find(address);
-    if (found == shard.blocks.end()) return nullptr;
-    Block* block = found->second;
-    shard.blocks.erase(found);
-    return block;
+    return shard.blocks.take(address);
   }
   // The block that was taken is not needed any more: the next one of this part of the table gets it.
   void recycle(void* address, Block* block) {
@@ -49,19 +49,24 @@ class Blocks {
     block->more.clear();
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    if (shard.spare.size() < kSpare) {
-      shard.spare.push_back(block);
-    } else {
-      delete block;
-    }
+    shard.spare.push_back(block);
   }
   // Calls `function` with a pointer to the block, which nobody frees meanwhile; null: there is none.
   template <class Function>
   auto with(void* address, Function function) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    auto found = shard.blocks.find(address);
-    return function(found == shard.blocks.end() ? nullptr : found->second);
+    return function(shard.blocks.find(address));
+  }
+  // How many there are; and blocks that are kept for later ones.
+  std::pair<size_t, size_t> sizes() {
+    std::pair<size_t, size_t> found;
+    for (Shard& shard : shards_) {
+      Locked locked(shard.lock);
+      found.first += shard.blocks.size();
+      found.second += shard.spare.size();
+    }
+    return found;
   }
   // Around a fork: the child has the table, but not the thread that may have a lock of it.
   void lock_all() {
@@ -74,11 +79,11 @@ class Blocks {
  private:
   struct Shard {
     SpinLock lock;
-    ska::flat_hash_map<void*, Block*> blocks;
+    AddressTable<Block> blocks;
     std::vector<Block*> spare;
   };
   Shard& of(void* address) { return shards_[(reinterpret_cast<uintptr_t>(address) >> 6) % kShards]; }
-  static constexpr size_t kShards = 31, kSpare = 256;
+  static constexpr size_t kShards = 31, kSlab = 64;
   Shard shards_[kShards];
 };
 

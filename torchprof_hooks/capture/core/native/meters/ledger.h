@@ -237,6 +237,11 @@ class Ledger {
     Locked locked(lock_);
     return failure_;
   }
+  // How many cells there is room for, and how many were used.
+  std::pair<size_t, size_t> sizes() {
+    Locked locked(lock_);
+    return {(sites_.size() + named_.size()) * kKinds, growth_.size()};
+  }
   // Begins to record what happens to blocks; what was recorded before is dropped.
   void record(bool does) {
     Locked locked(lock_);

@@ -299,6 +299,13 @@ PyObject* meter_growing(PyObject* self, PyObject*) {
   return Py_NewRef(all.get());
 }
 
+// (cells, used cells, blocks, spare blocks): what the ledger has, and what all of them share.
+PyObject* meter_sizes(PyObject* self, void*) {
+  auto [cells, used] = MemoryMeter::of(self)->ledger->sizes();
+  auto [blocks, spare] = memory::blocks().sizes();
+  return Py_BuildValue("nnnn", Py_ssize_t(cells), Py_ssize_t(used), Py_ssize_t(blocks), Py_ssize_t(spare));
+}
+
 // record(does): see `Ledger::record`.
 PyObject* meter_record(PyObject* self, PyObject* does) {
   int is_wanted = PyObject_IsTrue(does);
@@ -378,6 +385,7 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
                               {"peak_code", meter_of_ledger<&memory::Ledger::peak_code>, nullptr, nullptr, nullptr},
                               {"hears_all", meter_hears_all, nullptr, nullptr, nullptr},
                               {"failure", meter_failure, nullptr, nullptr, nullptr},
+                              {"sizes", meter_sizes, nullptr, nullptr, nullptr},
                               {"epoch", meter_of_ledger<&memory::Ledger::epoch>, nullptr, nullptr, nullptr},
                               {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
