@@ -116,7 +116,7 @@ class _CallFinder:
         found: list[_Call] = []
         in_backward = _sorted(self._in_backward[name])
         spans = self._spans(_sorted(self._marks[name]))
-        ends = [begin for begin, _ in spans[1:]] + [len(self._level)]
+        ends = ([begin for begin, _ in spans] + [len(self._level)])[1:]
         for (begins, returns), end in zip(spans[::-1], ends[::-1], strict=True):
             after = in_backward[np.searchsorted(in_backward, returns) :]
             if found and len(after) and after[0] > end:

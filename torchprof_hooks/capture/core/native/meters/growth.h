@@ -21,11 +21,11 @@ struct Growing {
 
 // Says whether an owner grows, by the bytes that it has at the ends of steps; in constant memory.
 //
-// Steps are taken together to blocks of 1, 2, 4, ..., so that growth in one of many steps shows, too. A block in
-// which the bytes rise above all before, by the least growth that counts, earns a point; one in which they do not
-// loses three. So points add up where more than three of four blocks grow. Where such a block is no likelier than
-// another one, 12 points are rare: one in 2^12, and fewer, as few random levels are at their highest. What comes
-// and goes is known by its deepest fall, and what has stopped by the last few rises.
+// Steps are taken together to stretches of 1, 2, 4, ..., so that growth in one of many steps shows, too. A stretch at
+// whose end there is more than ever before, by the least growth that counts, earns a point; another one loses three.
+// So points add up where more than three of four stretches grow. Where those are no likelier than others, 12 points
+// are rare: one in 2^12, and fewer, as few random levels are at their highest. What comes and goes is known by its
+// deepest fall, and what has stopped by the last few rises.
 class Trend {
  public:
   // The bytes rise above `most` in the step that is about to end. before, number: of the last one.
@@ -52,7 +52,7 @@ class Trend {
     }
   }
 
-  // By the shortest blocks that show it, as these know best where it began; unless longer ones know that it
+  // By the shortest stretches that show it, as these know best where it began; unless longer ones know that it
   // began well before.
   std::optional<Growing> growing() const {
     std::optional<Growing> found;
@@ -77,7 +77,7 @@ class Trend {
   struct Moment {
     int64_t step = 0, number = 0, most = 0, rises = 0;
   };
-  // begin, before: of the block, and of the one before. start: of the growth.
+  // begin, before: of the stretch, and of the one before. start: of the growth.
   struct Phase {
     Moment before, begin, start;
     int points = 0;
