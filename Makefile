@@ -10,7 +10,7 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 demo: $(VENV)/demo.installed  ## train a small language model and print its profile
-	$(BIN)/python examples/char_lm.py
+	$(BIN)/python examples/char_lm.py --memory
 
 demo-ranks: $(VENV)/demo.installed  ## train it with four processes, one of them slow, and see which
 	OMP_NUM_THREADS=1 $(BIN)/python -m torch.distributed.run --standalone --nproc-per-node 4 \

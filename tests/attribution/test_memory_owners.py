@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 import threading
 import weakref
 from collections import Counter
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -632,6 +634,34 @@ def test_who_had_the_memory_when_it_ran_out_is_told_and_saved(
     assert "Memory in use when it ran out, by owner\n" in told
     assert "Memory ran out: " in prof.profile.report()
     assert raised.value.__context__ is None
+
+
+class Allocating(StringIO):
+    """Takes memory for each line that it is given."""
+
+    def write(self, text: str) -> int:
+        self.lines = torch.ones(1000, requires_grad=True) * 2.0
+        self.lines.sum().backward()
+        return super().write(text)
+
+
+def test_what_takes_memory_while_that_is_told_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", written := Allocating())
+    failures = []
+    with profile(memory="cpu") as outer:
+        with (
+            pytest.raises(RuntimeError, match="can't allocate memory"),
+            profile(memory="cpu") as prof,
+        ):
+            train_until_it_fails(Greedy())
+        for each in (prof, outer):
+            failures.append(summary_of(each.profile).failure)
+    assert "Memory ran out: 1.00PB for Greedy (forward)" in written.getvalue()
+    assert failures[0] is not None
+    assert failures[1] is not None
+    assert failures[0].held_bytes == failures[1].held_bytes
 
 
 def test_the_step_that_failed_is_not_held_for_that(

@@ -156,7 +156,7 @@ def count_step(
     """The counts of a forward and of a backward, when all is known already."""
     chain, x = make_chain(case, links), torch.ones(2, requires_grad=True)
     with case.enter(chain):
-        run(chain, 3)
+        run(chain, 8)  # the memory of the first steps is recorded
         outputs: list[torch.Tensor] = []
         forward = count(lambda: outputs.append(chain(x)))
         loss = outputs.pop().sum()
