@@ -63,12 +63,16 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     if args.memory is not None:
         leave_memory(args.memory)
-    for _ in range(args.steps):
-        inputs, targets = random_batch(ids, config)
-        loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+    try:
+        for _ in range(args.steps):
+            inputs, targets = random_batch(ids, config)
+            loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    finally:  # what is left of memory may be too little for anything else
+        most = resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     print(f"loss {loss.item():.2f}")
 
 
