@@ -466,6 +466,19 @@ def fork(device: Any) -> Any:
     return [status, summary(prof.profile).peak_bytes == level()]
 
 
+def grows(device: Any) -> Any:
+    """Each batch is kept."""
+    net, kept = Net().to(PLANTED), list[torch.Tensor]()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with profile(memory=PLANTED) as prof:
+        for _ in range(24):
+            kept.append(torch.ones(ROWS, 64, device=PLANTED))
+            net(kept[-1]).sum().backward()
+            optimizer.step()
+    growing = summary(prof.profile).growing
+    return [[one.owner, one.kind, one.bytes_per_step] for one in growing]
+
+
 SCENARIOS = (
     first_use,  # first
     trained,
@@ -481,6 +494,7 @@ SCENARIOS = (
     again,
     other_device,
     out_of_memory,
+    grows,
     silent,
     step_by_step,
     fork,

@@ -184,6 +184,10 @@ def test_who_had_the_memory_when_it_ran_out(found: dict[str, Any]) -> None:
     assert held["Greedy.a, parameter"] == held["Greedy.a, gradient"] == A
 
 
+def test_batches_that_are_kept_are_said_to_grow(found: dict[str, Any]) -> None:
+    assert found["grows"] == [["(outside modules)", "other", blocks_of(ROWS * 64 * 4)]]
+
+
 def test_an_allocator_that_does_not_report_is_said(found: dict[str, Any]) -> None:
     for at_peak, source, not_measured in found["silent"]:
         assert at_peak == []

@@ -75,7 +75,7 @@ struct CursorState {
   Relaxed<Node*> site;  // borrowed, as is `outside`: `sites` owns them
   Node* outside;
   PyObject *sites = PyList_New(0), *passes = PyList_New(0), *on_pause = Py_NewRef(Py_None);
-  // LinkCallbacks and FunctionCalls, or None.
+  // A CallListener and FunctionCalls, or None.
   PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
   PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter

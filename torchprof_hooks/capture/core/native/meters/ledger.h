@@ -96,7 +96,7 @@ class Ledger {
     {
       Locked locked(lock_);
       if (holding->is_listed) unlist(holding);
-      change(cell(holding->code, holding->kind), -holding->bytes);
+      change(holding->code, holding->kind, -holding->bytes);
       level_ -= holding->bytes;
       if (events_.is_on()) events_.add(kGave, holding->serial, holding->bytes, code_here(), holding->kind);
       is_last = --holdings_ == 0 && is_closed_;
@@ -107,7 +107,7 @@ class Ledger {
   void was_there(Holding* holding, int64_t bytes, int32_t code, Kind kind) {
     Locked locked(lock_);
     hold(holding, bytes, code, kind, 0);
-    add_to_peak(cell(code, kind), bytes);
+    add_to_peak(code, kind, bytes);
     peak_ += bytes;
     if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
@@ -115,9 +115,8 @@ class Ledger {
   void is_there(const void* address, int64_t bytes, int32_t code, Kind kind) {
     Locked locked(lock_);
     if (!untracked_.insert(address).second) return;
-    Cell& found = cell(code, kind);
-    change(found, bytes);
-    add_to_peak(found, bytes);
+    change(code, kind, bytes);
+    add_to_peak(code, kind, bytes);
     level_ += bytes;
     peak_ += bytes;
     if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
@@ -318,12 +317,6 @@ class Ledger {
     if (place >= cells.size()) cells.resize(place + 1);
     return cells[place].by_kind[kind];
   }
-  // The same, of which there will be something.
-  Cell& used_cell(int32_t code, Kind kind) {
-    Cell& found = cell(code, kind);
-    if (found.epoch == 0) growth_.add(code, kind);
-    return found;
-  }
   template <class Function>
   void each_cell(Function function) const {
     for (size_t place = 0; place < sites_.size(); place++)
@@ -331,12 +324,17 @@ class Ledger {
     for (size_t place = 0; place < named_.size(); place++)
       for (int kind = 0; kind < kKinds; kind++) function(-int32_t(place) - 1, Kind(kind), named_[place].by_kind[kind]);
   }
-  void change(Cell& cell, int64_t bytes) {
-    if (cell.epoch != epoch_) cell.saved = cell.now, cell.epoch = epoch_;
-    cell.now += bytes;
+  // An owner has so many bytes more of a kind.
+  void change(int32_t code, Kind kind, int64_t bytes) {
+    Cell& found = cell(code, kind);
+    if (found.epoch == 0) growth_.add(code, kind);
+    if (found.epoch != epoch_) found.saved = found.now, found.epoch = epoch_;
+    found.now += bytes;
   }
-  void add_to_peak(Cell& cell, int64_t bytes) {
-    if (cell.epoch == epoch_) cell.saved += bytes;
+  // It has had them at the peak, too.
+  void add_to_peak(int32_t code, Kind kind, int64_t bytes) {
+    Cell& found = cell(code, kind);
+    if (found.epoch == epoch_) found.saved += bytes;
   }
   bool works_here() const {
     if (pthread_equal(thread_, pthread_self())) return true;
@@ -355,7 +353,7 @@ class Ledger {
   void change_rest(int64_t level) {
     int64_t bytes = level - level_;
     if (bytes == 0) return;
-    change(cell(0, kOther), bytes);
+    change(0, kOther, bytes);
     if (events_.is_on()) events_.add(bytes < 0 ? kGave : kWasInUse, 0, std::abs(bytes), 0, kOther);
     rest_ += bytes;
     level_ = level;
@@ -364,21 +362,18 @@ class Ledger {
   }
   void hold(Holding* holding, int64_t bytes, int32_t code, Kind kind, int64_t serial) {
     *holding = Holding{this, bytes, serial, nullptr, nullptr, code, kind, false};
-    change(used_cell(code, kind), bytes);
+    change(code, kind, bytes);
     level_ += bytes;
     holdings_++;
   }
   void move(Holding* holding, Kind kind, int32_t code) {
     if (kind == holding->kind && code == holding->code) return;
     if (events_.is_on()) events_.add(kTurnedOut, holding->serial, holding->bytes, code, kind, holding->kind);
-    cell(code, kind);  // first: it may move the others
-    used_cell(code, kind);  // first: it may move the others
-    Cell &left = cell(holding->code, holding->kind), &entered = cell(code, kind);
-    change(left, -holding->bytes);
-    change(entered, holding->bytes);
+    change(holding->code, holding->kind, -holding->bytes);
+    change(code, kind, holding->bytes);
     if (holding->serial <= peak_serial_) {  // it is alive, and was there at the peak
-      add_to_peak(left, -holding->bytes);
-      add_to_peak(entered, holding->bytes);
+      add_to_peak(holding->code, holding->kind, -holding->bytes);
+      add_to_peak(code, kind, holding->bytes);
     }
     holding->kind = kind;
     holding->code = code;

@@ -10,16 +10,16 @@
 
 namespace memory {
 
-// In the order of `What` in tracking/meters/memory_events.py.
+// In the order of `What` in record/memory_events.py.
 enum What : uint8_t {
-  kWasInUse,    // when recording began: the bytes of an owner and kind
+  kWasInUse,    // all along: the bytes of an owner and kind
   kTook,        // a block
   kGave,        // a block
   kTurnedOut,   // a block is of another kind, or of another owner
   kCalled,      // a module
   kReturned,    // a module
   kInput,       // a block is one of the call that has begun last
-  kOutput,      // a block is one of the call that ends next
+  kOutput,      // a block is one of the call that has ended last
 };
 
 // serial: of the block; 0 if it was there before the ledger. code: of the call that runs, or of the owner
@@ -39,9 +39,10 @@ class MemoryEvents {
     is_on_ = on;
     all_ = {};
   }
+  // Only while it is on.
   void add(What what, int64_t serial, int64_t bytes, int32_t code, uint8_t kind = 0, uint8_t was = 0) {
-    if (all_.size() >= kMost) turn(false);
-    if (is_on_) all_.push_back({serial, bytes, machine_ns(), code, what, kind, was});
+    if (all_.size() >= kMost) return turn(false);
+    all_.push_back({serial, bytes, machine_ns(), code, what, kind, was});
   }
   // All, and nothing is recorded any more; none: there were too many.
   std::vector<MemoryEvent> take() {
