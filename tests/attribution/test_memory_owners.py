@@ -381,13 +381,13 @@ def test_an_optimizer_that_steps_in_backward_leaves_no_gradients() -> None:
 
 
 class Checkpointed(nn.Module):
-    def __init__(self, reentrant: bool) -> None:
+    def __init__(self, reentrant: bool, **options: Any) -> None:
         super().__init__()
         self.inner = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
-        self.reentrant = reentrant
+        self.options = {"use_reentrant": reentrant, **options}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        out: torch.Tensor = checkpoint(self.inner, x, **self.options)
         return out
 
 

@@ -38,6 +38,12 @@ KIND_TITLES: Final[Mapping[MemoryKind, str]] = {
     "other": "other",
 }
 
+
+def kind_name(kind: MemoryKind) -> str:
+    """The name of the bytes of a kind for programs: ``optimizer_state_bytes``."""
+    return f"{kind.replace(' ', '_')}_bytes"
+
+
 #: From each of these shares of all time on, layers of a kind are hotter by one level.
 HEATS: Final = (0.01, 0.03, 0.07, 0.15, 0.3)
 

@@ -15,7 +15,6 @@ from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
 from torchprof_hooks.capture.tracking.meters.device import device_meters
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
-from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
 from torchprof_hooks.capture.tracking.meters.meters import Meter, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
@@ -121,7 +120,11 @@ def make_tracker(
         functions = new_functions(by_shapes=True, counts_flops=True)
     tracker = new_tracker(names, functions=functions, meters=meters)
     for meter in meters_of(tracker, MemoryMeter):
-        if meter.knows_owners:
+        if meter.knows_owners:  # imported only where memory is measured
+            from torchprof_hooks.capture.tracking.meters.memory_owners import (
+                MemoryOwners,
+            )
+
             tracker.memory_owners = MemoryOwners(
                 meter.log, tracker, forgets=not meter.counts_tensors
             )

@@ -20,9 +20,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from tests.attribution.test_memory_owners import Counted, Net, cells, expected
+from tests.attribution.test_memory_owners import (
+    Checkpointed,
+    Counted,
+    Net,
+    cells,
+    expected,
+)
 from tests.devices.accelerator.device import load
 from tests.devices.report_calls import are_redirected, mappings, report_calls
 from torchprof_hooks import MemorySummary, Profile, profile
@@ -155,19 +160,6 @@ def activations(device: Any) -> Any:
     return [measured(step, functions=functions) for functions in (False, True)]
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, reentrant: bool) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
-        self.reentrant = reentrant
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = checkpoint(
-            self.inner, x, use_reentrant=self.reentrant, preserve_rng_state=False
-        )
-        return out
-
-
 def one_pass(net: nn.Module, x: torch.Tensor) -> None:
     net(x).sum().backward()
 
@@ -177,7 +169,7 @@ def checkpoints(device: Any) -> Any:
     reentrant kind, a pass runs inside of another one."""
     found = []
     for reentrant in (False, True):
-        net = Checkpointed(reentrant).to(PLANTED)
+        net = Checkpointed(reentrant, preserve_rng_state=False).to(PLANTED)
         x = torch.ones(4000, 64, device=PLANTED, requires_grad=True)
         found.append(measured(partial(one_pass, net, x)))
     return found

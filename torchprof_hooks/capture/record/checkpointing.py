@@ -51,8 +51,9 @@ def checkpointing_of(events: MemoryEvents) -> tuple[Checkpointing, ...]:
     level = events.level
     if not len(level):
         return ()
-    least = _LEAST * int(level.max())
-    finder = _CallFinder(events, level)
+    peak = int(level.max())
+    least = _LEAST * peak
+    finder = _CallFinder(events)
     calls = {name: finder.calls_of(name) for name in finder.names()}
     kept = {name: sum(c.kept_bytes for c in each) for name, each in calls.items()}
     kinds = defaultdict[str, list[str]](list)
@@ -67,7 +68,7 @@ def checkpointing_of(events: MemoryEvents) -> tuple[Checkpointing, ...]:
             every = [call for name in names for call in calls[name]]
             peak_bytes = _peak_with(level, every)
             found.append(Checkpointing(names, peak_bytes, len(every)))
-    told = [each for each in found if each.peak_bytes <= int(level.max()) - least]
+    told = [each for each in found if each.peak_bytes <= peak - least]
     return tuple(sorted(told, key=lambda each: (each.peak_bytes, each.modules)))
 
 
@@ -88,9 +89,8 @@ def _peak_with(level: Array, calls: Sequence[_Call]) -> int:
 class _CallFinder:
     """Finds the forward calls of modules that keep something for a backward."""
 
-    def __init__(self, events: MemoryEvents, level: Array) -> None:
+    def __init__(self, events: MemoryEvents) -> None:
         self._events = events
-        self._level = level
         # The places of the events of each site, and of what is below a module.
         codes = events.events["code"]
         order = np.argsort(codes, kind="stable")
@@ -116,7 +116,7 @@ class _CallFinder:
         found: list[_Call] = []
         in_backward = _sorted(self._in_backward[name])
         spans = self._spans(_sorted(self._marks[name]))
-        ends = ([begin for begin, _ in spans] + [len(self._level)])[1:]
+        ends = ([begin for begin, _ in spans] + [len(self._events.level)])[1:]
         for (begins, returns), end in zip(spans[::-1], ends[::-1], strict=True):
             after = in_backward[np.searchsorted(in_backward, returns) :]
             if found and len(after) and after[0] > end:
@@ -149,7 +149,7 @@ class _CallFinder:
         outputs = self._noted(What.OUTPUT, returns + 1)
         is_kept &= ~np.isin(blocks.serial[own], outputs)
         over = int(blocks.ended[own][is_kept].max(initial=needed))
-        over = min(over, len(self._level) - 1)
+        over = min(over, len(self._events.level) - 1)
         given_back = []
         for serial in self._noted(What.INPUT, begins + 1):
             place = int(np.searchsorted(blocks.serial, serial))
@@ -158,7 +158,7 @@ class _CallFinder:
             ended = int(blocks.ended[place])
             if returns < ended < over:
                 given_back.append((ended, int(blocks.bytes[place])))
-        level = self._level[begins : returns + 1]
+        level = self._events.level[begins : returns + 1]
         return _Call(
             int(blocks.bytes[own][is_kept].sum()),
             returns,

@@ -65,6 +65,7 @@ class MemoryEvents:
     blocks: what was taken.
     levels: the bytes in use of each kind (rows, as in `MEMORY_KINDS`) after each event
         (columns). Kinds are what blocks turned out to be until the end of the step.
+    level: all of them together.
     """
 
     def __init__(self, recorded: bytes, sites: Sequence[Site]) -> None:
@@ -72,12 +73,7 @@ class MemoryEvents:
         self.sites = sites
         self.blocks = self._find_blocks()
         self.levels = self._find_levels()
-
-    @property
-    def level(self) -> Array:
-        """All bytes in use after each event."""
-        found: Array = self.levels.sum(axis=0)
-        return found
+        self.level: Array = self.levels.sum(axis=0)
 
     def of(self, what: What) -> Array:
         """The places of all such events."""

@@ -10,7 +10,11 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from torchprof_hooks.documents.build.memory_step import savings_table, step_course
-from torchprof_hooks.documents.build.memory_tree import module_of, peak_tree
+from torchprof_hooks.documents.build.memory_tree import (
+    kind_column,
+    module_of,
+    peak_tree,
+)
 from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
 from torchprof_hooks.documents.document import (
     Answer,
@@ -23,7 +27,7 @@ from torchprof_hooks.documents.document import (
     Value,
 )
 from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES
+from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES, kind_name
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import (
@@ -63,7 +67,7 @@ def peak_answer(profile: ProfileData) -> Answer | None:
         "owner": peak_owner(profile, memory),
         "phase": memory.peak_phase,
     }
-    numbers |= {f"{kind.replace(' ', '_')}_bytes": n for kind, n in kinds.items()}
+    numbers |= {kind_name(kind): n for kind, n in kinds.items()}
     most, *others = kinds
     parts = [_kind_text(profile, memory, most)]
     parts += [f"{KIND_TITLES[k]} {best_byte_format(kinds[k])}" for k in others]
@@ -173,12 +177,7 @@ def _owner_table(
     owners = owners_of(profile, held)
     totals = [owner.total for owner in owners]
     columns = [
-        Column(
-            KIND_TITLES[kind],
-            "bytes",
-            [owner.kinds[kind] for owner in owners],
-            f"{kind.replace(' ', '_')}_bytes",
-        )
+        kind_column(kind, [owner.kinds[kind] for owner in owners])
         for kind in bytes_by_kind(held)
     ]
     columns.append(Column("total", "bytes", totals, "bytes"))

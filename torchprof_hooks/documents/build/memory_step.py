@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from torchprof_hooks.documents.build.memory_tree import kind_column
 from torchprof_hooks.documents.document import Column, Table
-from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES
+from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MEMORY_KINDS
 from torchprof_hooks.profiles.memory_step import Checkpointing, MemoryStep
@@ -74,12 +75,7 @@ def step_course(profile: ProfileData) -> Iterator[Table]:
         return
     points = step.points
     kinds = [
-        Column(
-            KIND_TITLES[kind],
-            "bytes",
-            [point.by_kind[number] for point in points],
-            f"{kind.replace(' ', '_')}_bytes",
-        )
+        kind_column(kind, [point.by_kind[number] for point in points])
         for number, kind in enumerate(MEMORY_KINDS)
     ]
     yield Table(

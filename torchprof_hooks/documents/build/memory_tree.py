@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchprof_hooks.documents.build.layers import heat
 from torchprof_hooks.documents.document import Column, Table
-from torchprof_hooks.documents.words import KIND_TITLES
+from torchprof_hooks.documents.words import KIND_TITLES, kind_name
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import HeldMemory, MemoryKind
@@ -26,6 +26,11 @@ def module_of(profile: ProfileData, held: HeldMemory) -> str:
         if profile.modules.get(name, ModuleInfo()).kind != "function":
             return name
     return BACKWARD_NAME if held.phase == "backward" else OUTSIDE_NAME
+
+
+def kind_column(kind: MemoryKind, sizes: Sequence[int]) -> Column:
+    """The bytes of one kind."""
+    return Column(KIND_TITLES[kind], "bytes", sizes, kind_name(kind))
 
 
 def peak_tree(profile: ProfileData) -> Iterator[Table]:
@@ -55,12 +60,7 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
             Column("%", "share", [size / whole for size in totals], "share"),
             Column("own", "bytes", sizes, "self_bytes"),
             *(
-                Column(
-                    KIND_TITLES[kind],
-                    "bytes",
-                    [total[place][kind] for place in places],
-                    f"{kind.replace(' ', '_')}_bytes",
-                )
+                kind_column(kind, [total[place][kind] for place in places])
                 for kind in kinds
             ),
         ],

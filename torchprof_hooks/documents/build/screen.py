@@ -10,10 +10,7 @@ from math import sqrt
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
-from torchprof_hooks.documents.build.layers import (
-    Hottest,
-    own_ns,
-)
+from torchprof_hooks.documents.build.layers import Hottest, own_ns
 from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
 from torchprof_hooks.documents.build.module_table import folded_modules

@@ -8,9 +8,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
-from torchprof_hooks.documents.build.layers import (
-    summed_phases,
-)
+from torchprof_hooks.documents.build.layers import summed_phases
 from torchprof_hooks.documents.document import Column, Table, Value
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.profiles.data import ProfileData

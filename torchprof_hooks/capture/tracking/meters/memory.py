@@ -111,32 +111,30 @@ def _meter_of_core(counter: AllocatorCounter | None) -> Any:
     return reference_meters.MemoryMeter(counter)
 
 
-class _CountedTensors(Attachment):
-    """The native core, in front of torch's allocator for the CPU, which it counts. Its
-    users are trackers."""
+class _Counting(Attachment):
+    """What the native core does to hear of blocks of memory. Its users are trackers.
+
+    name: of the function of the core that begins and ends it, and returns whether it
+        goes on.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
 
     def put_on(self) -> None:
-        if CORE.module is not None:
-            CORE.module.count_tensors(True)
+        self._turn(True)
 
     def take_off(self) -> bool:
-        """Stop counting. Tensors that were counted are still subtracted when freed."""
-        return CORE.module is None or not CORE.module.count_tensors(False)
+        """Hear of no more; False while somebody else has taken that place. Tensors that
+        were counted are still subtracted when freed."""
+        return not self._turn(False)
+
+    def _turn(self, on: bool) -> bool:
+        return CORE.module is not None and bool(getattr(CORE.module, self._name)(on))
 
 
-class _HeardAllocators(Attachment):
-    """The native core, which hears what allocators of devices report to torch's
-    profiler. Its users are trackers."""
-
-    def put_on(self) -> None:
-        if CORE.module is not None:
-            CORE.module.hear_allocators(True)
-
-    def take_off(self) -> bool:
-        """Stop hearing of them; False while somebody else has taken that place."""
-        return CORE.module is None or not CORE.module.hear_allocators(False)
-
-
-#: The ones there are.
-counted_tensors: Final = _CountedTensors()
-heard_allocators: Final = _HeardAllocators()
+#: It stands in front of torch's allocator for the CPU.
+counted_tensors: Final = _Counting("count_tensors")
+#: It hears what allocators of devices report to torch's profiler.
+heard_allocators: Final = _Counting("hear_allocators")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from torchprof_hooks.capture.record.checkpointing import checkpointing_of
+from torchprof_hooks.capture.record.memory_events import MemoryEvents, What
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.modules import caller_kwargs
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
@@ -16,8 +18,6 @@ from torchprof_hooks.profiles.memory_step import MemoryStep
 if TYPE_CHECKING:
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: In the order of `What` in record/memory_events.py, which is only imported to read.
-_CALLED, _RETURNED, _INPUT, _OUTPUT = range(4, 8)
 #: A step is kept if its peak is so near to the highest one; so many steps are recorded
 #: for that after each new peak, as the same step may not come again.
 _NEAR: Final = 0.98
@@ -84,9 +84,6 @@ class StepRecorder:
         """The step that is kept; None: there is none yet."""
         recorded, peak_bytes = self._recorded, self._peak
         if self._found is None and recorded:
-            from torchprof_hooks.capture.record.checkpointing import checkpointing_of
-            from torchprof_hooks.capture.record.memory_events import MemoryEvents
-
             events = MemoryEvents(recorded, [*self._tracker.sites])
             found = MemoryStep(
                 peak_bytes,
@@ -105,27 +102,27 @@ class StepRecorder:
         """A call of a module has begun."""
         began_ns = perf_counter_ns()
         if site.phase == "forward":
-            self._log.note(_CALLED, site.code, [])
-            self._note(_INPUT, site, [args, caller_kwargs()])
+            self._log.note(What.CALLED, site.code, [])
+            self._note(What.INPUT, site, [args, caller_kwargs()])
         site.reading_ns += perf_counter_ns() - began_ns
 
     def returned(self, site: Site, outputs: Any) -> None:
         """It has ended."""
         began_ns = perf_counter_ns()
         if site.phase == "forward":
-            self._log.note(_RETURNED, site.code, [])
-            self._note(_OUTPUT, site, outputs)
+            self._log.note(What.RETURNED, site.code, [])
+            self._note(What.OUTPUT, site, outputs)
         site.caller.reading_ns += perf_counter_ns() - began_ns
 
     def aborted(self, site: Site) -> None:
         """An exception has ended it."""
         if site.phase == "forward":
-            self._log.note(_RETURNED, site.code, [])
+            self._log.note(What.RETURNED, site.code, [])
 
     def forget(self, module: torch.nn.Module) -> None:
         """Nothing is kept of modules."""
 
-    def _note(self, what: int, site: Site, values: Any) -> None:
+    def _note(self, what: What, site: Site, values: Any) -> None:
         with unnoticed():
             storages = [s for one in _tensors(values) for s in storages_of(one)]
         if storages:
