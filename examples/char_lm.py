@@ -199,7 +199,7 @@ def main() -> None:
     args = parse_args()
     config = Config(steps=args.steps)
     torch.manual_seed(config.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
     text = read_corpus()
     vocabulary = Vocabulary(text)

@@ -22,6 +22,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=40, help="default: %(default)s")
     parser.add_argument("--slow-rank", type=int, default=2, help="-1: none")
     parser.add_argument("--delay", type=float, default=0.1, help="seconds per step")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--save", help="profiles of the ranks (default: not kept)")
     return parser.parse_args()
 
@@ -38,15 +39,19 @@ def slow_down(model: CharLM, seconds: float) -> None:
 
 def main() -> None:
     args = parse_args()
-    distributed.init_process_group("gloo")
+    is_cuda = args.device == "cuda"  # a GPU for each
+    distributed.init_process_group("nccl" if is_cuda else "gloo")
     rank = distributed.get_rank()
+    device = torch.device("cuda", rank) if is_cuda else torch.device("cpu")
+    if is_cuda:
+        torch.cuda.set_device(device)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = Config(context=32, width=64, batch_size=8)
     text = read_corpus()[:500_000]
     vocabulary = Vocabulary(text)
-    ids = vocabulary.encode(text)
-    model = CharLM(config, len(vocabulary))
+    ids = vocabulary.encode(text).to(device)
+    model = CharLM(config, len(vocabulary)).to(device)
     if rank == args.slow_rank:
         slow_down(model, args.delay)
     parallel: Any = DistributedDataParallel(model)

@@ -23,7 +23,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     config = Config()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     text = read_corpus()
     vocabulary = Vocabulary(text)
     ids = vocabulary.encode(text).to(device)

@@ -41,7 +41,12 @@ NATIVE_FILES: Final = tuple(
     for name in (
         *("log", "reading", "calls/calls", "calls/modules"),
         *("backward/passes", "backward/nodes"),
-        *("backward/tape", "meters/memory_meter", "meters/device_meter"),
+        *(
+            "backward/tape",
+            "meters/memory_meter",
+            "meters/device_meter",
+            "meters/stamps",
+        ),
         "meters/accounts",
     )
 )

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import perf_counter_ns
 
-from torchprof_hooks.capture.core.span_log import Int64s, Times
+import numpy as np
+
+from torchprof_hooks.capture.core.span_log import Int64s, Times, at_length
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
@@ -47,16 +49,32 @@ def left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
     return found
 
 
-def own_device_ns(
-    tracker: Tracker, sites: list[Site], *, until_mark: bool = False
-) -> list[int]:
-    """Own time of each site on the device. until_mark: see `DeviceMeter.mark`."""
-    durations = [0] * len(sites)
+def own_device_ns(tracker: Tracker, calls: list[int]) -> list[int]:
+    """Own time of each site on the device. calls: how many have ended, by code."""
     for meter in meters_of(tracker, DeviceMeter):
-        found = meter.marked_ns if until_mark else meter.device_ns
-        for code, duration_ns in dict(found).items():
-            durations[code] = duration_ns
-    return _without_inner(sites, durations, entries_too=True)
+        return meter.own_ns(np.array(calls))
+    return [0] * len(calls)
+
+
+def own_device_ns_of_first_step(tracker: Tracker, sites: list[Site]) -> list[int]:
+    """The same of the first step alone."""
+    for meter in meters_of(tracker, DeviceMeter):
+        return meter.own_ns_of_first_step(len(sites))
+    return [0] * len(sites)
+
+
+def device_ns_of_calls(tracker: Tracker) -> list[int] | None:
+    """Time of each site on the device, with the calls inside; None if no device is
+    in use. Waits for the device."""
+    for meter in meters_of(tracker, DeviceMeter):
+        meter.settle()
+        sites = list(tracker.sites)
+        found = meter.own_ns(at_length(tracker.calls(), len(sites)))
+        for site in reversed(sites):  # callers come first
+            if site.caller is not site:
+                found[site.caller.code] += found[site.code]
+        return found
+    return None
 
 
 def own_memory(

@@ -14,6 +14,7 @@ from torchprof_hooks.capture.overhead import counted_ns, taken_out
 from torchprof_hooks.capture.own_sums import (
     left_out,
     own_device_ns,
+    own_device_ns_of_first_step,
     own_host_ns,
     own_memory,
     padded,
@@ -23,7 +24,7 @@ from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.torch_names.canaries import not_measured
-from torchprof_hooks.capture.tracking.meters.device import DeviceMeter, Waits
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import (
     memory_sums,
@@ -84,8 +85,7 @@ def take_snapshot(
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
     work = [_flops(site, count) for site, count in zip(sites, calls, strict=True)]
     taken_ns = taken_out(tracker, sites, calls)
-    device, bytes_ = own_device_ns(tracker, sites), own_memory(memory, tracker, sites)
-    waits = next((m.waits for m in meters_of(tracker, DeviceMeter)), Waits(0, 0))
+    device, bytes_ = own_device_ns(tracker, calls), own_memory(memory, tracker, sites)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work)
     cells = _cells(sites, totals, taken_ns, garbage, measured_ns, counted)
     times = counted.times()
@@ -98,9 +98,8 @@ def take_snapshot(
         overhead_ns=counted_ns(tracker, sites, calls, own_ns, memory),
         memory=_memory_summary(tracker, unmeasured),
         collectives=tracker.exchanges.read(cells),
-        device_asked=waits.asked,
-        device_waits=waits.waited,
         **_facts(tracker),
+        **_device_facts(tracker),
     )
 
 
@@ -117,12 +116,24 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
     """Fields of a profile that say how it was measured."""
     return {
         "aborted_calls": tracker.aborted_calls,
-        "devices": tuple(m.name for m in meters_of(tracker, DeviceMeter)),
         "undivided_passes": tracker.undivided_passes,
         "not_measured": (*not_measured(), *_unknown_owners(tracker)),
         "core": CORE.name,
         "core_reason": CORE.reason,
     }
+
+
+def _device_facts(tracker: Tracker) -> dict[str, Any]:
+    """Fields of a profile that say how the clock of a device was read."""
+    for meter in meters_of(tracker, DeviceMeter):
+        return {
+            "devices": (meter.name,),
+            "device_asked": meter.waits.asked,
+            "device_waits": meter.waits.waited,
+            "device_steps": meter.stamped_steps.steps,
+            "device_steps_stamped": meter.stamped_steps.stamped,
+        }
+    return {}
 
 
 def _first_cells(  # noqa: PLR0917
@@ -153,7 +164,7 @@ def _first_cells(  # noqa: PLR0917
         sites,
         first.times,
         own_host_ns(sites, first.times, first.garbage),
-        own_device_ns(tracker, sites, until_mark=True),
+        own_device_ns_of_first_step(tracker, sites),
         own_memory(first.memory, tracker, sites),
         [t.flops * some // most for t, (some, most) in zip(every, shares, strict=True)],
     )
@@ -186,10 +197,11 @@ def _cells(  # noqa: PLR0917
         as there is so much.
     """
     cells: dict[CellKey, Totals] = {}
-    taken_outside_ns = 0
+    taken_outside_ns = device_outside_ns = 0
     for site, found, most_ns in zip(sites, every, taken_ns, strict=True):
         if site.path in _ALL_OUTSIDE:
             taken_outside_ns += most_ns
+            device_outside_ns += found.device_self_ns
             continue
         totals = found if site.is_counted else found.without_calls()
         if own_ns := min(most_ns, max(totals.self_ns, 0)):
@@ -203,7 +215,8 @@ def _cells(  # noqa: PLR0917
     if own_ns := min(taken_outside_ns, max(outside_ns, 0)):
         add_cell(cells, PROFILER_CELL, Totals(self_ns=own_ns))
         outside_ns -= own_ns
-    add_outside(cells, outside_ns, counted.after_backward_ns)
+    outside = Totals(self_ns=outside_ns, device_self_ns=device_outside_ns)
+    add_outside(cells, outside, counted.after_backward_ns)
     return _without_debts(cells)
 
 

@@ -84,10 +84,8 @@ class ThreadSteps:
         self.at_step: Callable[[int], bool] | None = None
         self.ends_each_step = False
         on_first = held_weakly(self._first_step_ended)
-        if duty is None:
-            self._detector = StepDetector(on_first=on_first)
-        else:
-            self._detector = StepDetector(held_weakly(self._step_ended), on_first)
+        ended = self._stamped_step_ended if duty is None else self._step_ended
+        self._detector = StepDetector(held_weakly(ended), on_first)
         self._optimizers: dict[int, OptimizerFacts] = {}  # by their ids
         self._detects_anomalies = False
         self._shows = Subscription()  # keeps interception in place between blocks
@@ -267,7 +265,7 @@ class ThreadSteps:
             return
         tracker = self._open.tracker
         for meter in meters_of(tracker, DeviceMeter):
-            meter.mark()
+            meter.mark(tracker.calls())
         self._first = FirstReading(
             tracker.times(),
             memory_sums(tracker),
@@ -278,9 +276,16 @@ class ThreadSteps:
 
     # Blocks of steps
 
+    def _stamped_step_ended(self) -> None:
+        """Between two steps: go on with or without stamps of the device."""
+        tracker = self._open.tracker
+        for meter in meters_of(tracker, DeviceMeter):
+            meter.stamped_steps.step_ended(tracker.calls)
+
     def _step_ended(self) -> None:
         """Between two steps: go on as the duty says."""
         assert self._duty is not None
+        self._stamped_step_ended()
         block = self._block()
         # Not if torch.compile would compile again because hooks come or go.
         if not self._is_over(block) or compile_shield.has_missed:
@@ -334,7 +339,9 @@ class ThreadSteps:
         self._detector.leave_out(passed_ns)
         self._is_between = False
         self._begin_block()
-        lasts_ns = 0 if self.ends_each_step else round(plan.lasts_ns)
+        # At each step, it is chosen whether a device is stamped in the next one.
+        is_each_told = self.ends_each_step or meters_of(self._open.tracker, DeviceMeter)
+        lasts_ns = 0 if is_each_told else round(plan.lasts_ns)
         self._detector.quiet_until_ns = self._began_ns + lasts_ns
 
     def _begin_block(self) -> None:

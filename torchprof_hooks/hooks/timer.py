@@ -7,9 +7,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Final, Literal, TextIO, TypedDict
 
+from torchprof_hooks.capture.own_sums import device_ns_of_calls
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
-from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import CallSums
 from torchprof_hooks.profiles.names import Phase, TimeUnit
@@ -69,6 +68,7 @@ class CallTimes(CallSums):
     def summary(self) -> dict[str, TimerSummary]:
         """Sums by name, in the order in which the first calls ended."""
         summary: dict[str, TimerSummary] = {}
+        device_ns: dict[Tracker, list[int] | None] = {}
         for tracker, site in self._records.places():
             if self._has_name(tracker, site):
                 sums: TimerSummary = {"elapsed_time": 0.0, "occurrence": 0}
@@ -81,11 +81,11 @@ class CallTimes(CallSums):
                     field = _PHASE_FIELDS[phase]
                     before = sums.get(field, 0.0)
                     sums[field] = before + seconds * (site.phase == phase)
-                for meter in meters_of(tracker, DeviceMeter):
-                    meter.settle()
+                if tracker not in device_ns:
+                    device_ns[tracker] = device_ns_of_calls(tracker)
+                if of_device := device_ns[tracker]:
                     before = sums.get("device_time", 0.0)
-                    device_ns = meter.device_ns.get(site.code, 0)
-                    sums["device_time"] = before + device_ns / 1e9
+                    sums["device_time"] = before + of_device[site.code] / 1e9
         return summary
 
     @keyword_only("unit", "file")

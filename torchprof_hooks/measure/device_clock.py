@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -13,6 +16,9 @@ from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
 #: Counters of which one is not 0 if the program has put anything on a device.
 #: Allocators without a cache reserve nothing.
 _KEPT: Final = ("reserved", "allocated")
+
+#: CU_STREAM_CAPTURE_MODE_RELAXED
+_RELAXED: Final = 2
 
 
 class EventClock:
@@ -61,7 +67,7 @@ class EventClock:
             event.record(stream)
         except RuntimeError:  # the device has failed: the program's calls raise, too
             return None
-        return _EventStamp(event, pool)
+        return _EventStamp(event, stream.device_index, pool)
 
     def waits(self) -> bool | None:
         """Whether the current stream has done all its work, so that its device, which
@@ -70,7 +76,8 @@ class EventClock:
         if self.is_capturing():
             return None
         try:
-            return bool(self._device.current_stream().query())
+            with _questions_allowed():
+                return bool(self._device.current_stream().query())
         except (RuntimeError, NotImplementedError):
             return None
 
@@ -94,46 +101,73 @@ class EventClock:
     def is_done(self, stamp: _EventStamp) -> bool:
         """Whether the device has reached `stamp`. Does not wait."""
         try:
-            return bool(stamp.event.query())
+            with _questions_allowed():
+                return bool(stamp.event.query())
         except RuntimeError:  # the device has failed since, and will never reach it
             return True
 
     def wait(self, stamp: _EventStamp) -> None:
         """Wait until the device has reached `stamp`."""
-        with suppress(RuntimeError):  # as above
+        with suppress(RuntimeError), _questions_allowed():  # as above
             stamp.event.synchronize()
 
     def elapsed_ns(self, start: _EventStamp, end: _EventStamp) -> int:
-        """Nanoseconds between two stamps that are done; 0 if that is not known. The
-        device counts in steps of about 0.5 us.
+        """Nanoseconds between two stamps of a device that are done; 0 if that is not
+        known. The device counts in steps of about 0.5 us.
 
-        Stamps of two devices cannot be compared: 0. Stamps of two streams can, but the
-        device may have reached `end` first (0, too): streams that do not wait for each
+        Below 0 if the device has reached `end` first: streams that do not wait for each
         other have no order.
         """
-        if start.pool is not end.pool:
-            return 0
         try:
-            milliseconds = float(start.event.elapsed_time(end.event))
+            with _questions_allowed():  # torch asks whether both are done
+                milliseconds = float(start.event.elapsed_time(end.event))
         except RuntimeError:  # as above
             return 0
-        return max(round(milliseconds * 1e6), 0)
+        return round(milliseconds * 1e6)
 
 
 class _EventStamp:
     """Keeps an event while its time is needed, and then returns it to its pool.
 
-    pool: the unused events of its device.
+    device: the index of its device.
+    pool: the unused events of that.
     """
 
-    __slots__ = ("event", "pool")
+    __slots__ = ("device", "event", "pool")
 
-    def __init__(self, event: Any, pool: list[Any]) -> None:
+    def __init__(self, event: Any, device: int, pool: list[Any]) -> None:
         self.event = event
+        self.device = device
         self.pool = pool
 
     def __del__(self) -> None:
         self.pool.append(self.event)
+
+
+@contextmanager
+def _questions_allowed() -> Iterator[None]:
+    """Let this thread query the device while a graph is captured: see
+    `QuestionsAllowed` in core/native/meters/capture_mode.h."""
+    exchange = _exchange_capture_mode()
+    if exchange is None:
+        yield
+        return
+    mode = ctypes.c_int(_RELAXED)
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+@cache
+def _exchange_capture_mode() -> Any:
+    """The function of CUDA's driver, if the process has loaded that; else None."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except (OSError, AttributeError):  # no driver; a system that cannot tell
+        return None
+    return getattr(driver, "cuThreadExchangeStreamCaptureMode", None)
 
 
 def default_device_clock() -> EventClock | None:

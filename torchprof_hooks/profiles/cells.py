@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, get_args
 
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -142,12 +143,13 @@ def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None
     cells[key] = cells[key] + totals if key in cells else totals
 
 
-def add_outside(cells: dict[CellKey, Totals], own_ns: int, after_ns: int) -> None:
-    """Add the time outside of all calls, `own_ns`. Up to `after_ns` of it came after a
-    backward pass, and has a cell of its own."""
+def add_outside(cells: dict[CellKey, Totals], outside: Totals, after_ns: int) -> None:
+    """Add the time outside of all calls. Up to `after_ns` of it came after a backward
+    pass, and has a cell of its own."""
+    own_ns = outside.self_ns
     if after_ns := min(after_ns, max(own_ns, 0)):
         add_cell(cells, AFTER_BACKWARD_CELL, Totals(self_ns=after_ns))
-    add_cell(cells, OUTSIDE_CELL, Totals(self_ns=own_ns - after_ns))
+    add_cell(cells, OUTSIDE_CELL, replace(outside, self_ns=own_ns - after_ns))
 
 
 def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:

@@ -85,6 +85,9 @@ class ProfileData:
     device_asked, device_waits: how often, at begins and ends of calls, the profiler
         asked the device whether it had done all its work; and how often it had, and so
         idled.
+    device_steps, device_steps_stamped: how many of the measured steps and evaluation
+        calls ran while the clock of the device was read, and in how many of them it
+        was: device times of the others are estimated from these, by calls.
     program: what is known of a whole program; None for other runs.
     provenance: the processes that have measured: one, unless profiles were merged.
         Equality does not depend on it.
@@ -107,6 +110,8 @@ class ProfileData:
     items: int = 0
     device_asked: int = 0
     device_waits: int = 0
+    device_steps: int = 0
+    device_steps_stamped: int = 0
     program: Program | None = None
     provenance: Processes = field(default=(), compare=False)
 

@@ -69,7 +69,7 @@ def of_all_steps(
     if aside_ns:
         add_cell(cells, PROFILER_CELL, Totals(self_ns=aside_ns))
     if outside := cells.pop(OUTSIDE_CELL, None):
-        add_outside(cells, outside.self_ns, after_backward_ns)
+        add_outside(cells, outside, after_backward_ns)
     parts = [p.with_cells(cells) if p.name == "loop" else p for p in whole.parts]
     known = whole.modules
     names = dict.fromkeys(n for part in parts for path, _ in part.cells for n in path)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from tests.devices.accelerator.device import Work, load, pass_time
-from tests.devices.accelerator.scenarios import OnStream
+from tests.devices.accelerator.pieces import OnStream
 from tests.fake_clock import MS, FakeClock, fake_clock
 from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 from torchprof_hooks.program.idle_step import IdleStep

@@ -22,6 +22,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "planted_kernels.h"
 #include "planted_trace.h"
@@ -49,7 +50,10 @@ struct Queues {
   int64_t now_ns = 0, latency_ns = 0;
   std::array<std::array<int64_t, kStreams>, kDevices> ends_ns{};
   std::array<int64_t, kDevices> chosen{};
-  int64_t waits = 0, records = 0, events = 0;
+  int64_t waits = 0, records = 0, events = 0, queries = 0;
+  int64_t asked_whether_captured = 0;      // the guard, or Python
+  int64_t record_ns = 0;                   // what an event takes in its queue
+  PyObject* at_elapsed_time = nullptr;     // called once
   bool captures = false, fails = false;
   bool captures_elsewhere = false;  // a stream of the program's that nobody here asks for
   int64_t ended_captures = 0;
@@ -67,6 +71,7 @@ void wait_until(int64_t time_ns) {
 
 // As CUDA does it: a question ends captures in global mode, unless it is asked in relaxed mode.
 void asked() {
+  queues.queries++;
   if (!queues.captures_elsewhere) return;
   auto* mode = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "planted_capture_mode"));
   if (mode == nullptr || mode() != 2) queues.ended_captures++;
@@ -111,12 +116,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       queues.events++;
     }
     queues.records++;
-    static_cast<Event*>(*event)->time_ns =
-        std::max(queues.now_ns, queues.ends_ns[stream.device_index()][stream.id()]);
+    int64_t& end_ns = queues.ends_ns[stream.device_index()][stream.id()];
+    if (queues.record_ns > 0) end_ns = std::max(queues.now_ns, end_ns) + queues.record_ns;
+    static_cast<Event*>(*event)->time_ns = std::max(queues.now_ns, end_ns);
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   // Not an override before torch 2.13: there, Python is asked.
-  virtual bool isStreamCapturing(const c10::Stream&) const { return queues.captures; }
+  virtual bool isStreamCapturing(const c10::Stream&) const {
+    queues.asked_whether_captured++;
+    return queues.captures;
+  }
   void block(void* event, const c10::Stream& stream) const override {
     std::lock_guard held(queues.lock);
     int64_t& end_ns = queues.ends_ns[stream.device_index()][stream.id()];
@@ -148,6 +157,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     for (int64_t end_ns : queues.ends_ns[index]) wait_until(end_ns);
   }
   double elapsedTime(void* begin, void* end, const c10::DeviceIndex) const override {
+    if (PyObject* called = std::exchange(queues.at_elapsed_time, nullptr)) {
+      PyGILState_STATE gil = PyGILState_Ensure();
+      Py_XDECREF(PyObject_CallNoArgs(called));
+      Py_DECREF(called);
+      PyGILState_Release(gil);
+    }
     return (static_cast<Event*>(end)->time_ns - static_cast<Event*>(begin)->time_ns) / 1e6;
   }
 };
@@ -290,12 +305,38 @@ PyObject* fail(PyObject*, PyObject* does) {
   Py_RETURN_NONE;
 }
 
-PyObject* is_capturing(PyObject*, PyObject*) { return PyBool_FromLong(queues.captures); }
+PyObject* is_capturing(PyObject*, PyObject*) {
+  queues.asked_whether_captured++;
+  return PyBool_FromLong(queues.captures);
+}
+
+// From now on, each event takes so many nanoseconds in its queue.
+PyObject* set_record_cost(PyObject*, PyObject* argument) {
+  std::lock_guard held(queues.lock);
+  queues.record_ns = PyLong_AsLongLong(argument);
+  Py_RETURN_NONE;
+}
+
+// Calls something when the time between two events is asked for next.
+PyObject* at_elapsed_time(PyObject*, PyObject* called) {
+  std::lock_guard held(queues.lock);
+  queues.at_elapsed_time = Py_NewRef(called);
+  Py_RETURN_NONE;
+}
 
 PyObject* state(PyObject*, PyObject*) {
   std::lock_guard held(queues.lock);
-  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L}", "ended_captures", (long long)queues.ended_captures, "now_ns", (long long)queues.now_ns, "waits", (long long)queues.waits,
-                       "records", (long long)queues.records, "events", (long long)queues.events);
+  const std::pair<const char*, int64_t> numbers[] = {
+      {"ended_captures", queues.ended_captures}, {"now_ns", queues.now_ns},   {"waits", queues.waits},
+      {"records", queues.records},               {"events", queues.events},   {"queries", queues.queries},
+      {"asked_whether_captured", queues.asked_whether_captured}};
+  PyObject* found = PyDict_New();
+  for (auto [name, number] : numbers) {
+    PyObject* value = PyLong_FromLongLong(number);
+    PyDict_SetItemString(found, name, value);
+    Py_DECREF(value);
+  }
+  return found;
 }
 
 // From now on, the allocator has no more than so many bytes in use.
@@ -336,6 +377,8 @@ PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
                          {"capture", capture, METH_O, nullptr},
                          {"capture_elsewhere", capture_elsewhere, METH_O, nullptr},
                          {"fail", fail, METH_O, nullptr},
+                         {"set_record_cost", set_record_cost, METH_O, nullptr},
+                         {"at_elapsed_time", at_elapsed_time, METH_O, nullptr},
                          {"is_capturing", is_capturing, METH_NOARGS, nullptr},
                          {"state", state, METH_NOARGS, nullptr},
                          {"limit_memory", limit_memory, METH_O, nullptr},

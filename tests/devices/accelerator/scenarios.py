@@ -1,7 +1,10 @@
 """What is done with the planted device, in a process of its own: prints, as JSON, what
 each scenario has found::
 
-    python -m tests.devices.accelerator.scenarios EXTENSION DRIVER
+    python -m tests.devices.accelerator.scenarios EXTENSION DRIVER OF_TORCH
+
+DRIVER, OF_TORCH: libraries that are taken for CUDA's driver, and for torch's for CUDA;
+with the second, the driver is asked whether a stream is captured.
 """
 
 from __future__ import annotations
@@ -18,25 +21,27 @@ import torch
 from torch import nn
 
 from tests.devices.accelerator.device import Work, load
+from tests.devices.accelerator.pieces import (
+    Allocates,
+    OnStream,
+    X,
+    capture,
+    device_ms,
+)
+from tests.devices.accelerator.stamps import (
+    at_each_call,
+    devices_and_streams,
+    mark_while_booking,
+    stamps_that_cost,
+)
 from tests.fake_clock import burn, fake_clock
 from torchprof_hooks import MemorySummary, Profile, function_hooks, profile
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 #: torch asks devices of all kinds what they have allocated.
 COUNTS_MEMORY = hasattr(torch.accelerator, "memory_stats")
-X = torch.ones(2, requires_grad=True)
-
-
-def device_ms(found: Profile) -> dict[str, dict[str, float]]:
-    """Of each row and phase, milliseconds of the device in it alone."""
-    return {
-        row.name: {
-            phase: totals.device_self_ns / 1e6 for phase, totals in row.phases.items()
-        }
-        for row in found.rows()
-        if row.kind != "outside"
-    }
 
 
 def host_ms(found: Profile, name: str) -> float:
@@ -84,24 +89,6 @@ def summary(found: Profile) -> MemorySummary:
     return found.memory
 
 
-class OnStream(nn.Module):
-    """Runs what is inside on a stream of its own."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-        self.stream = torch.Stream("planted")
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        before = torch.accelerator.current_stream()
-        torch.accelerator.set_stream(self.stream)
-        try:
-            result: torch.Tensor = self.inner(x)
-            return result
-        finally:
-            torch.accelerator.set_stream(before)
-
-
 def streams(device: Any) -> Any:
     torch.accelerator.current_stream().synchronize()
     model = nn.Sequential(Work(device, (50, 0)), OnStream(Work(device, (2, 0))))
@@ -138,9 +125,9 @@ def captured(device: Any) -> Any:
     model = nn.Sequential(Work(device, (3, 0)), Work(device, (5, 0)))
     with profile() as prof:
         model(X)
-        device.capture(True)
+        capture(device, True)
         model(X)
-        device.capture(False)
+        capture(device, False)
         model(X)
     return device_ms(prof.profile)
 
@@ -244,20 +231,6 @@ def first_step(device: Any) -> Any:
     return [*(device_ms(part)["Work"] for part in parts), waits]
 
 
-class Allocates(nn.Module):
-    """Keeps bytes of the device, and takes others for a moment."""
-
-    def __init__(self, device: Any, kept: int, moment: int) -> None:
-        super().__init__()
-        self.device, self.kept, self.moment = device, kept, moment
-        self.blocks: list[Any] = []
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.blocks.append(self.device.allocate(self.kept))
-        self.device.allocate(self.moment)
-        return x
-
-
 def memory(device: Any) -> Any:
     model = nn.Sequential(Allocates(device, 1000, 50), Allocates(device, 200, 4000))
     found = {}
@@ -346,6 +319,10 @@ SCENARIOS = (
     many_calls,
     waits_for_the_host,
     first_step,
+    devices_and_streams,
+    at_each_call,
+    stamps_that_cost,
+    mark_while_booking,
     memory,
     peaks_of_memory,
     other_devices,
@@ -355,9 +332,12 @@ SCENARIOS = (
 )
 
 
-def main(path: str, driver: str) -> None:
-    ctypes.CDLL(driver, ctypes.RTLD_GLOBAL)  # which is taken for CUDA's
+def main(path: str, driver: str, of_torch: str = "") -> None:
+    ctypes.CDLL(driver, ctypes.RTLD_GLOBAL)
     device = load(Path(path))
+    if of_torch and CORE.module is not None:
+        ctypes.CDLL(of_torch)
+        CORE.module.set_driver_kind("planted")
     found = {}
     monkeypatch = pytest.MonkeyPatch()
     with fake_clock(monkeypatch):

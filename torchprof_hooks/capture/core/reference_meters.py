@@ -3,6 +3,7 @@ put stamps into its queue of work. The native core does the same in C++."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from time import perf_counter_ns
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 RESOLVE_AT: Final = 1024
 #: At one stamp in so many, the device is asked whether it waits. A prime: steps seldom
 #: have a multiple of it in stamps, so different places in a step are asked.
-ASK_EVERY: Final = 17
+ASK_EVERY: Final = 37
 
 
 class MemoryMeter(MemoryLog):
@@ -79,18 +80,26 @@ class MemoryMeter(MemoryLog):
 
 
 class DeviceMeter:
-    """Stamps the device's queue of work.
+    """Stamps the device's queue of work, wherever the thread leaves a call for another:
+    what the device did between two stamps belongs to the call that was left.
 
-    A span waits, with its two stamps, until the device says that it has passed them:
-    the program never waits for the device. Spans without stamps (see
-    `EventClock.stamp`) count on the host only.
+    A stamp waits until the device says that it has passed it: the program never waits
+    for the device. Where no stamp is taken (see `EventClock.stamp`), the time until the
+    next one belongs to nobody.
 
-    is_awake: whether the device is in use, and read.
-    device_ns, marked_ns: time of booked spans, by code of the site: of all, and of
-        those that had ended when `mark` was called.
+    Two devices have no clock in common. So each keeps its own, set to the time that was
+    booked until its last stamp; a stamp brings the time forward to that of its device's
+    clock. What another device has taken meanwhile is booked already.
+
+    is_awake: whether the device is in use.
+    device_ns, marked_ns: booked time, by code of the site: all of it, and that until
+        `mark` was called.
     waits: how often the device was asked, before a stamp, whether it waits for the
         host, and how often it did.
+    stamps, stamp_ns: how many there are, and what one takes, 0 if that is not known.
     """
+
+    stamp_ns = 0
 
     def __init__(self, clock: EventClock) -> None:
         self._clock = clock
@@ -98,75 +107,104 @@ class DeviceMeter:
         self.device_ns = np.zeros(0, np.int64)
         self.marked_ns = np.zeros(0, np.int64)
         self.waits = (0, 0)
-        self._waiting: deque[tuple[int, Any, Any]] = deque()
-        self._unmarked = 0  # spans before `mark` that wait
-        self._stamps = 0
+        self.stamps = 0
+        self._is_stamping = True
+        self._is_interrupted = True
         self._is_unread = False
+        self._asked = 0
+        #: The code of the call that was left (None at a begin), a stamp, its number.
+        self._waiting: deque[tuple[int | None, Any, int]] = deque()
+        self._marked_until = 0  # a stamp's number
+        self._clocks: dict[Any, tuple[Any, int]] = {}  # by device: last stamp, and time
+        self._now_ns = 0  # the time that was booked
+        self._booking = threading.Lock()  # stamps are booked in their order
 
-    def wake(self) -> Any:
-        """Begin to read the device if the program uses it by now. Returns the first
-        stamp then, else None."""
-        stamp = self._clock.stamp()
-        self.is_awake = stamp is not None
-        return stamp
+    @property
+    def is_stamping(self) -> bool:
+        """Whether it is read: not in steps that are measured without stamps."""
+        return self._is_stamping
 
-    def stamp(self) -> Any:
-        """A stamp; None if none can be taken."""
-        self._stamps += 1
-        if self._stamps % ASK_EVERY == 0:
+    @is_stamping.setter
+    def is_stamping(self, does: bool) -> None:
+        self.interrupt()
+        self._is_stamping = does
+
+    def wake(self) -> None:
+        """Begin to read the device, if the program uses it by now."""
+        self.is_awake = self._stamp(None)
+
+    def left(self, code: int) -> None:
+        """The thread leaves the call with this code."""
+        self._asked += 1
+        if self._asked % ASK_EVERY == 0:
             waits = self._clock.waits()  # before the stamp joins the queue
             if waits is not None:
                 self.waits = (self.waits[0] + 1, self.waits[1] + waits)
-        return self._clock.stamp()
+        if not self._stamp(code):
+            self.interrupt()
 
-    def closed(self, site: Site, start: Any, end: Any) -> None:
-        """A call at `site` lasted from one stamp to the other."""
-        self._waiting.append((site.code, start, end))
-        if len(self._waiting) > RESOLVE_AT:
-            self._book_done()
+    def interrupt(self) -> None:
+        """What was queued since the last stamp belongs to nobody."""
+        self._is_interrupted = True
 
     def mark(self) -> None:
-        """Have `marked_ns` be the time of the spans that have ended so far. It is
-        complete when the device has passed them all."""
-        self._unmarked = len(self._waiting)
+        """Have `marked_ns` be the time between the stamps so far. It is complete when
+        the device has passed them all."""
+        self._marked_until = self.stamps
         self.marked_ns = self.device_ns.copy()
         self._is_unread = True
 
     def settle(self) -> bool:
         """Wait for the device, and book everything. Returns whether anything has
         changed since the last time."""
-        while (span := self._next_span()) is not None:
-            _, start, end = span
-            self._clock.wait(start)
-            self._clock.wait(end)
-            self._book(*span)
+        for _, stamp, _ in [*self._waiting]:
+            self._clock.wait(stamp)
+        with self._booking:
+            self._book_passed()
         changed, self._is_unread = self._is_unread, False
         return changed
 
-    def _book_done(self) -> None:
-        while (span := self._next_span()) is not None:
-            _, start, end = span
-            # The end may be in another queue than the start, and be passed first.
-            if not (self._clock.is_done(end) and self._clock.is_done(start)):
-                self._waiting.appendleft(span)
-                return
-            self._book(*span)
+    def _stamp(self, code: int | None) -> bool:
+        stamp = self._clock.stamp()
+        if stamp is None:
+            return False
+        self.stamps += 1
+        begins, self._is_interrupted = self._is_interrupted, False
+        self._waiting.append((None if begins else code, stamp, self.stamps))
+        is_due = len(self._waiting) > RESOLVE_AT
+        if is_due and self._booking.acquire(blocking=False):
+            try:
+                self._book_passed()
+            finally:
+                self._booking.release()
+        return True
 
-    def _next_span(self) -> tuple[int, Any, Any] | None:
-        try:
-            return self._waiting.popleft()
-        except IndexError:  # not asked before: another thread may take the last one
-            return None
+    def _book_passed(self) -> None:
+        while self._waiting and self._clock.is_done(self._waiting[0][1]):
+            self._book(*self._waiting.popleft())
 
-    def _book(self, code: int, start: Any, end: Any) -> None:
+    def _book(self, code: int | None, stamp: Any, number: int) -> None:
+        if code is None:
+            self._clocks.clear()
+        before = self._clocks.get(stamp.device)
+        now_ns = self._now_ns
+        if before is not None:
+            last, of_device_ns = before
+            now_ns = of_device_ns + self._clock.elapsed_ns(last, stamp)
+        self._clocks[stamp.device] = stamp, now_ns
+        took_ns, self._now_ns = now_ns - self._now_ns, now_ns
+        if code is None or before is None:
+            return
         self._is_unread = True
-        elapsed_ns = self._clock.elapsed_ns(start, end)
-        self.device_ns = padded(self.device_ns, code + 1)
-        self.device_ns[code] += elapsed_ns
-        if self._unmarked:
-            self._unmarked -= 1
-            self.marked_ns = padded(self.marked_ns, code + 1)
-            self.marked_ns[code] += elapsed_ns
+        self.device_ns = _added(self.device_ns, code, took_ns)
+        if number <= self._marked_until:
+            self.marked_ns = _added(self.marked_ns, code, took_ns)
+
+
+def _added(sums: Int64s, code: int, more: int) -> Int64s:
+    found = padded(sums, code + 1)
+    found[code] += more
+    return found
 
 
 class ReadsMeters:
@@ -193,16 +231,12 @@ class ReadsMeters:
     def look_for_device(self) -> None:
         """Begin to read the device if the program uses it by now. Asked only where an
         entry begins, or a call that is new, so that a program that never uses a device
-        pays for no readings. Open calls take the first reading as that of their begin:
-        they are measured from here on."""
+        pays for no readings. Open calls are measured from here on."""
         device = self.device
         if device is None or device.is_awake:
             return
         began_ns = perf_counter_ns()
-        stamp, site = device.wake(), self.site
-        while stamp is not None and site is not self.outside:
-            site.readings = (site.readings[0] if site.readings else None, stamp)
-            site = site.caller
+        device.wake()
         self.site.reading_ns += perf_counter_ns() - began_ns
 
     def read_at_begin(self, site: Site) -> None:
@@ -210,7 +244,7 @@ class ReadsMeters:
         if not self.times_readings:
             return
         caller, began_ns = site.caller, site.start_ns
-        site.readings = self._read(caller)
+        site.reading = self._read(caller)
         site.peak_bytes = 0
         site.start_ns = now_ns = perf_counter_ns()
         caller.reading_ns += now_ns - began_ns
@@ -239,7 +273,7 @@ class ReadsMeters:
             self._book(site, now)
         now_ns = perf_counter_ns()
         for site in opened:
-            site.readings = now
+            site.reading = now
             site.peak_bytes = 0
             site.start_ns = now_ns
 
@@ -255,8 +289,7 @@ class ReadsMeters:
         now = log.read()
         peak, site = now[2], self.site
         while site is not self.outside:
-            began = site.readings and site.readings[0]
-            if began:
+            if (began := site.reading) is not None:
                 peak = max(peak, site.peak_bytes)
                 for field in range(3):
                     sums[field][site.code] += now[field] - began[field]
@@ -266,21 +299,18 @@ class ReadsMeters:
 
     def _device_in_use(self) -> DeviceMeter | None:
         device = self.device
-        return device if device is not None and device.is_awake else None
+        if device is None or not (device.is_awake and device.is_stamping):
+            return None
+        return device
 
-    def _read(self, owner: Site) -> tuple[Reading | None, Any]:
-        memory, device = self.memory, self._device_in_use()
-        return (
-            None if memory is None else memory.read_for(owner),
-            None if device is None else device.stamp(),
-        )
+    def _read(self, left: Site) -> Reading | None:
+        """Read the meters where the thread leaves a call; returns what memory says."""
+        device = self._device_in_use()
+        if device is not None:
+            device.left(left.code)
+        return None if self.memory is None else self.memory.read_for(left)
 
-    def _book(self, site: Site, now: tuple[Reading | None, Any]) -> None:
-        began, site.readings = site.readings, None
-        if began is None:
-            return
-        for meter, start, end in zip(
-            (self.memory, self.device), began, now, strict=True
-        ):
-            if meter is not None and start is not None and end is not None:
-                meter.closed(site, start, end)
+    def _book(self, site: Site, now: Reading | None) -> None:
+        began, site.reading = site.reading, None
+        if self.memory is not None and began is not None and now is not None:
+            self.memory.closed(site, began, now)

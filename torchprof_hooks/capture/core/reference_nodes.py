@@ -35,7 +35,7 @@ class Node:
     owner: the open call, as an owner of autograd nodes; None: it owns none.
     heard: how many autograd nodes of passes ran here.
     cut: how many calls here did not run to their end.
-    readings: what the meters of the open call said when it began; None: nothing.
+    reading: what the meter of memory said when the open call began; None: nothing.
     peak_bytes: the highest level of memory in use since it began.
     reading_ns: the profiler overhead in the node's time: for reading meters, finding
         nodes for new calls, beginning and ending passes, booking entries and telling
@@ -58,8 +58,8 @@ class Node:
         "low",
         "owner",
         "peak_bytes",
+        "reading",
         "reading_ns",
-        "readings",
         "sees_operators",
         "start_ns",
     )
@@ -72,7 +72,7 @@ class Node:
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
         self.is_outer = self.sees_operators = self.is_described = False
         self.owner: Owner | None = None
-        self.readings: tuple[Reading | None, Any] | None = None
+        self.reading: Reading | None = None
 
     def child(self, key: int) -> Site | None:
         """The node of calls of the module whose id is `key`, from here."""
@@ -99,7 +99,7 @@ class Node:
         self.start_ns = other.start_ns
         self.low = other.low
         self.owner, other.owner = other.owner, None
-        self.readings, other.readings = other.readings, None
+        self.reading, other.reading = other.reading, None
         self.peak_bytes = other.peak_bytes
         if self.owner is not None:
             self.owner.code = self.code

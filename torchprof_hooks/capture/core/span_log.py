@@ -22,6 +22,8 @@ FIELDS: Final = 3
 FOLD_AT: Final = FIELDS * 4096
 
 _NEVER: Final = np.iinfo(np.int64).max
+#: Where nothing was booked.
+NO_SUMS: Final[Int64s] = np.zeros(0, np.int64)
 
 
 class FlatLog(ABC):
@@ -162,3 +164,8 @@ def padded(values: Int64s, size: int, filling: int = 0) -> Int64s:
     if missing <= 0:
         return values
     return np.pad(values, (0, missing), constant_values=filling)
+
+
+def at_length(sums: Int64s, size: int) -> Int64s:
+    """The sums of the first `size` sites."""
+    return padded(sums, size)[:size]

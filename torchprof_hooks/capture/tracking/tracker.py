@@ -19,7 +19,7 @@ from torchprof_hooks.capture.backward.backward_pass import (
     PassRequest,
     gradient_reduction,
 )
-from torchprof_hooks.capture.core.span_log import Times
+from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.exchanges import Exchanges
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
@@ -402,6 +402,12 @@ class Tracker(OpenCalls):
     def times(self) -> Times:
         """What has been measured so far."""
         return Times(*self.read_times())
+
+    def calls(self) -> Int64s:
+        """How many calls have ended so far, by code."""
+        self.log.fold()
+        calls: Int64s = self.log.calls
+        return calls
 
 
 def _have_nodes_ended() -> bool:

@@ -112,6 +112,7 @@ def measuring(view: View) -> Iterator[str]:
     """How many steps were measured, what measuring took, and what is unusual."""
     profile = view.profile
     yield from sample_texts(profile)
+    yield from stamped_texts(profile)
     yield f"measuring took {overhead_text(profile)}{core_of(profile)}"
     if profile.aborted_calls:
         yield f"{plural(profile.aborted_calls, 'call')} ended by an exception"
@@ -132,6 +133,13 @@ def sample_texts(profile: ProfileData) -> Iterator[str]:
         f"{what} were measured in {found.measured} of {found.steps} steps{calls}: what "
         "is inside of a part is scaled to all of its time"
     )
+
+
+def stamped_texts(profile: ProfileData) -> Iterator[str]:
+    """In how many steps the clock of the device was read, if not in all."""
+    stamped, steps = profile.device_steps_stamped, profile.device_steps
+    if stamped < steps:
+        yield f"device times are those of {stamped} of {steps} steps, scaled by calls"
 
 
 def overhead_text(profile: ProfileData) -> str:

@@ -1,19 +1,13 @@
-// What calls are stamped with: the clock, the counter of autograd nodes, and stamps in the
-// queue of an accelerator's work.
+// What calls are stamped with: the clock, and the counter of autograd nodes.
 
 #pragma once
 
 #include "tools.h"
 
 #include <ATen/SequenceNumber.h>
-#include <c10/core/Event.h>
 
 #include <cstdint>
 #include <ctime>
-#include <map>
-#include <memory>
-#include <utility>
-#include <vector>
 
 namespace {
 
@@ -55,46 +49,6 @@ PyObject* set_clock(PyObject*, PyObject* clock) {
   other_clock = clock == Py_None ? nullptr : Py_NewRef(clock);
   Py_XDECREF(before);
   Py_RETURN_NONE;
-}
-
-// A timing event. With the last reference to it, it goes back to `unused_events`.
-using Stamp = std::shared_ptr<c10::Event>;
-
-//: The most unused events that are kept for each device. While a device is far behind, more are
-//: in use; the surplus is destroyed as it comes back.
-constexpr size_t kMostUnused = 4096;
-
-// Events that all profiles of the process use again: making one takes longer than recording it.
-// By device, as an event stays on the device of its first record. Events in here are never
-// destroyed: when the process ends, their device may be gone already.
-struct UnusedEvents {
-  SpinLock lock;
-  std::map<std::pair<c10::DeviceType, int>, std::vector<c10::Event*>> by_device;
-};
-
-inline UnusedEvents& unused_events() {
-  static UnusedEvents& all = *new UnusedEvents();
-  return all;
-}
-
-Stamp take_event(c10::DeviceType kind, int index) {
-  std::pair key(kind, index);
-  c10::Event* event = nullptr;
-  {
-    Locked locked(unused_events().lock);
-    auto& there = unused_events().by_device[key];
-    if (!there.empty()) {
-      event = there.back();
-      there.pop_back();
-    }
-  }
-  if (event == nullptr) event = new c10::Event(kind, c10::EventFlag::BACKEND_DEFAULT);
-  return Stamp(event, [key](c10::Event* done) {
-    std::unique_ptr<c10::Event> too_many(done);  // before the lock, to be destroyed after its release
-    Locked locked(unused_events().lock);
-    auto& there = unused_events().by_device[key];
-    if (there.size() < kMostUnused) there.push_back(too_many.release());
-  });
 }
 
 }  // namespace

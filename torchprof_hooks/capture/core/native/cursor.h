@@ -285,11 +285,11 @@ inline bool is_open(Cursor* cursor, Node* node) {
   return is_found;
 }
 
-// The meter of a device, or null until the program uses one.
+// The meter of a device, or null until the program uses one, and in steps without stamps.
 inline DeviceMeter* device_of(Cursor* cursor) {
   PyObject* device = cursor->device;
   if (device == nullptr || device == Py_None) return nullptr;
-  return DeviceMeter::of(device)->is_awake ? DeviceMeter::of(device) : nullptr;
+  return DeviceMeter::of(device)->is_read() ? DeviceMeter::of(device) : nullptr;
 }
 
 // Whether the time that reading the meters takes is measured, where a call begins and ends.
@@ -300,13 +300,12 @@ inline bool times_readings(Cursor* cursor) {
 
 // Begins to read the device if the program has begun to use it. Asked only where an entry begins, or
 // a call that is new, so that a program that never uses a device pays for no readings. Open calls
-// take this reading as that of their begin: they are measured from here on.
+// are measured from here on.
 inline void look_for_device(Cursor* cursor) {
   PyObject* device = cursor->device;
   if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
   Nanoseconds began_ns = clock_ns();
-  DeviceMeter* meter = DeviceMeter::of(device);
-  if (Stamp now = meter->wake()) each_open(cursor, [&](Node* node) { meter->opened(node, now); });
+  DeviceMeter::of(device)->wake();
   cursor->site->reading_ns += clock_ns() - began_ns;
 }
 

@@ -52,7 +52,6 @@ struct OpenCall {
   // Readings of memory when it began, and the highest level since; valid if `is_metered`.
   Relaxed<char> is_metered;
   Relaxed<int64_t> used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
-  Stamp stamp;  // of a device, when it began
 };
 
 struct NodeState : OpenCall {

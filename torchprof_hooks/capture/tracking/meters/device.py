@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from torchprof_hooks.capture.core import CORE, Cursor
+from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, at_length
+from torchprof_hooks.capture.tracking.meters.stamped_steps import StampedSteps
 from torchprof_hooks.measure.device_clock import EventClock, default_device_clock
 
 
@@ -22,18 +24,19 @@ class Waits(NamedTuple):
 
 
 class DeviceMeter:
-    """Stamps a device's queue of work where calls begin and end: the core does, once
-    the program uses the device (see `DeviceMeter` in core/reference_meters.py).
+    """Stamps a device's queue of work where the thread leaves a call for another: the
+    core does, once the program uses the device (see `DeviceMeter` in
+    core/reference_meters.py).
 
-    device_ns, marked_ns: time by code of the site, as of the last `settle`: of all
-        spans, and of those that had ended when `mark` was called.
+    stamped_steps: in which steps it does.
     """
 
     def __init__(self, clock: EventClock) -> None:
         self.name = clock.name
-        self.device_ns: dict[int, int] = {}
-        self.marked_ns: dict[int, int] = {}
         self._core = _meter_of_core(clock)
+        self.stamped_steps = StampedSteps(self._core)
+        #: By code of the site, as of the last `settle`; and calls as of the mark.
+        self._own_ns = self._marked_ns = self._marked_calls = NO_SUMS
 
     @property
     def is_awake(self) -> bool:
@@ -50,18 +53,35 @@ class DeviceMeter:
         cursor.device = self._core
 
     def start(self) -> None:
-        """Do nothing where measuring begins."""
+        """Measuring begins, for the first time or again."""
+        self._core.interrupt()
+        self.stamped_steps.begin()
 
-    def mark(self) -> None:
-        """Have `marked_ns` be the time of the spans that have ended so far. It is
-        complete when the device has passed them all."""
+    def mark(self, calls: Int64s) -> None:
+        """The first step has ended. calls: how many have ended, by code."""
+        self._marked_calls = calls
         self._core.mark()
 
     def settle(self) -> None:
         """Wait for the device and book everything. For reports, not for steps."""
         if self._core.settle():
-            self.device_ns = dict(enumerate(self._core.device_ns.tolist()))
-            self.marked_ns = dict(enumerate(self._core.marked_ns.tolist()))
+            self._own_ns, self._marked_ns = self._core.device_ns, self._core.marked_ns
+
+    def own_ns(self, calls: Int64s) -> list[int]:
+        """Own time of each site on the device, as of the last `settle`; that of steps
+        that were not stamped is estimated. calls: how many have ended, by code."""
+        size = len(calls)
+        first_ns = at_length(self._marked_ns, size)
+        later_ns = at_length(self._own_ns, size) - first_ns
+        marked_calls = at_length(self._marked_calls, size)
+        factors = self.stamped_steps.factors(calls, marked_calls)
+        own_ns: list[float] = (first_ns + later_ns * factors).clip(min=0).tolist()
+        return [*map(round, own_ns)]
+
+    def own_ns_of_first_step(self, size: int) -> list[int]:
+        """The same of the first step alone, which is always stamped."""
+        own_ns: list[int] = at_length(self._marked_ns, size).clip(min=0).tolist()
+        return own_ns
 
 
 def device_meters() -> list[DeviceMeter]:

@@ -109,12 +109,11 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
   bool is_timed = meter != nullptr && meter->is_timed();
   if (meter != nullptr && !is_timed) bytes = meter->read(pass.owner());
   DeviceMeter* device = device_of(cursor);
-  Stamp stamp;
   Nanoseconds reading_ns = 0;
   if (device != nullptr || is_timed) {
     Nanoseconds began_ns = clock_ns();
     if (is_timed) bytes = meter->read(pass.owner());
-    if (device != nullptr) stamp = device->stamp();
+    if (device != nullptr) device->left(pass.owner()->code);
     reading_ns = clock_ns() - began_ns;
   }
   if (pass.makes_graph) {
@@ -126,13 +125,11 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     pass.open.pop_back();
     cursor->log->book(node->code, node->start_ns, now_ns);
     if (meter != nullptr) meter->closed(node, bytes);
-    if (device != nullptr) device->closed(node, stamp);
   }
   pass.owner()->reading_ns += reading_ns;
   for (const OpenBackward& one : opens) {
     one.node->start_ns = now_ns + reading_ns;
     if (meter != nullptr) meter->opened(one.node, bytes);
-    if (device != nullptr) device->opened(one.node, stamp);
     if (pass.makes_graph) own_from(cursor, one.node, pass.number, true);
     pass.open.push_back(one);
   }

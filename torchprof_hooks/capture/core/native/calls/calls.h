@@ -52,7 +52,7 @@ void open_node(Cursor* cursor, Node* node, int64_t low) {
   if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
   go_to(cursor, node);  // not before: nobody is to find a call that is half open
   if (DeviceMeter* device = device_of(cursor)) {  // last: what is queued from here on is the call's
-    device->opened(node, device->stamp());
+    device->left(node->around()->code);
     Nanoseconds now_ns = clock_ns();
     node->around()->reading_ns += now_ns - std::exchange(node->start_ns, now_ns);
   }
@@ -63,7 +63,7 @@ void read_at_end(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   DeviceMeter* device = device_of(cursor);
   MemoryMeter* meter = memory_of(cursor);
   bool is_timed = meter != nullptr && meter->is_timed();
-  if (device != nullptr) device->closed(node, device->stamp());
+  if (device != nullptr) device->left(node->code);
   if (is_timed) meter->closed(node, meter->read(node));
   if (device != nullptr || is_timed) node->around()->reading_ns += clock_ns() - end_ns;
   if (meter != nullptr && !is_timed) meter->closed(node, meter->read(node));
@@ -237,15 +237,15 @@ PyObject* owners_moved(PyObject* self, PyObject* args) {
   Cursor* cursor = Cursor::of(self);
   if (closed.empty() && opened.empty()) Py_RETURN_NONE;
   Node* around = opened.empty() ? closed.back()->around() : opened.front()->around();
-  auto read = [&](auto* meter) {
-    auto now = meter->read(closed.empty() ? around : closed.front());
-    for (Node* node : closed) meter->closed(node, now);
-    for (Node* node : opened) meter->opened(node, now);
-  };
+  Node* left = closed.empty() ? around : closed.front();
   bool is_timed = times_readings(cursor);
   Nanoseconds began_ns = clock_ns();
-  if (MemoryMeter* memory = memory_of(cursor)) read(memory);
-  if (DeviceMeter* device = device_of(cursor)) read(device);
+  if (MemoryMeter* memory = memory_of(cursor)) {
+    memory::Reading now = memory->read(left);
+    for (Node* node : closed) memory->closed(node, now);
+    for (Node* node : opened) memory->opened(node, now);
+  }
+  if (DeviceMeter* device = device_of(cursor)) device->left(left->code);
   if (!is_timed) Py_RETURN_NONE;
   Nanoseconds now_ns = clock_ns();
   around->reading_ns += now_ns - began_ns;

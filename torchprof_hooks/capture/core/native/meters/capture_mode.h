@@ -1,18 +1,30 @@
-// Lets us query a device while a stream of the process is captured into a graph.
+// Captures of streams into graphs: what is not allowed while they run is not done, or done such that
+// they go on. CUDA's driver is asked by the names of its functions, as the process has loaded it.
 
 #pragma once
 
+#include <c10/core/Stream.h>
 #include <dlfcn.h>
 
+#include <optional>
+
 namespace {
+
+// A function of a library that the process has loaded; null if there is none.
+template <class Function>
+Function loaded(const char* library, const char* name) {
+  void* found = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  return found == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(found, name));
+}
+
+constexpr const char* kDriver = "libcuda.so.1";
 
 // While an object of this class lives, its thread may query the device, even if a capture runs.
 //
 // While any stream is captured in global mode, CUDA forbids all threads to ask whether an event has
 // passed, and such a question ends the capture. This does not apply to a thread in relaxed mode, which
 // torch's own watchdog of NCCL uses, too. (CUDA Driver API, "Stream Management",
-// cuThreadExchangeStreamCaptureMode.) The function is looked up by its name in the driver that the
-// process has loaded; with other devices there is none, and nothing is changed.
+// cuThreadExchangeStreamCaptureMode.) With other devices there is no such function, and nothing is changed.
 class QuestionsAllowed {
  public:
   QuestionsAllowed() { exchange(); }
@@ -21,18 +33,28 @@ class QuestionsAllowed {
   ~QuestionsAllowed() { exchange(); }
 
  private:
-  using Exchange = int (*)(int*);
-
-  static Exchange find() {
-    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    return driver ? reinterpret_cast<Exchange>(dlsym(driver, "cuThreadExchangeStreamCaptureMode")) : nullptr;
-  }
   void exchange() {
-    static const Exchange of_driver = find();  // a device is in use: its driver is there
+    // A device is in use: its driver is there.
+    static const auto of_driver = loaded<int (*)(int*)>(kDriver, "cuThreadExchangeStreamCaptureMode");
     if (of_driver != nullptr) of_driver(&mode_);
   }
 
   int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 };
+
+// The kind of devices whose driver is asked; tests say which one they have planted.
+c10::DeviceType driver_kind = c10::DeviceType::CUDA;
+
+// Whether a stream is being captured, by `cuStreamIsCapturing`: torch before 2.13 has a function for that
+// in Python alone. nullopt: this is no stream of the driver's. An error counts as yes, too: the driver
+// returns one for the default stream while another stream is captured, as using it would end that.
+std::optional<bool> driver_captures(const c10::Stream& stream) {
+  // c10::cuda::CUDAStream::stream() const; a CUDAStream is a c10::Stream, and nothing else.
+  static const auto handle_of = loaded<void* (*)(const c10::Stream*)>("libc10_cuda.so", "_ZNK3c104cuda10CUDAStream6streamEv");
+  static const auto asked = loaded<int (*)(void*, int*)>(kDriver, "cuStreamIsCapturing");
+  if (stream.device_type() != driver_kind || handle_of == nullptr || asked == nullptr) return std::nullopt;
+  int status = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+  return asked(handle_of(&stream), &status) != 0 || status != 0;
+}
 
 }  // namespace

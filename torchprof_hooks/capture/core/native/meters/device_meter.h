@@ -1,128 +1,86 @@
-// How long calls keep an accelerator busy, by stamps that the device takes itself: they are
-// put into its queue of work at each begin and end of a call. For any device that has events,
-// by torch's generic interface. When no stamp is taken, and why: see `EventClock` in
-// measure/device_clock.py; why spans wait: `DeviceMeter` in core/reference_meters.py.
+// How long calls keep an accelerator busy, by stamps that the device takes itself. For any device that
+// has events, by torch's generic interface. When no stamp is taken, and why: see `EventClock` in
+// measure/device_clock.py.
 
 #pragma once
 
+#include "../clock.h"
 #include "../log.h"
-#include "capture_mode.h"
-#include "../node.h"
-
-#include <c10/core/impl/VirtualGuardImpl.h>
-
-#include <deque>
+#include "stamps.h"
 
 namespace {
 
-// A call that has ended, and whose stamps the device may not have reached yet.
-struct Span {
-  int64_t code;
-  Stamp start, end;
-};
-
-//: Number of waiting spans at which those that the device has finished are booked.
-constexpr size_t kResolveAt = 1024;
 //: At one stamp in so many, the device is asked whether it waits for the host. A prime: steps
 //: seldom have a multiple of it in stamps, so different places in a step are asked.
-constexpr uint64_t kAskEvery = 17;
+constexpr uint64_t kAskEvery = 37;
+//: One stamp in so many is timed.
+constexpr uint64_t kTimeEvery = 16;
 
 // How often a device was asked, before a stamp, whether it waits for the host, and how often
 // it did, having nothing left to do.
 struct Waits {
-  uint64_t stamps = 0;
   int64_t asked = 0, waited = 0;
 };
 
+// What stamps take on the host: some are timed.
+struct StampCost {
+  int64_t timed = 0, took_ns = 0;
+};
+
 // Stamps the current stream of one kind of device, for one cursor.
+// is_stamping: in steps that are measured without stamps, it is not read.
 struct DeviceReader {
   c10::DeviceType kind;
   PyObject* is_initialized = nullptr;  // whether the program has put devices of this kind into use
   PyObject* is_in_use = nullptr;     // whether the program uses the device of an index
   PyObject* is_capturing = nullptr;  // whether the current stream is captured into a graph, or None
-  std::atomic<bool> is_awake{false};  // whether it is read
+  std::atomic<bool> is_awake{false}, is_stamping{true};
   std::vector<char> in_use;          // of each index: whether `is_in_use` has said yes
-  std::deque<Span> waiting;
-  std::vector<int64_t> sums_ns;        // by code of the node
-  std::vector<int64_t> marked_ns;      // the same, of spans before the mark
-  size_t unmarked = 0;                 // how many spans that wait ended before the mark
+  std::optional<Stamps> stamps;
+  std::atomic<uint64_t> calls{0};    // of `stamp`
+  SpinLock lock;                     // for what follows: threads of the engine stamp, too
   Waits waits;
-  std::atomic<bool> is_unread{false};  // whether the sums have changed since the last `settle`
-  SpinLock lock;  // from `waiting` to `waits`: threads of the engine work on them, too
+  StampCost cost;
 
   template <class Function>
   void each_held(Function function) {
     function(is_initialized), function(is_in_use), function(is_capturing);
   }
-  // If the program uses a device by now, begins to read it and returns the first stamp; else null.
-  Stamp wake() {
-    Stamp first = says(is_initialized, -1) ? stamp() : nullptr;
-    if (first != nullptr) is_awake = true;
-    return first;
+  bool is_read() const { return is_awake && is_stamping; }
+  // If the program uses a device by now, begins to read it, with a first stamp.
+  void wake() {
+    if (says(is_initialized, -1) && stamp(kBegin)) is_awake = true;
   }
-  // A stamp in the current stream. Null while the program does not use the device, or while the
-  // stream is captured into a graph, where an event would be an error; and if the device fails,
-  // which the program learns itself. May call Python (see `says`).
-  Stamp stamp() {
-    try {
-      c10::impl::VirtualGuardImpl device(kind);
-      c10::Stream stream = device.getStream(device.getDevice());
-      if (!uses(stream.device_index()) || captures(device, stream)) return nullptr;
-      ask(device, stream);
-      Stamp found = take_event(kind, stream.device_index());
-      found->record(stream);
-      return found;
-    } catch (const std::exception&) {
-      return nullptr;
-    }
-  }
-  Stamp read(Node*) { return stamp(); }
-  void opened(Node* node, const Stamp& now) { node->stamp = now; }
-  void closed(Node* node, const Stamp& now) {
-    Stamp start = std::exchange(node->stamp, nullptr);
-    if (!start || !now) return;
-    size_t count;
-    {
-      Locked locked(lock);
-      waiting.push_back({node->code, std::move(start), now});
-      count = waiting.size();
-    }
-    while (count > kResolveAt && book_next(/*waits=*/false)) count--;
-  }
-  // Books the span that has waited longest. False: there is none, or the device has not reached its
-  // stamps yet. waits: wait for the device in that case.
-  bool book_next(bool waits) {
-    Span span;
-    {
-      Locked locked(lock);
-      if (waiting.empty()) return false;
-      span = std::move(waiting.front());
-      waiting.pop_front();
-    }
-    try {
-      QuestionsAllowed allowed;
-      if (waits) {
-        span.start->synchronize();
-        span.end->synchronize();
-        // The end may be in another queue than the start, and be passed first.
-      } else if (!span.end->query() || !span.start->query()) {
-        Locked locked(lock);
-        waiting.push_front(std::move(span));
-        return false;
-      }
-      book(span.code, nanoseconds(span));
-    } catch (const std::exception&) {  // the device has failed, and comes to no stamp any more
-      book(span.code, 0);
-    }
-    return true;
+  // The thread leaves the call with this code.
+  void left(int64_t code) {
+    if (!stamp(code)) stamps->interrupt();
   }
 
  private:
-  void ask(const c10::impl::VirtualGuardImpl& device, const c10::Stream& stream) {
-    {
-      Locked locked(lock);
-      if (++waits.stamps % kAskEvery != 0) return;
+  // Stamps the current stream. False while the program does not use the device, or while the stream
+  // is captured into a graph, where an event would be an error; and if the device fails, which the
+  // program learns itself. May call Python (see `says`).
+  bool stamp(int64_t code) {
+    uint64_t number = calls++;
+    Nanoseconds began_ns = number % kTimeEvery == 0 ? clock_ns() : 0;
+    try {
+      c10::impl::VirtualGuardImpl device(kind);
+      c10::Stream stream = device.getStream(device.getDevice());
+      if (!uses(stream.device_index()) || captures(device, stream)) return false;
+      if (number % kAskEvery == kAskEvery - 1) ask(device, stream);
+      stamps->record(device, stream, code);
+    } catch (const std::exception&) {
+      return false;
     }
+    if (began_ns != 0) {
+      Nanoseconds took_ns = clock_ns() - began_ns;
+      Locked locked(lock);
+      cost.timed += 1;
+      cost.took_ns += took_ns;
+    }
+    return true;
+  }
+  void ask(const c10::impl::VirtualGuardImpl& device, const c10::Stream& stream) {
     bool waits_now;
     try {
       QuestionsAllowed allowed;
@@ -134,22 +92,6 @@ struct DeviceReader {
     waits.asked += 1;
     waits.waited += waits_now;
   }
-  static int64_t nanoseconds(const Span& span) {
-    if (span.start->device_index() != span.end->device_index()) return 0;  // no common clock
-    return std::max<int64_t>(std::llround(span.start->elapsedTime(*span.end) * 1e6), 0);
-  }
-  void book(int64_t code, int64_t duration_ns) {
-    Locked locked(lock);
-    is_unread = true;
-    add(sums_ns, code, duration_ns);
-    if (unmarked == 0) return;
-    unmarked--;
-    add(marked_ns, code, duration_ns);
-  }
-  static void add(std::vector<int64_t>& sums, int64_t code, int64_t duration_ns) {
-    if (size_t(code) >= sums.size()) sums.resize(size_t(code) + 1);
-    sums[size_t(code)] += duration_ns;
-  }
   bool uses(c10::DeviceIndex index) {
     if (index < 0) return false;
     if (size_t(index) >= in_use.size()) in_use.resize(size_t(index) + 1);
@@ -158,6 +100,7 @@ struct DeviceReader {
   }
   template <class Guard>
   bool captures(const Guard& device, const c10::Stream& stream) {
+    if (std::optional<bool> found = driver_captures(stream)) return *found;
     if constexpr (requires { device.isStreamCapturing(stream); }) return device.isStreamCapturing(stream);
     return is_capturing != Py_None && says(is_capturing, -1);
   }
@@ -175,6 +118,24 @@ struct DeviceMeter : WithPart<DeviceMeter, DeviceReader> {};
 
 PyTypeObject* device_meter_type;
 
+// False: an exception.
+bool kind_of(const char* name, c10::DeviceType* kind) {
+  try {
+    *kind = c10::Device(name).type();
+    return true;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    return false;
+  }
+}
+
+// Has the driver be asked for another kind of devices than CUDA's.
+PyObject* set_driver_kind(PyObject*, PyObject* name) {
+  const char* text = PyUnicode_AsUTF8(name);
+  if (text == nullptr || !kind_of(text, &driver_kind)) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind;
   PyObject *is_initialized, *is_in_use, *is_capturing;
@@ -185,12 +146,10 @@ PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   meter->is_initialized = Py_NewRef(is_initialized);
   meter->is_in_use = Py_NewRef(is_in_use);
   meter->is_capturing = Py_NewRef(is_capturing);
-  try {
-    meter->kind = c10::Device(kind).type();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
+  if (kind_of(kind, &meter->kind))
+    meter->stamps.emplace(meter->kind);
+  else
     Py_CLEAR(self);
-  }
   return self;
 }
 
@@ -203,27 +162,48 @@ int device_meter_clear(PyObject* self) {
 // See `DeviceMeter.settle` in core/reference_meters.py. Waits without the GIL. Returns whether
 // the sums have changed since the last time.
 PyObject* device_meter_settle(PyObject* self, PyObject*) {
+  bool has_changed;
   Py_BEGIN_ALLOW_THREADS
-  while (DeviceMeter::of(self)->book_next(/*waits=*/true)) {
-  }
+  has_changed = DeviceMeter::of(self)->stamps->settle();
   Py_END_ALLOW_THREADS
-  return PyBool_FromLong(DeviceMeter::of(self)->is_unread.exchange(false));
+  return PyBool_FromLong(has_changed);
 }
 
-// See `DeviceMeter.mark` in core/reference_meters.py.
-PyObject* device_meter_mark(PyObject* self, PyObject*) {
-  DeviceMeter* meter = DeviceMeter::of(self);
-  Locked locked(meter->lock);
-  meter->marked_ns = meter->sums_ns;
-  meter->unmarked = meter->waiting.size();
-  meter->is_unread = true;
+// See `DeviceMeter.mark` and `DeviceMeter.interrupt` in core/reference_meters.py.
+template <auto does>
+PyObject* device_meter_do(PyObject* self, PyObject*) {
+  (*DeviceMeter::of(self)->stamps.*does)();
   Py_RETURN_NONE;
 }
 
 // Nanoseconds by code of the node, of what is booked.
 template <auto which>
 PyObject* device_meter_sums(PyObject* self, void*) {
-  return as_array(copy_of(DeviceMeter::of(self), which));
+  return as_array((*DeviceMeter::of(self)->stamps.*which)());
+}
+
+// See `DeviceMeter.stamps` in core/reference_meters.py.
+PyObject* device_meter_stamps(PyObject* self, void*) {
+  return PyLong_FromLongLong(DeviceMeter::of(self)->stamps->recorded());
+}
+
+// See `DeviceMeter.stamp_ns` in core/reference_meters.py.
+PyObject* device_meter_stamp_ns(PyObject* self, void*) {
+  StampCost cost = copy_of(DeviceMeter::of(self), &DeviceMeter::cost);
+  int64_t on_host_ns = cost.timed == 0 ? 0 : cost.took_ns / cost.timed;
+  return PyLong_FromLongLong(std::max(on_host_ns, DeviceMeter::of(self)->stamps->shortest_ns()));
+}
+
+PyObject* device_meter_is_stamping(PyObject* self, void*) {
+  return PyBool_FromLong(DeviceMeter::of(self)->is_stamping);
+}
+
+int device_meter_set_stamping(PyObject* self, PyObject* value, void*) {
+  int is_true = value == nullptr ? 0 : PyObject_IsTrue(value);
+  if (is_true < 0) return -1;
+  DeviceMeter::of(self)->stamps->interrupt();
+  DeviceMeter::of(self)->is_stamping = is_true != 0;
+  return 0;
 }
 
 PyObject* device_meter_is_awake(PyObject* self, void*) { return PyBool_FromLong(DeviceMeter::of(self)->is_awake); }
@@ -234,14 +214,18 @@ PyObject* device_meter_waits(PyObject* self, void*) {
   return Py_BuildValue("LL", (long long)waits.asked, (long long)waits.waited);
 }
 
-PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_sums<&DeviceMeter::sums_ns>, nullptr, nullptr, nullptr},
-                                     {"marked_ns", device_meter_sums<&DeviceMeter::marked_ns>, nullptr, nullptr, nullptr},
+PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_sums<&Stamps::sums_ns>, nullptr, nullptr, nullptr},
+                                     {"marked_ns", device_meter_sums<&Stamps::marked_ns>, nullptr, nullptr, nullptr},
+                                     {"stamps", device_meter_stamps, nullptr, nullptr, nullptr},
+                                     {"stamp_ns", device_meter_stamp_ns, nullptr, nullptr, nullptr},
+                                     {"is_stamping", device_meter_is_stamping, device_meter_set_stamping, nullptr, nullptr},
                                      {"waits", device_meter_waits, nullptr, nullptr, nullptr},
                                      {"is_awake", device_meter_is_awake, nullptr, nullptr, nullptr},
                                      {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef device_meter_methods[] = {{"settle", device_meter_settle, METH_NOARGS, nullptr},
-                                      {"mark", device_meter_mark, METH_NOARGS, nullptr},
+                                      {"mark", device_meter_do<&Stamps::mark>, METH_NOARGS, nullptr},
+                                      {"interrupt", device_meter_do<&Stamps::interrupt>, METH_NOARGS, nullptr},
                                       {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot device_meter_slots[] = {SLOT(Py_tp_new, device_meter_new),

@@ -1,0 +1,258 @@
+// Time stamps that a device takes itself: events in its queue of work, one wherever a thread leaves
+// a call for another. What the device did between two of them belongs to the call that was left.
+
+#pragma once
+
+#include "../tools.h"
+#include "capture_mode.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// A timing event in a stream.
+// event: as the device's backend has it: `c10::Event` would ask the device whether it has passed two
+// events before it tells the time between them. code: of the call that was left; `kBegin`: none was,
+// as nobody has stamped the queue right before that.
+struct Stamp {
+  void* event;
+  int64_t code;
+  c10::DeviceIndex device;
+  c10::StreamId stream;
+};
+
+constexpr int64_t kBegin = -1;
+
+// Events that all profiles of the process use again: making one takes longer than recording it.
+// By device, as an event stays on the device of its first record. Events in here are never
+// destroyed: when the process ends, their device may be gone already.
+class UnusedEvents {
+ public:
+  // Null: the backend is to make one.
+  void* take(c10::DeviceType kind, c10::DeviceIndex index) {
+    Locked locked(lock_);
+    auto& there = by_device_[{kind, index}];
+    if (there.empty()) return nullptr;
+    void* event = there.back();
+    there.pop_back();
+    return event;
+  }
+  void give_back(c10::DeviceType kind, const std::vector<Stamp>& done) {
+    std::vector<Stamp> too_many;  // destroyed after the release of the lock
+    {
+      Locked locked(lock_);
+      for (const Stamp& stamp : done) {
+        auto& there = by_device_[{kind, stamp.device}];
+        if (there.size() < kMost)
+          there.push_back(stamp.event);
+        else
+          too_many.push_back(stamp);
+      }
+    }
+    for (const Stamp& stamp : too_many) c10::impl::VirtualGuardImpl(kind).destroyEvent(stamp.event, stamp.device);
+  }
+
+ private:
+  //: That are kept for each device. While a device is far behind, more are in use.
+  static constexpr size_t kMost = 4096;
+  SpinLock lock_;
+  std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, std::vector<void*>> by_device_;
+};
+
+inline UnusedEvents& unused_events() {
+  static UnusedEvents& all = *new UnusedEvents();
+  return all;
+}
+
+// The stamps of one meter, and the time between them by the code of the call that was left.
+//
+// Nobody waits for the device: stamps are kept until it has passed them. After each `kBatch` stamps, it
+// is asked whether it has passed the one before those: then it has passed all older ones of that stream.
+//
+// Two devices have no clock in common. So each keeps its own, set to the time that was booked until its
+// last stamp; a stamp brings the time forward to that of its device's clock. What another device has
+// taken meanwhile is booked already, and is not booked again. For streams of one device, stamps may come
+// out of order: a time below zero takes out what is booked twice then.
+class Stamps {
+ public:
+  explicit Stamps(c10::DeviceType kind) : kind_(kind) {}
+  Stamps(const Stamps&) = delete;
+  ~Stamps() {
+    forget_clocks();
+    unused_events().give_back(kind_, {waiting_.begin(), waiting_.end()});
+  }
+
+  // Stamps the stream; the call with this code is left. Throws if the device has failed.
+  void record(const c10::impl::VirtualGuardImpl& device, const c10::Stream& stream, int64_t code) {
+    Stamp stamp{unused_events().take(kind_, stream.device_index()), code, stream.device_index(), stream.id()};
+    try {
+      device.record(&stamp.event, stream, stamp.device, c10::EventFlag::BACKEND_DEFAULT);
+    } catch (...) {
+      if (stamp.event != nullptr) unused_events().give_back(kind_, {stamp});
+      throw;
+    }
+    bool is_batch;
+    {
+      Locked locked(lock_);
+      if (std::exchange(is_interrupted_, false)) stamp.code = kBegin;
+      waiting_.push_back(stamp);
+      is_batch = ++recorded_ % kBatch == 0;
+    }
+    if (is_batch) book_passed(device);
+  }
+  // What was queued since the last stamp belongs to nobody.
+  void interrupt() {
+    Locked locked(lock_);
+    is_interrupted_ = true;
+  }
+
+  // Waits for the device, and books everything. Returns whether the sums have changed since the last time.
+  bool settle() {
+    std::lock_guard<std::mutex> booking(booking_);
+    std::vector<Stamp> stamps = oldest(/*kept=*/0);
+    if (!stamps.empty()) {
+      c10::impl::VirtualGuardImpl device(kind_);
+      each_last(stamps, [&](const Stamp& last) {
+        QuestionsAllowed allowed;
+        device.synchronizeEvent(last.event);
+        return true;
+      });
+      book(device, stamps);
+    }
+    Locked locked(lock_);
+    return std::exchange(is_unread_, false);
+  }
+  // From now on, `marked_ns` is the time between the stamps so far.
+  void mark() {
+    Locked locked(lock_);
+    marked_until_ = recorded_;
+    marked_ns_ = sums_ns_;
+    is_unread_ = true;
+  }
+
+  std::vector<int64_t> sums_ns() { return copy(sums_ns_); }
+  std::vector<int64_t> marked_ns() { return copy(marked_ns_); }
+  int64_t recorded() {
+    Locked locked(lock_);
+    return int64_t(recorded_);
+  }
+  // The shortest time between two stamps, if there were many: what one takes in the queue. 0: not known.
+  int64_t shortest_ns() {
+    Locked locked(lock_);
+    return shortest_ns_ == INT64_MAX ? 0 : shortest_ns_;
+  }
+
+ private:
+  static constexpr size_t kBatch = 512;
+  struct Clock {
+    Stamp last;
+    int64_t now_ns;
+  };
+  struct Span {
+    uint64_t number;  // of the stamp at its end
+    int64_t code, duration_ns;
+  };
+
+  // Copies of the stamps that wait, without the last `kept` ones.
+  std::vector<Stamp> oldest(size_t kept) {
+    Locked locked(lock_);
+    size_t count = waiting_.size() > kept ? waiting_.size() - kept : 0;
+    return {waiting_.begin(), waiting_.begin() + std::ptrdiff_t(count)};
+  }
+  // Calls `is_passed` with the last stamp of each stream, until one is not. A device that has failed will
+  // never come to a stamp: there is nothing to wait for.
+  template <class Question>
+  static bool each_last(const std::vector<Stamp>& stamps, Question is_passed) {
+    std::vector<std::pair<c10::DeviceIndex, c10::StreamId>> asked;
+    for (auto stamp = stamps.rbegin(); stamp != stamps.rend(); ++stamp) {
+      std::pair stream(stamp->device, stamp->stream);
+      if (std::find(asked.begin(), asked.end(), stream) != asked.end()) continue;
+      asked.push_back(stream);
+      try {
+        if (!is_passed(*stamp)) return false;
+      } catch (const std::exception&) {
+      }
+    }
+    return true;
+  }
+  void book_passed(const c10::impl::VirtualGuardImpl& device) {
+    std::unique_lock<std::mutex> booking(booking_, std::try_to_lock);
+    if (!booking) return;
+    std::vector<Stamp> stamps = oldest(/*kept=*/kBatch);
+    bool have_passed = each_last(stamps, [&](const Stamp& last) {
+      QuestionsAllowed allowed;
+      return device.queryEvent(last.event);
+    });
+    if (have_passed) book(device, stamps);
+  }
+
+  // Books the time before each of these stamps, which wait longest. The caller has `booking_`.
+  void book(const c10::impl::VirtualGuardImpl& device, const std::vector<Stamp>& stamps) {
+    std::vector<Span> spans;
+    std::vector<Stamp> done;
+    for (const Stamp& stamp : stamps) {
+      number_++;
+      if (stamp.code == kBegin) forget_clocks();
+      auto [found, is_first] = clocks_.try_emplace(stamp.device, Clock{stamp, now_ns_});
+      if (is_first) continue;
+      Clock& clock = found->second;
+      int64_t now_ns = clock.now_ns + elapsed_ns(device, clock.last, stamp);
+      spans.push_back({number_, stamp.code, now_ns - now_ns_});
+      now_ns_ = now_ns;
+      done.push_back(clock.last);
+      clock = {stamp, now_ns};
+    }
+    unused_events().give_back(kind_, done);
+    Locked locked(lock_);
+    waiting_.erase(waiting_.begin(), waiting_.begin() + std::ptrdiff_t(stamps.size()));
+    for (const Span& span : spans) {
+      add(sums_ns_, span);
+      if (span.number <= marked_until_) add(marked_ns_, span);
+      if (span.duration_ns > 0 && recorded_ >= kBatch) shortest_ns_ = std::min(shortest_ns_, span.duration_ns);
+    }
+    is_unread_ |= !spans.empty();
+  }
+  static int64_t elapsed_ns(const c10::impl::VirtualGuardImpl& device, const Stamp& begin, const Stamp& end) {
+    try {
+      return std::llround(device.elapsedTime(begin.event, end.event, end.device) * 1e6);
+    } catch (const std::exception&) {  // the device has failed
+      return 0;
+    }
+  }
+  static void add(std::vector<int64_t>& sums, const Span& span) {
+    if (size_t(span.code) >= sums.size()) sums.resize(size_t(span.code) + 1);
+    sums[size_t(span.code)] += span.duration_ns;
+  }
+  void forget_clocks() {
+    std::vector<Stamp> done;
+    for (const auto& [_, clock] : clocks_) done.push_back(clock.last);
+    clocks_.clear();
+    unused_events().give_back(kind_, done);
+  }
+  std::vector<int64_t> copy(const std::vector<int64_t>& sums) {
+    Locked locked(lock_);
+    return sums;
+  }
+
+  const c10::DeviceType kind_;
+  std::mutex booking_;  // taken before `lock_`; guards what follows
+  std::map<c10::DeviceIndex, Clock> clocks_;
+  uint64_t number_ = 0;  // of stamps that were booked
+  int64_t now_ns_ = 0;   // the time that was booked
+  SpinLock lock_;        // guards what follows: threads of the engine stamp, too
+  std::deque<Stamp> waiting_;
+  std::vector<int64_t> sums_ns_, marked_ns_;
+  uint64_t recorded_ = 0, marked_until_ = 0;
+  int64_t shortest_ns_ = INT64_MAX;
+  bool is_interrupted_ = true, is_unread_ = false;
+};
+
+}  // namespace
