@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,7 +72,7 @@ class SlowClock(EventClock):
 
     def stamp(self) -> Any:
         burn(1)
-        return 0
+        return SimpleNamespace(device=0)
 
     def waits(self) -> bool:
         return False

@@ -157,10 +157,11 @@ class DeviceMeter:
     def settle(self) -> bool:
         """Wait for the device, and book everything. Returns whether anything has
         changed since the last time."""
-        for _, stamp, _ in [*self._waiting]:
-            self._clock.wait(stamp)
         with self._booking:
-            self._book_passed()
+            for _ in range(len(self._waiting)):
+                waiting = self._waiting.popleft()
+                self._clock.wait(waiting[1])
+                self._book(*waiting)
         changed, self._is_unread = self._is_unread, False
         return changed
 
