@@ -167,6 +167,7 @@ def profile(
     *,
     functions: bool = False,
     memory: bool | str | torch.device = False,
+    kernels: bool = False,
     max_overhead: float | str | None = None,
     peak_flops: float | None = None,
     items_per_step: int = 0,
@@ -189,6 +190,11 @@ def profile(
             if the program has initialised CUDA when it enters the block, else the CPU.
             A device ("cpu", "cuda:1") measures the memory of that device. If memory
             cannot be measured, the report says why.
+        kernels: whether to trace one step with torch's profiler, for the busy time of a
+            device by module and kernel, and for the times in which it idles
+            (`Profile.device_step`; docs/devices.md). The third and fourth step are
+            traced, and are in no other table. If that is not possible, the report says
+            why.
         max_overhead: the largest share of the loop's time that measuring may take: 0.01
             or "1%" for one per cent. Then modules, functions and memory are measured in
             as many steps as this allows (see `StepTimes` for what a step is); phases
@@ -221,6 +227,7 @@ def profile(
         >>> prof.print_report()  # for the output see `Profiler.report`
     """
     check_flag("functions", functions)
+    check_flag("kernels", kernels)
     if not isinstance(memory, (bool, str, torch.device)):
         raise TypeError(f"memory must be True, False or a device, not {memory!r}")
     if not isinstance(memory, bool):
@@ -235,5 +242,5 @@ def profile(
     rates = checked_rates(peak_flops, items_per_step, functions)
     path = None if save is None else check_new_file("save", save)
     saving = Saving(path, flush_secs, ranks_report)
-    settings = Settings(functions, memory, limit)
+    settings = Settings(functions, memory, limit, kernels)
     return Profiler(settings, saving, rates)

@@ -25,7 +25,7 @@ from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.program import MeasuredSteps, Program
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
+from torchprof_hooks.profiles.trace.device_step import DeviceStep
 
 LINEAR = "linear(2x4, 4x4)"
 INFOS: Mapping[str, ModuleInfo | str] = {
@@ -114,10 +114,10 @@ def test_sections_that_are_there_if_there_is_something_to_tell() -> None:
     program = Program(
         "train.py",
         compilation=CompilationSummary(timed=1, timed_ns=2 * MS),
-        device_idle=DeviceIdle(reason="no step was traced"),
     )
     exchanged = (Collective("all_reduce", calls=3),)
-    found = blocks(a_program(program=program, collectives=exchanged))
+    step = DeviceStep(reason="no step was traced")
+    found = blocks(a_program(program=program, collectives=exchanged, device_step=step))
     names = [*found]
     there = ["compilation", "communication", "device_idle"]
     assert names[names.index("compilation") :] == [*there, "tips"]

@@ -11,9 +11,9 @@ import pytest
 from tests.documents.found import block, table_in, values
 from tests.documents.made import MS, after, made, ms
 from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START
-from torchprof_hooks.documents.build import facts, screen
+from torchprof_hooks.documents.build import device, facts, screen
 from torchprof_hooks.documents.build.module_table import folded_modules
-from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Answer, Document, Facts, Table
 from torchprof_hooks.documents.render.table import chosen_rows
 from torchprof_hooks.documents.words import PHASE_TITLES, phase_times_ns
@@ -26,7 +26,8 @@ from torchprof_hooks.profiles.program import MeasuredSteps, Program
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
+from torchprof_hooks.profiles.trace.device_idle import IdleRow
+from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 
 Cells = dict[tuple[str, Phase], Totals]
 
@@ -409,6 +410,10 @@ def test_a_device_that_waits_for_the_host_or_is_not_known(
     assert bool(facts.device_text(other)) is says_that_it_waits
 
 
+def traced(step: DeviceStep) -> View:
+    return view_of(replace(BUSY, device_step=step))
+
+
 def test_idle_time_of_a_device_by_layers_of_a_kind() -> None:
     rows = (
         IdleRow("Net.layers.0.mlp", "forward", 8 * MS),
@@ -416,8 +421,8 @@ def test_idle_time_of_a_device_by_layers_of_a_kind() -> None:
         IdleRow("Net.layers.0.mlp", "backward", 6 * MS),
         IdleRow("(data loading)", "data", 9 * MS),
     )
-    idle = DeviceIdle(5, 100 * MS, (DeviceUse("cuda:0", 70 * MS, rows),))
-    found = block(screen.idle_blocks(idle), Table)
+    idle = DeviceStep(5, 100 * MS, (DeviceUse("cuda:0", 70 * MS, rows),))
+    found = block(device.idle_blocks(traced(idle)), Table)
     assert values(found, "idle_ns") == {
         "Net.layers.*.mlp, forward": 15 * MS,
         "(data loading)": 9 * MS,
@@ -429,10 +434,10 @@ def test_idle_time_of_a_device_by_layers_of_a_kind() -> None:
 @pytest.mark.parametrize(
     ("idle", "said"),
     [
-        (DeviceIdle(5, 9, (DeviceUse("cuda:1", 9),)), "cuda:1: busy 100.0 % of step 5"),
-        (DeviceIdle(4, 9), "no kernels of a device were recorded in step 4"),
-        (DeviceIdle(reason="of another profiler"), "of another profiler"),
+        (DeviceStep(5, 9, (DeviceUse("cuda:1", 9),)), "cuda:1: busy 100.0 % of step 5"),
+        (DeviceStep(4, 9), "no kernels of a device were recorded in step 4"),
+        (DeviceStep(reason="of another profiler"), "of another profiler"),
     ],
 )
-def test_no_idle_time_says_why(idle: DeviceIdle, said: str) -> None:
-    assert said in block(screen.idle_blocks(idle), Facts).lines[0]
+def test_no_idle_time_says_why(idle: DeviceStep, said: str) -> None:
+    assert said in block(device.idle_blocks(traced(idle)), Facts).lines[0]

@@ -35,7 +35,9 @@ from torchprof_hooks.profiles.program import (
 from torchprof_hooks.profiles.provenance import Coordinate, Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse, IdleRow
+from torchprof_hooks.profiles.trace.device_idle import IdleRow
+from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
+from torchprof_hooks.profiles.trace.kernels import Kernel, KernelRow
 
 FORWARD: CellKey = (("Net", "linear(2x?)"), "forward")
 #: Everything that a file can hold is in it.
@@ -73,12 +75,21 @@ FULL = profile_of(
     items=50,
     device_asked=9,
     device_waits=4,
+    device_step=DeviceStep(
+        3,
+        7,
+        (
+            DeviceUse(
+                *("cuda:0", 5, (IdleRow("Net", "forward", 2),), 6),
+                (KernelRow(("Net", "Net.a"), "backward", (Kernel("gemm", 2, 6),)),),
+            ),
+        ),
+    ),
     program=Program(
         "train.py",
         99,
         CompilationSummary(graph_breaks=(GraphBreak("f", "x.py:1", "print", 2),)),
         ProgramFacts((OptimizerFacts("SGD", 3, True, False, "cpu"),), True),
-        DeviceIdle(3, 7, (DeviceUse("cuda:0", 5, (IdleRow("Net", "forward", 2),)),)),
     ),
     provenance=(
         Provenance(1, 4, 1, "host", 77, coordinates=(Coordinate("dp", 1, 2),)),

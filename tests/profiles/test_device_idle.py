@@ -11,10 +11,9 @@ import pytest
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 from torchprof_hooks.profiles.trace.device_idle import (
     LAUNCHED_NAME,
-    UNSEEN_NAME,
-    DeviceIdle,
-    find_device_idle,
 )
+from torchprof_hooks.profiles.trace.device_step import DeviceStep, find_device_step
+from torchprof_hooks.profiles.trace.host_places import UNSEEN_NAME
 from torchprof_hooks.profiles.trace.step_trace import (
     DeviceActivity,
     ModuleSpan,
@@ -41,16 +40,16 @@ def kernel(
 
 def idle(
     *activities: DeviceActivity, modules: list[ModuleSpan] = MODULES
-) -> DeviceIdle:
+) -> DeviceStep:
     trace = StepTrace(3, 1, 1, 100, 200, modules, activities=list(activities))
-    found = find_device_idle(trace)
+    found = find_device_step(trace)
     assert found.step_ns == 100
     for use in found.devices:
         assert use.busy_ns + use.idle_ns == found.step_ns
     return found
 
 
-def rows(found: DeviceIdle, device: int = 0) -> dict[tuple[str, Phase], int]:
+def rows(found: DeviceStep, device: int = 0) -> dict[tuple[str, Phase], int]:
     return {(r.module, r.phase): r.idle_ns for r in found.devices[device].rows}
 
 

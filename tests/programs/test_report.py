@@ -200,10 +200,11 @@ def test_memory_of_outer_products(tmp_path: Path) -> None:
 
 def test_idle_devices(tmp_path: Path) -> None:
     """Without the flag, nothing is loaded for it."""
-    seen = "\nimport sys\nprint('torchprof_hooks.program.idle_step' in sys.modules)"
+    module = "torchprof_hooks.capture.tracing.device_tracer"
+    seen = f"\nimport sys\nprint({module!r} in sys.modules)"
     program = written(tmp_path, TRAIN_30 + seen)
     assert profiled(program).out.splitlines()[-1] == "False"
-    of_cpu = "Device: no kernels of a device were recorded in step 4"
+    of_cpu = "are not known: no device was in use after 2 steps"
     told = "cuda:0: busy " if torch.cuda.is_available() else of_cpu
     for budget in ((), EACH_STEP):
         run = profiled("--device-idle", *budget, program)
@@ -214,7 +215,7 @@ def test_idle_devices(tmp_path: Path) -> None:
 def test_idle_devices_of_a_program_that_ends_early(tmp_path: Path) -> None:
     program = PLAIN + "nn.Linear(4, 4)(torch.ones(2, 4))"
     run = profiled("--device-idle", written(tmp_path, program))
-    assert "idle time is not known: no step was traced" in run.err
+    assert "are not known: no step was traced" in run.err
 
 
 COMPILED = (

@@ -81,7 +81,7 @@ class ThreadSteps:
         self._duty = duty
         self._thread = get_ident()
         self.steps = 0
-        self.at_step: Callable[[int], bool] | None = None
+        self.at_step: Callable[[int], bool | None] | None = None
         self.ends_each_step = False
         on_first = held_weakly(self._first_step_ended)
         ended = self._stamped_step_ended if duty is None else self._step_ended
@@ -188,7 +188,9 @@ class ThreadSteps:
             off, on, aside_ns=self._aside_ns, after_backward_ns=after_ns
         )
         if self._duty.measures_all:
-            return replace(found, overhead_ns=found.overhead_ns + self._aside_ns)
+            traced = MeasuredSteps(traced=self._traced, traced_ns=self._traced_ns)
+            overhead_ns = found.overhead_ns + self._aside_ns
+            return replace(found, measured=traced, overhead_ns=overhead_ns)
         spent_ns, error_ns = self._duty.spent()
         spent_ns += self._with_cost(running).counted_ns - self._spent_before_ns
         return replace(

@@ -20,12 +20,15 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
     from torchprof_hooks.profiles.data import ProfileData
 
 
 class Settings(NamedTuple):
     """The checked options of `profile`.
 
+    kernels: whether a step is traced. Then steps have to be told apart, so there is a
+        budget, if only one without a limit.
     max_overhead: the budget as a share; None: there is no budget, all steps are
         measured; from 1 on: a budget without a limit.
     """
@@ -33,6 +36,7 @@ class Settings(NamedTuple):
     functions: bool = False
     memory: bool | str | torch.device = False
     max_overhead: float | None = None
+    kernels: bool = False
 
 
 class _Life:
@@ -46,6 +50,9 @@ class ThreadRounds:
     def __init__(self, settings: Settings) -> None:
         self._blocks: list[Block] = []
         self._steps = make_steps(settings)
+        self._tracer = new_tracer(settings.kernels)
+        if self._tracer is not None:
+            self._steps.at_step = held_weakly(self._trace_between)
         self._life: weakref.ref[_Life] | None = None
 
     @property
@@ -65,8 +72,10 @@ class ThreadRounds:
 
     def renew(self) -> None:
         """Begin another profile of this thread, which keeps what was learned of its
-        steps."""
+        steps. What was traced is in the first one."""
         self._steps.renew()
+        if self._tracer is not None and not self._tracer.waits:
+            self._tracer = None
 
     def enter(self, held: Held | None) -> None:
         self._blocks = self._open_blocks()
@@ -85,9 +94,32 @@ class ThreadRounds:
     def _close_block(self, by_exception: bool) -> None:
         if len(self._open_blocks()) == 1:
             self._steps.stop(by_exception)
+            if self._tracer is not None:
+                self._tracer.drop()
+
+    def _trace_between(self, steps: int) -> bool:
+        return self._tracer is not None and trace_between(self._tracer, self._steps)
 
     def snapshot(self) -> ProfileData:
-        return self._steps.profile()
+        found = self._steps.profile()
+        return found if self._tracer is None else self._tracer.added_to(found)
+
+
+def new_tracer(is_wanted: bool) -> DeviceTracer | None:
+    """What traces a step; None if it is not wanted: its code is imported only then."""
+    if not is_wanted:
+        return None
+    from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+
+    return DeviceTracer()
+
+
+def trace_between(tracer: DeviceTracer, steps: ThreadSteps) -> bool:
+    """To be called between two of the steps: end, or begin, a trace. Returns whether
+    the next step is traced."""
+    is_traced = tracer.between(steps.steps, steps.tracker.names)
+    steps.ends_each_step = tracer.waits
+    return is_traced
 
 
 def make_steps(settings: Settings) -> ThreadSteps:
@@ -96,9 +128,11 @@ def make_steps(settings: Settings) -> ThreadSteps:
     def make(names: ModuleNames) -> tuple[Tracker, str]:
         return make_tracker(settings, names)
 
-    duty = None
-    if settings.max_overhead is not None:
-        duty = Duty(settings.max_overhead)
+    duty, budget = None, settings.max_overhead
+    if budget is None and settings.kernels:
+        budget = 1.0
+    if budget is not None:
+        duty = Duty(budget)
     return ThreadSteps(make, duty=duty)
 
 

@@ -103,8 +103,13 @@ def current_accelerator() -> str | None:
     return "cuda" if torch.backends.cuda.is_built() else None  # type: ignore[no-untyped-call]
 
 
+def is_accelerator_in_use() -> bool:
+    """Whether the program has initialised the device. Does not do so itself."""
+    kind = current_accelerator()
+    return kind is not None and Accelerator(kind).is_initialized()
+
+
 def wait_for_accelerator() -> None:
     """Wait until the current device has done all its work, if it is in use."""
-    kind = current_accelerator()
-    if kind is not None and Accelerator(kind).is_initialized():
+    if is_accelerator_in_use():
         torch.accelerator.synchronize()

@@ -47,6 +47,7 @@ from torchprof_hooks.profiles.provenance import Processes, all_of
 from torchprof_hooks.profiles.rows import Row, group_rows
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.trace.device_step import DeviceStep, better_known
 from torchprof_hooks.profiles.tree import Node, build_tree
 
 P = TypeVar("P", bound="ProfileData")
@@ -85,9 +86,11 @@ class ProfileData:
     device_asked, device_waits: how often, at begins and ends of calls, the profiler
         asked the device whether it had done all its work; and how often it had, and so
         idled.
-    device_steps, device_steps_stamped: how many of the measured steps and evaluation
-        calls ran while the clock of the device was read, and in how many of them it
-        was: device times of the others are estimated from these, by calls.
+    steps_with_device_times, steps_without_device_times: in how many of the measured
+        steps and evaluation calls the clock of the device was read, and in how many it
+        was not: their device times are estimated from the others, by calls.
+    device_step: what devices did in a traced step, with the kernels of each module;
+        None if nobody asked for that. Of merged profiles, one of their steps.
     program: what is known of a whole program; None for other runs.
     provenance: the processes that have measured: one, unless profiles were merged.
         Equality does not depend on it.
@@ -110,8 +113,9 @@ class ProfileData:
     items: int = 0
     device_asked: int = 0
     device_waits: int = 0
-    device_steps: int = 0
-    device_steps_stamped: int = 0
+    steps_with_device_times: int = 0
+    steps_without_device_times: int = 0
+    device_step: DeviceStep | None = None
     program: Program | None = None
     provenance: Processes = field(default=(), compare=False)
 
@@ -301,6 +305,7 @@ class ProfileData:
             core_reason=united(self.core_reason, other.core_reason, "; "),
             collectives=sum_of((*self.collectives, *other.collectives)),
             peak=higher(self.peak, other.peak),
+            device_step=better_known(self.device_step, other.device_step),
             program=only_program(self.program, other.program),
             provenance=all_of(self.provenance, other.provenance),
             **sums,

@@ -8,7 +8,6 @@ from operator import add
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.compilation import CompilationSummary
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
 
 
 class OptimizerFacts(NamedTuple):
@@ -46,7 +45,7 @@ class ProgramFacts:
 class MeasuredSteps(NamedTuple):
     """How many steps of a run were measured. Evaluation calls count as steps here. What
     is inside of a part of the run (a model, its backward) is scaled from measured steps
-    to the part's time in all steps. All zeros: every step was measured.
+    to the part's time in all steps. Zeros: every step was measured.
 
     steps: how many there were.
     measured: in how many of them modules, and functions if wanted, were measured.
@@ -87,14 +86,12 @@ class Program:
     program_ns: time since the program first imported this package.
     compilation: what torch.compile did.
     facts: what tips need to know besides times.
-    device_idle: how much devices idled in one step, None if that was not asked for.
     """
 
     message: str = ""
     program_ns: int = 0
     compilation: CompilationSummary = field(default_factory=CompilationSummary)
     facts: ProgramFacts = field(default_factory=ProgramFacts)
-    device_idle: DeviceIdle | None = None
 
 
 def only_program(one: Program | None, other: Program | None) -> Program | None:

@@ -86,7 +86,9 @@ class Flags:
 
     profile: bool = _flag(False, _yes_or_no, "measure, and print the report at exit")
     profile_memory: bool = _flag(False, _yes_or_no, "measure memory as well")
-    device_idle: bool = _flag(False, _yes_or_no, "trace steps to see a device idle")
+    device_idle: bool = _flag(
+        False, _yes_or_no, "trace steps to see a device idle, and kernels by module"
+    )
     profile_optimizer: bool = _flag(
         False, _yes_or_no, "list all recompiles and graph breaks"
     )

@@ -16,7 +16,12 @@ from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.capture.tracking.subscriptions import FirstCallSubscription
 from torchprof_hooks.files.collector import without_collections
-from torchprof_hooks.hooks.measuring import Settings, make_steps
+from torchprof_hooks.hooks.measuring import (
+    Settings,
+    make_steps,
+    new_tracer,
+    trace_between,
+)
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.measure.sigterm import Sigterm
@@ -27,7 +32,6 @@ from torchprof_hooks.program.handover import BEGAN_NS, print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     from torchprof_hooks.profiles.data import ProfileData
-    from torchprof_hooks.program.idle_step import IdleStep
 
 
 class Before(NamedTuple):
@@ -60,7 +64,7 @@ class Recorder:
         self._is_bound = is_bound
         self._thread = ""  # name of the measured thread, if it is another one
         self._steps = self._new_steps()
-        self._idle = _make_idle_step(flags)
+        self._tracer = new_tracer(flags.device_idle)
         self._compiled_before = ending.compilation_so_far()
         flush_secs = flags.flush_secs if flags.save else 0
         self._origin = Origin(flush_secs, mesh_coordinates)
@@ -147,14 +151,12 @@ class Recorder:
         if os.getpid() != self._pid:  # a fork, with our hooks and all numbers so far
             self._steps.stop()
             return False
-        if self._idle is not None:
-            self._idle.end(steps)
+        if self._tracer is not None:
+            self._tracer.end(steps)  # what follows is not its time
         if not self._is_left_out():
             now_ns = time.perf_counter_ns()
             self._outputs.flush_if_due(lambda: self._until(now_ns))
-        is_traced = self._idle is not None and self._idle.begin(steps)
-        self._steps.ends_each_step = self._idle is not None and self._idle.waits
-        return is_traced
+        return self._tracer is not None and trace_between(self._tracer, self._steps)
 
     def _is_left_out(self) -> bool:
         """Whether this process is a child but no rank, so that its profile is of no
@@ -185,7 +187,10 @@ class Recorder:
     def _finish(self) -> ProfileData:
         self._steps.close_left_calls()
         program = self._until(self._ended_ns)
-        return self._idle.added_to(program) if self._idle else program
+        if self._tracer is None:
+            return program
+        self._tracer.drop()
+        return self._tracer.added_to(program)
 
     def _with_end(self, program: ProfileData) -> ProfileData:
         """The program's profile, with the time that the report had taken at the first
@@ -215,14 +220,6 @@ def _until_it_fails(
             return False
 
     return call
-
-
-def _make_idle_step(flags: Flags) -> IdleStep | None:
-    if not flags.device_idle:
-        return None
-    from torchprof_hooks.program.idle_step import IdleStep
-
-    return IdleStep()
 
 
 def _make_steps(flags: Flags) -> ThreadSteps:

@@ -72,6 +72,8 @@ class Work(nn.Module):
     `waits` for the device in forward.
 
     Milliseconds: those of the device first.
+
+    kernels: the names of what it queues.
     """
 
     def __init__(
@@ -81,11 +83,13 @@ class Work(nn.Module):
         backward: tuple[float, float] = (6.0, 0.0),
         *,
         waits: bool = False,
+        kernels: tuple[str, str] = ("planted_kernel", "planted_kernel"),
     ) -> None:
         super().__init__()
         self.device = device
         self.times = forward, backward
         self.waits = waits
+        self.kernels = kernels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = _Queued.apply(x, self)
@@ -96,7 +100,7 @@ class Work(nn.Module):
     def work(self, place: int) -> None:
         """Do that of forward or backward."""
         device_ms, host_ms = self.times[place]
-        self.device.add_work(round(device_ms * MS))
+        self.device.add_work((round(device_ms * MS), self.kernels[place]))
         pass_time(self.device, host_ms)
 
     def wait(self) -> None:

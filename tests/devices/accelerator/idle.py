@@ -17,8 +17,8 @@ from torch import nn
 from tests.devices.accelerator.device import Work, load, pass_time
 from tests.devices.accelerator.pieces import OnStream
 from tests.fake_clock import MS, FakeClock, fake_clock
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle
-from torchprof_hooks.program.idle_step import IdleStep
+from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+from torchprof_hooks.profiles.trace.device_step import DeviceStep
 
 X = torch.ones(2, requires_grad=True)
 OPTIMIZER = torch.optim.SGD([X], lr=0.0)
@@ -36,7 +36,7 @@ class OnHost(nn.Module):
         return x
 
 
-def in_ms(found: DeviceIdle) -> Any:
+def in_ms(found: DeviceStep) -> Any:
     """Of the step, and of each device: busy, and the rows."""
     return [
         found.step,
@@ -54,7 +54,7 @@ def in_ms(found: DeviceIdle) -> Any:
 
 def traced(step: Any) -> Any:
     """Two steps, the second of which counts."""
-    idle = IdleStep()
+    idle = DeviceTracer()
     assert idle.begin(2)
     step()
     idle.end(3)
@@ -62,7 +62,7 @@ def traced(step: Any) -> Any:
     step()
     idle.end(4)
     assert not idle.is_running
-    return in_ms(idle.find())
+    return in_ms(idle.found())
 
 
 def slow_host(device: Any) -> Any:
@@ -122,20 +122,25 @@ def devices(device: Any) -> Any:
     return traced(step)
 
 
+def unused(device: Any) -> Any:
+    tracer = DeviceTracer()
+    return [tracer.begin(2), in_ms(tracer.found())]
+
+
 def nothing(device: Any) -> Any:
     return traced(lambda: OnHost(device, 4)(X))
 
 
 def other_profiler(device: Any) -> Any:
-    idle = IdleStep()
+    idle = DeviceTracer()
     with torch.profiler.profile():
-        found = [idle.begin(2), in_ms(idle.find())]
-    idle = IdleStep()
+        found = [idle.begin(2), in_ms(idle.found())]
+    idle = DeviceTracer()
     idle.begin(2)
     with torch.profiler.profile():
         idle.begin(3)
     idle.end(4)
-    return [*found, in_ms(idle.find())]
+    return [*found, in_ms(idle.found())]
 
 
 def computed(device: Any) -> Any:
@@ -158,7 +163,8 @@ def computed(device: Any) -> Any:
 
 
 SCENARIOS = (
-    nothing,  # first
+    unused,  # first
+    nothing,
     slow_host,
     slow_device,
     latency,
@@ -189,7 +195,7 @@ def main(path: str) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch, fake_clock(monkeypatch) as clock:
         plant_clocks(device, clock, monkeypatch)
         for scenario in SCENARIOS:
-            if scenario is not nothing:
+            if scenario is not unused:
                 kept = device.allocate(1)
                 torch.accelerator.current_stream().synchronize()
                 plant_clocks(device, clock, monkeypatch)

@@ -250,16 +250,24 @@ struct Counting final : c10::DeviceAllocator {
 };
 #endif
 
+// Nanoseconds; or these, the name of the kernel, and whether its launch is recorded.
 PyObject* add_work(PyObject*, PyObject* argument) {
-  int64_t work_ns = PyLong_AsLongLong(argument);
-  if (work_ns == -1 && PyErr_Occurred()) return nullptr;
+  long long work_ns = 0;
+  const char* name = "planted_kernel";
+  int is_seen = 1;
+  if (PyTuple_Check(argument)) {
+    if (!PyArg_ParseTuple(argument, "Ls|p", &work_ns, &name, &is_seen)) return nullptr;
+  } else {
+    work_ns = PyLong_AsLongLong(argument);
+    if (work_ns == -1 && PyErr_Occurred()) return nullptr;
+  }
   std::lock_guard held(queues.lock);
   is_in_use = true;
   int64_t stream = queues.chosen[current_device];
   int64_t& end_ns = queues.ends_ns[current_device][stream];
   int64_t start_ns = std::max(end_ns, queues.now_ns + queues.latency_ns);
   end_ns = start_ns + work_ns;
-  planted_trace::ran({queues.now_ns, start_ns, end_ns, current_device, stream});
+  planted_trace::ran({queues.now_ns, start_ns, end_ns, current_device, stream, name, is_seen ? gettid() : 0});
   Py_RETURN_NONE;
 }
 

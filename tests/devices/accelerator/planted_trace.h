@@ -4,13 +4,19 @@
 
 #include <torch/csrc/api/include/torch/version.h>
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <string>
 
 namespace planted_trace {
 
-// What was queued: when, and when the device ran it.
+// What was queued: when, and when the device ran it; and which thread has done that. No launch is told of
+// a kernel that has no thread.
 struct Work {
   int64_t launch_ns, start_ns, end_ns, device, stream;
+  std::string name;
+  int64_t thread;
 };
 
 inline int64_t offset_ns = 0;  // from planted times to those of the Unix epoch
@@ -53,25 +59,27 @@ struct Session final : IActivityProfilerSession {
   }
   void stop() override { is_recording = false; }
   std::vector<std::string> errors() override { return {}; }
-  void add(ActivityType type, const char* name, int64_t start_ns, int64_t end_ns, int64_t id, const Work& work) {
+  void add(ActivityType type, const std::string& name, int64_t start_ns, int64_t end_ns, int64_t id, const Work& work,
+           int64_t resource) {
     GenericTraceActivity& activity = kept.emplace_back(span, type, name);
     activity.startTime = offset_ns + start_ns;
     activity.endTime = offset_ns + end_ns;
     activity.id = id;
     activity.device = work.device;
-    activity.resource = work.stream;
+    activity.resource = resource;
   }
   void processTrace(ActivityLogger& logger) override {
     // Operations of torch have numbers of their own, which are the same.
     int64_t id = 0;
     for (const Work& work : recorded) {
       id++;
-      add(ActivityType::CONCURRENT_KERNEL, "planted_kernel", work.start_ns, work.end_ns, id, work);
-      add(ActivityType::PRIVATEUSE1_RUNTIME, "plantedLaunch", work.launch_ns, work.launch_ns + 1, id, work);
+      add(ActivityType::CONCURRENT_KERNEL, work.name, work.start_ns, work.end_ns, id, work, work.stream);
+      if (work.thread == 0) continue;
+      add(ActivityType::PRIVATEUSE1_RUNTIME, "plantedLaunch", work.launch_ns, work.launch_ns + 1, id, work, work.thread);
     }
     if (!recorded.empty()) {  // a range of the program, as devices show them, is no work
       const Work &first = recorded.front(), &last = recorded.back();
-      add(ActivityType::GPU_USER_ANNOTATION, "range", first.start_ns, last.end_ns, 0, first);
+      add(ActivityType::GPU_USER_ANNOTATION, "range", first.start_ns, last.end_ns, 0, first, first.stream);
     }
     for (const auto& activity : kept) logger.handleGenericActivity(activity);
   }

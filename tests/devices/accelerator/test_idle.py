@@ -13,6 +13,7 @@ import pytest
 from tests.fake_clock import MS
 from tests.running import python
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.trace.kernels import Kernel
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,12 @@ def test_each_device_has_rows_of_its_own(found: dict[str, Any]) -> None:
     }
 
 
+def test_a_device_that_is_not_in_use(found: dict[str, Any]) -> None:
+    begun, [*_, reason] = found["unused"]
+    assert not begun
+    assert reason == "no device was in use after 2 steps"
+
+
 def test_a_step_without_work_for_a_device(found: dict[str, Any]) -> None:
     assert found["nothing"] == [4, 4, {}, ""]
 
@@ -107,9 +114,7 @@ def test_a_whole_program(extension: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
 
-    program = Profile.load(path).program
-    assert program is not None
-    idle = program.device_idle
+    idle = Profile.load(path).device_step
     assert idle is not None
     assert (idle.step, idle.step_ns) == (4, 56 * MS)
     [use] = idle.devices
@@ -127,5 +132,14 @@ def test_a_whole_program(extension: Path, tmp_path: Path) -> None:
         ("(data loading)", "data"): round((6 - 3 - 0.1) * MS),
         ("(launched, not yet begun)", "outside"): round(9 * 0.1 * MS),
     }
+    kernels = {kernel for row in use.kernels for kernel in row.kernels}
+    assert kernels == {
+        Kernel("flash_fwd_kernel", 1, 2 * MS),
+        Kernel("flash_bwd_kernel", 1, 4 * MS),
+        Kernel("gemm_kernel", 1, MS // 2),
+        Kernel("gemm_kernel", 1, 1 * MS),
+        Kernel("multi_tensor_apply_kernel", 1, 3 * MS),
+    }
+    assert len(use.kernels) == 4 * 4 + 1
     line = "planted:0: busy 58.9 % of step 4 (56.00ms), idle 23.00ms\n"
     assert line in done.stderr

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from tests.devices.gpu.cuda import DEVICE, SLEEP_CYCLES
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse
-from torchprof_hooks.program.idle_step import IdleStep
+from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 
 pytestmark = pytest.mark.gpu
 
@@ -35,15 +35,15 @@ class Sleep(nn.Module):
         return x * 1
 
 
-def traced(model: nn.Module) -> tuple[DeviceIdle, DeviceUse]:
+def traced(model: nn.Module) -> tuple[DeviceStep, DeviceUse]:
     x = torch.ones(8, device=DEVICE, requires_grad=True)
-    idle = IdleStep()
+    idle = DeviceTracer()
     for number in (3, 4):
         assert idle.begin(number - 1)
         model(x).sum().backward()
         torch.cuda.synchronize()
         idle.end(number)
-    found = idle.find()
+    found = idle.found()
     assert not found.reason
     [use] = found.devices
     assert use.device == "cuda:0"

@@ -15,6 +15,7 @@ from torchprof_hooks.capture.torch_names.profiler import (
     make_profiler,
 )
 from torchprof_hooks.capture.tracing.recording import read_activities
+from torchprof_hooks.profiles.trace.step_trace import OTHER_THREAD
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Event:
     begun_ns: int
     number: int
     is_mark: bool = False
+    thread: int = -1
 
     def name(self) -> str:
         return self.told_name
@@ -45,6 +47,9 @@ class Event:
     def correlation_id(self) -> int:
         return self.number
 
+    def device_resource_id(self) -> int:
+        return self.thread
+
     def is_user_annotation(self) -> bool:
         return self.is_mark
 
@@ -62,10 +67,36 @@ def test_launches_are_known_by_the_names_of_calls(call: str) -> None:
         Event("my range", "CUDA", 0, 7, is_mark=True),
         Event("memcpy", "CUDA", 40, 8),
     ]
-    assert list(read_activities(events)) == [
-        ("cuda:0", 20, 30, 5),
-        ("cuda:0", 40, 50, None),
+    assert [found[:5] for found in read_activities(events, {})] == [
+        ("cuda:0", 20, 30, 5, "add_kernel"),
+        ("cuda:0", 40, 50, None, "memcpy"),
     ]
+
+
+#: Python's number of a thread, as it is and as Kineto keeps it; and the system's.
+IDENT, KEPT, SYSTEMS = 0x7F12_F123_4567, 0xF123_4567 - (1 << 32), 4711
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ([SYSTEMS], [SYSTEMS]),
+        ([KEPT], [SYSTEMS]),  # CUPTI tells that, of threads that torch has not met
+        ([KEPT, 99], [SYSTEMS, OTHER_THREAD]),
+        ([98, 99], [None, None]),  # numbers of another kind: nothing is known
+    ],
+)
+def test_threads_that_launch(told: list[int], found: list[int | None]) -> None:
+    events = [
+        event
+        for n, thread in enumerate(told)
+        for event in (
+            Event("cudaLaunchKernel", "CPU", n, n, thread=thread),
+            Event("kernel", "CUDA", 20 + n, n),
+        )
+    ]
+    read = read_activities(events, {IDENT: SYSTEMS})
+    assert [activity.thread for activity in read] == found
 
 
 def test_real_operations_are_no_calls_of_drivers() -> None:

@@ -8,22 +8,22 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def held_weakly(method: Callable[P, object]) -> Callable[P, None]:
+def held_weakly(method: Callable[P, R]) -> Callable[P, R | None]:
     """Wraps a method so that it is called only while its object lives, and does not
     keep the object alive. For callbacks on torch: what they refer to never dies."""
     find = weakref.WeakMethod(method)
 
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+    def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
         living = find()
-        if living is not None:
-            living(*args, **kwargs)
+        return None if living is None else living(*args, **kwargs)
 
     return call
 

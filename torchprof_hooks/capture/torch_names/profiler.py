@@ -122,7 +122,10 @@ def shows_devices() -> bool:
     """Whether torch shows what devices have run, and what launched it."""
     autograd = getattr(torch._C, "_autograd", None)
     event = getattr(autograd, "_KinetoEvent", None)
-    needed = "device_type", "device_index", "start_ns", "duration_ns", "correlation_id"
+    needed = (
+        *("device_type", "device_index", "device_resource_id", "name"),
+        *("start_ns", "duration_ns", "correlation_id"),
+    )
     has_types = hasattr(event, "activity_type") or hasattr(event, "is_user_annotation")
     return has_types and all(
         hasattr(owner, name)

@@ -13,6 +13,7 @@ from typing import Final
 import torch
 
 from torchprof_hooks.capture.attach.torch_profiler import OpenRanges, OtherProfilers
+from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
@@ -141,7 +142,8 @@ class KinetoSessions:
         self._options: weakref.WeakKeyDictionary[object, RecordingOptions] = (
             weakref.WeakKeyDictionary()
         )
-        self._recorders: dict[int, StepRecorder] = {}  # by thread
+        #: By thread, and the names that they give to modules.
+        self._recorders: dict[tuple[int, ModuleNames | None], StepRecorder] = {}
         self._is_ready = False
 
     def join(self, hook: object, options: RecordingOptions) -> None:
@@ -159,14 +161,18 @@ class KinetoSessions:
                 self._recorders.clear()
         other_profilers.unwatch(hook)
 
-    def start(self) -> SessionStep | None:
+    def start(self, names: ModuleNames | None = None) -> SessionStep | None:
         """Begin to record a step; None if that is not possible: another profiler of
-        torch's is in use, or the session is another thread's, or records too little."""
+        torch's is in use, or the session is another thread's, or records too little.
+
+        names: those of the modules, if this begins a session; None: its own.
+        """
         self._end_forgotten()
         with self._lock:
             session, options = self._session, self._all_options()
             if session is None and not self._is_in_use():
-                session = self._session = _Session(self._own_recorder(), options)
+                recorder = self._own_recorder(names)
+                session = self._session = _Session(recorder, options)
             if session is None or session.thread != get_ident():
                 return None
             if options.operations > session.options.operations:
@@ -209,11 +215,11 @@ class KinetoSessions:
     def _all_options(self) -> RecordingOptions:
         return RecordingOptions(*map(any, zip(*self._options.values(), strict=True)))
 
-    def _own_recorder(self) -> StepRecorder:
-        thread = get_ident()
-        if thread not in self._recorders:
-            self._recorders[thread] = StepRecorder()
-        return self._recorders[thread]
+    def _own_recorder(self, names: ModuleNames | None) -> StepRecorder:
+        key = get_ident(), names
+        if key not in self._recorders:
+            self._recorders[key] = StepRecorder(names)
+        return self._recorders[key]
 
     def _end(self, session: _Session) -> None:
         recording = session.end()

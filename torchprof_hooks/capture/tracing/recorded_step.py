@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracing.kineto_session import (
     Deliver,
     SessionStep,
@@ -35,11 +36,14 @@ class RecordedStep:
         """The hook is not in use any more."""
         kineto_sessions.leave(self)
 
-    def begin(self) -> bool:
+    def begin(self, names: ModuleNames | None = None) -> bool:
         """A step begins. Returns whether it is recorded: not while another profiler of
-        torch is running."""
+        torch is running.
+
+        names: those of the modules; None: its own.
+        """
         with uninterrupted():
-            self._step = kineto_sessions.start()
+            self._step = kineto_sessions.start(names)
         return self.is_running
 
     def end(self, deliver: Deliver) -> None:

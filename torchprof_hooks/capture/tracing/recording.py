@@ -6,10 +6,10 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from threading import get_native_id
+from threading import get_ident, get_native_id
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.capture.torch_names.profiler import (
@@ -22,10 +22,15 @@ from torchprof_hooks.capture.tracing.step_recorder import TrackedStep
 from torchprof_hooks.capture.tracing.trace_reader import (
     EventReader,
     read_modules,
+    read_nodes,
     read_passes,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.trace.step_trace import DeviceActivity, StepTrace
+from torchprof_hooks.profiles.trace.step_trace import (
+    OTHER_THREAD,
+    DeviceActivity,
+    StepTrace,
+)
 
 
 class Window(NamedTuple):
@@ -61,6 +66,7 @@ class Recording:
         is_lost: bool,
     ) -> None:
         self.thread = get_native_id()
+        self._thread = get_ident()
         self.end_ns = time.perf_counter_ns()
         self.is_lost = is_lost
         self._profiler = profiler
@@ -110,9 +116,15 @@ class Recording:
         return trace
 
     def read_devices(self, step: int, window: Window) -> StepTrace:
-        """The recording as plain data: modules, and what devices have run."""
+        """The recording as plain data: modules, nodes, and what devices have run."""
         trace = self.read(step, window, with_tensors=False)
-        trace.activities += read_activities(flat_events(self._profiler))
+        tracked, offset_ns = self._tracked, self._offset_ns
+        trace.passes += read_passes(tracked.passes, offset_ns)
+        threads = {**tracked.threads, self._thread: self.thread}
+        trace.nodes += read_nodes(
+            self._tracker.sites, tracked.nodes, threads, offset_ns
+        )
+        trace.activities += read_activities(flat_events(self._profiler), threads)
         return trace
 
     @cached_property
@@ -155,11 +167,23 @@ _NO_WORK: Final = {
 _OF_DRIVERS: Final = ("_runtime", "_driver")
 
 
-def read_activities(events: Iterable[Any]) -> Iterator[DeviceActivity]:
+#: Kineto keeps so many bits of a thread's number, which is the system's, or Python's
+#: (that of POSIX): CUPTI tells the latter of threads that torch has not met.
+_BITS: Final = (1 << 32) - 1
+
+
+def read_activities(
+    events: Iterable[Any], threads: Mapping[int, int]
+) -> Iterator[DeviceActivity]:
     """What devices have run, each with its launch: the call of the host that has the
     same correlation id. This ignores the names of calls, which differ from one kind of
-    device to another."""
-    launches: dict[int, int] = {}
+    device to another.
+
+    threads: the system's numbers of the threads that ran the step, by those of Python.
+        If none of them has launched anything, the numbers that Kineto tells are of
+        another kind, and threads are not known.
+    """
+    launches: dict[int, tuple[int, int]] = {}
     work = []
     for event in events:
         kind = activity_type(event)
@@ -167,12 +191,19 @@ def read_activities(events: Iterable[Any]) -> Iterator[DeviceActivity]:
             if kind not in _NO_WORK:
                 work.append(event)
         elif kind.endswith(_OF_DRIVERS):
-            launches[event.correlation_id()] = event.start_ns()
+            thread = event.device_resource_id() & _BITS
+            launches[event.correlation_id()] = event.start_ns(), thread
+    known = {ident & _BITS: number for ident, number in threads.items()}
+    known |= {number & _BITS: number for number in threads.values()}
+    are_known = any(thread in known for _, thread in launches.values())
     for event in work:
         start_ns = event.start_ns()
+        launch_ns, thread = launches.get(event.correlation_id(), (None, 0))
         yield DeviceActivity(
             f"{event.device_type().name.lower()}:{event.device_index()}",
             start_ns,
             start_ns + max(event.duration_ns(), 0),
-            launches.get(event.correlation_id()),
+            launch_ns,
+            event.name(),
+            known.get(thread, OTHER_THREAD) if are_known else None,
         )

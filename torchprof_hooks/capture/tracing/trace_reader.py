@@ -25,6 +25,7 @@ from torchprof_hooks.profiles.trace.step_trace import (
     Allocation,
     GraphPass,
     ModuleSpan,
+    NodeRun,
     Operation,
     StepTrace,
     TensorType,
@@ -56,7 +57,20 @@ def read_modules(
             site.phase,
             start_ns + unix_offset_ns,
             end_ns + unix_offset_ns,
+            site.path,
         )
+
+
+def read_nodes(
+    sites: Sequence[Site],
+    nodes: Int64s,
+    threads: Mapping[int, int],
+    unix_offset_ns: int,
+) -> Iterator[NodeRun]:
+    """The nodes of a tracker. threads: the system's numbers, by those of Python."""
+    for thread, start_ns, code in nodes.tolist():
+        path, phase = sites[code].path, sites[code].phase
+        yield NodeRun(threads[thread], start_ns + unix_offset_ns, path, phase)
 
 
 def read_passes(

@@ -13,8 +13,9 @@ from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from torchprof_hooks.documents.build import facts, screen
+from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.compilation import compilation_blocks
+from torchprof_hooks.documents.build.device import idle_blocks, kernel_tables
 from torchprof_hooks.documents.build.full import (
     communication,
     flop_tree,
@@ -153,7 +154,7 @@ def _sections(
     )
     if shown.collectives:
         yield "Communication", lambda: iter([communication(shown.collectives)])
-    yield "Device", lambda: screen.idle_blocks(program.device_idle, layout.n_apply)
+    yield "Device", lambda: _device(loop, layout.n_apply)
     if layout.with_memory:
         yield "Memory Profile", lambda: _memory(view, of)
     yield "Tips", lambda: _tips(loop)
@@ -396,6 +397,11 @@ def _trees(view: View, of: str) -> Iterator[Block]:
     nodes = placed_nodes(view.tree, None)
     yield module_tree(view.shown, nodes, None, of)
     yield from flop_tree(view.shown, nodes, None, of)
+
+
+def _device(view: View, most: int) -> Iterator[Block]:
+    yield from idle_blocks(view, most)
+    yield from kernel_tables(view)
 
 
 def _memory(view: View, of: str) -> Iterator[Block]:

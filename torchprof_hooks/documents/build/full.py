@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchprof_hooks.documents import utilisation
+from torchprof_hooks.documents.build.device import kernel_tables
 from torchprof_hooks.documents.build.facts import peak_text
 from torchprof_hooks.documents.build.memory import memory_tree, peak_table
 from torchprof_hooks.documents.build.memory_growth import growth_table
@@ -17,6 +18,7 @@ from torchprof_hooks.documents.build.tables import (
     placed_nodes,
     tree_of,
 )
+from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Block, Column, Table
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.data import ProfileData
@@ -39,6 +41,7 @@ def full_tables(
     yield from flop_tree(profile, nodes, sort_by, of)
     if profile.collectives:
         yield communication(profile.collectives)
+    yield from kernel_tables(view_of(profile))
     yield from growth_table(profile)
     yield from peak_table(profile)
     if profile.memory:

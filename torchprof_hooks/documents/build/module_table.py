@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -29,7 +29,7 @@ _LEAST_SHARE: Final = 0.01
 _SHOWN_KINDS: Final = ("module", "communication")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layers:
     """Layers of a kind that the same layers call.
 
@@ -119,7 +119,7 @@ def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
     """The layers that may be shown, in the order of lines, and their ranks. The hottest
     ones come first, at the place where they take most time, then those around them,
     then the others by time. Those that take little time are left out."""
-    layers = list(_folded(view.tree))
+    layers = list(folded(view.tree))
     hottest = [each for each in layers if each.kind == hot]
     most = max(hottest, key=lambda each: own_ns(each.node, view.device), default=None)
     way = set[int]()
@@ -142,18 +142,25 @@ def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
     return shown, [ranks[n] for n in range(len(shown))]
 
 
-def _folded(tree: Node) -> Iterator[Layers]:
-    """All layers, each before the layers that it calls, the most expensive first."""
-    coming = _inside(tree, None)
+def folded(
+    tree: Node, kinds: Collection[str] | None = _SHOWN_KINDS
+) -> Iterator[Layers]:
+    """All layers, each before the layers that it calls, the most expensive first.
+
+    kinds: of rows; None: all.
+    """
+    coming = _inside(tree, None, kinds)
     while coming:
         layers = coming.pop()
         yield layers
-        coming += _inside(layers.node, layers)
+        coming += _inside(layers.node, layers, kinds)
 
 
-def _inside(node: Node, around: Layers | None) -> list[Layers]:
-    """The layers that a node calls, the most expensive last (for `_folded`)."""
-    called = (child for child in node.children if child.kind in _SHOWN_KINDS)
+def _inside(
+    node: Node, around: Layers | None, kinds: Collection[str] | None
+) -> list[Layers]:
+    """The layers that a node calls, the most expensive last (for `folded`)."""
+    called = (each for each in node.children if kinds is None or each.kind in kinds)
     found = [
         Layers(kind, _together(alike), len({node.name for node in alike}), around)
         for kind, alike in by_kind(called).items()

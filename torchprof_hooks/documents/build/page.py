@@ -10,6 +10,7 @@ from typing import Final
 
 from torchprof_hooks.documents.build import facts, screen
 from torchprof_hooks.documents.build.compilation import compilation_blocks
+from torchprof_hooks.documents.build.device import idle_blocks, kernel_tables
 from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
 from torchprof_hooks.documents.build.memory import peak_answer, peak_table
@@ -103,7 +104,8 @@ def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
         yield communication(profile.collectives)
     if program:
         yield from compilation_blocks(program.compilation, full=True)
-        yield from screen.idle_blocks(program.device_idle, _MOST_IDLE)
+    yield from idle_blocks(view, _MOST_IDLE)
+    yield from kernel_tables(view, all_rows=True)
     yield Tips(find_tips(view))
     yield _measured(view)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import sqrt
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
+from torchprof_hooks.documents.build.device import idle_blocks, kernel_lines
 from torchprof_hooks.documents.build.layers import Hottest, own_ns
 from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
@@ -24,25 +25,19 @@ from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import (
     Answer,
     Answers,
-    Block,
     Column,
     Document,
-    Facts,
     Table,
     Tips,
     Value,
 )
-from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import PHASE_TITLES, percent, phase_times_ns
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES, without_numbers
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, DeviceUse
+from torchprof_hooks.profiles.names import MODULE_PHASES
 
-#: The most rows: of functions, of lines of the program, and of what the host did while
-#: a device idled.
+#: The most rows of functions, and of lines of the program.
 _MOST_FUNCTIONS: Final = 5
 _MOST_PLACES: Final = 3
-_MOST_IDLE: Final = 4
 #: Phases that always have their own row; and the most rows of phases: the shortest of
 #: the other phases share the last one.
 _ALWAYS_SHOWN: Final = ("forward", "backward", "recompute", "optimizer", "data")
@@ -59,7 +54,7 @@ _NO_PLACE: Final = re.compile(r"(called first|made) at ")
 
 def screen_document(view: View, more: str) -> Document:
     """The document of a screen. more: what it names as showing more."""
-    program, measuring = view.profile.program, facts.measuring_block(view, more)
+    measuring = facts.measuring_block(view, more)
     if view.shown.is_empty:
         return facts.document_of(view, [measuring, facts.nothing(view.shown)])
     blocks = [
@@ -67,7 +62,8 @@ def screen_document(view: View, more: str) -> Document:
         phases(view),
         folded_modules(view),
         # Where there is too little room, the last tables are left out.
-        *(idle_blocks(program.device_idle) if program else ()),
+        *idle_blocks(view),
+        *kernel_lines(view),
         hot_functions(view),
         places(view),
         facts.rates(view),
@@ -245,46 +241,3 @@ def _places(profile: ProfileData) -> tuple[Counter[str], dict[str, list[str]]]:
 def _listed(names: Sequence[str]) -> str:
     more = ["..."] if len(names) > _NAMES_SHOWN else []
     return ", ".join([*names[:_NAMES_SHOWN], *more])
-
-
-def idle_blocks(idle: DeviceIdle | None, most: int = _MOST_IDLE) -> Iterator[Block]:
-    """How much devices idled in one step, and what the host did meanwhile."""
-    if idle is None:
-        return
-    if idle.reason:
-        text = f"Device: idle time is not known: {idle.reason}"
-        yield Facts("device_idle", "", [text])
-    elif not idle.devices:
-        text = f"Device: no kernels of a device were recorded in step {idle.step}"
-        yield Facts("device_idle", "", [text])
-    for use in idle.devices:
-        yield _idle_block(idle, use, most)
-
-
-def _idle_block(idle: DeviceIdle, use: DeviceUse, most: int) -> Block:
-    """The idle time of one device. Layers of a kind share one row, as in the tree."""
-    step_ns = max(idle.step_ns, 1)
-    title = f"{use.device}: busy {percent(use.busy_ns, step_ns)} of step {idle.step} "
-    title += f"({best_time(idle.step_ns)})"
-    if not use.rows:
-        return Facts("device_idle", "", [title])
-    times: Counter[str] = Counter()
-    for row in use.rows:
-        place = without_numbers(row.module)
-        # A name in brackets tells its phase itself.
-        times[place if place[0] == "(" else f"{place}, {row.phase}"] += row.idle_ns
-    ranked = sorted(times.items(), key=lambda item: (-item[1], item[0]))
-    shares = [ns / step_ns for _, ns in ranked]
-    return Table(
-        "device_idle",
-        f"{title}, idle {best_time(use.idle_ns)}",
-        "while the host was in",
-        [place for place, _ in ranked],
-        [
-            Column("idle", "ns", [ns for _, ns in ranked], "idle_ns"),
-            share_column("%", shares, 1, "share"),
-        ],
-        most=most,
-        left_out="{count} other places, {share}",
-        shares=shares,
-    )

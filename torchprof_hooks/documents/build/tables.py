@@ -102,7 +102,7 @@ def tree_of(
         name,
         title,
         "module",
-        list(_labels(nodes)),
+        list(labels_of(nodes)),
         columns,
         names=[node.name for node in rows],
         depths=[depth for depth, _ in nodes],
@@ -111,7 +111,8 @@ def tree_of(
     )
 
 
-def _labels(nodes: Sequence[PlacedNode]) -> Iterator[str]:
+def labels_of(nodes: Sequence[PlacedNode]) -> Iterator[str]:
+    """The names of nodes, without what those around them say already."""
     names: list[str] = []  # of the nodes around, by depth
     for depth, node in nodes:
         marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)

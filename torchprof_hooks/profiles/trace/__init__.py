@@ -1,1 +1,1 @@
-"""One traced step: what happened in it, and how much of it devices idled."""
+"""One traced step: what happened in it, and what devices did in it."""

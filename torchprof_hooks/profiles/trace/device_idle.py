@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
-from torchprof_hooks.profiles.trace.step_trace import (
-    DeviceActivity,
-    ModuleSpan,
-    StepTrace,
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.trace.host_places import (
+    UNSEEN_NAME,
+    HostPlaces,
 )
-
-
-class _HostPlace(NamedTuple):
-    """A module (or optimizer, data loading, ...) in one phase."""
-
-    module: str
-    phase: Phase
-
-
-_OUTSIDE: Final = _HostPlace(OUTSIDE_NAME, "outside")
+from torchprof_hooks.profiles.trace.step_trace import DeviceActivity, StepTrace
 
 #: Idle time in which the host had launched the next work already, but the device had
 #: not begun it: the latency of a launch, the gaps between the kernels of a graph, and
 #: work that waits for another stream or device.
 LAUNCHED_NAME: Final = "(launched, not yet begun)"
-#: Idle time before work of which the launch was not recorded.
-UNSEEN_NAME: Final = "(launch not recorded)"
 
-_LAUNCHED: Final = _HostPlace(LAUNCHED_NAME, "outside")
-_NOT_RECORDED: Final = _HostPlace(UNSEEN_NAME, "outside")
+#: The name of a module (or optimizer, ...), and its phase.
+_Place = tuple[str, Phase]
+_LAUNCHED: Final[_Place] = (LAUNCHED_NAME, "outside")
+_NOT_RECORDED: Final[_Place] = (UNSEEN_NAME, "outside")
 
 
 class IdleRow(NamedTuple):
@@ -48,44 +35,13 @@ class IdleRow(NamedTuple):
     idle_ns: int
 
 
-class DeviceUse(NamedTuple):
-    """How long one device was busy in the step, and where its idle time is booked.
+def find_idle(
+    activities: Iterable[DeviceActivity], trace: StepTrace, places: HostPlaces
+) -> tuple[int, tuple[IdleRow, ...]]:
+    """Divide the step into the time in which one device is busy, and rows of idle time,
+    the longest first.
 
-    device: its name, "cuda:0".
-    rows: the longest first.
-    """
-
-    device: str
-    busy_ns: int
-    rows: tuple[IdleRow, ...] = ()
-
-    @property
-    def idle_ns(self) -> int:
-        """Nanoseconds in which it did nothing."""
-        return sum(row.idle_ns for row in self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceIdle:
-    """How busy devices were in one step.
-
-    step: the number of the step.
-    step_ns: how long it took on the host. For each device, that is the sum of its busy
-        time and of its rows.
-    devices: those that did anything, by name.
-    reason: why there is no step, "" if there is one.
-    """
-
-    step: int = 0
-    step_ns: int = 0
-    devices: tuple[DeviceUse, ...] = ()
-    reason: str = ""
-
-
-def find_device_idle(trace: StepTrace) -> DeviceIdle:
-    """Divide the step into busy and idle time, for each device.
-
-    A device is busy while any of its streams runs a kernel, a copy or the like. The
+    The device is busy while any of its streams runs a kernel, a copy or the like. The
     rest of the step are gaps, each of which ends when the next activity begins, or
     with the step. The host launched that activity. So a gap is divided as follows:
 
@@ -105,25 +61,8 @@ def find_device_idle(trace: StepTrace) -> DeviceIdle:
     Modules are found by time only: backward of a device runs in threads of the
     engine, and `StepTrace.modules` has the spans of that, too. So work that another
     thread of the program launches is booked where the thread of the step is meanwhile.
-
-    Without activities, there are no devices.
     """
-    by_device: dict[str, list[DeviceActivity]] = {}
-    for activity in trace.activities:
-        by_device.setdefault(activity.device, []).append(activity)
-    places = _HostPlaces(trace.modules)
-    uses = (
-        _use(device, found, trace, places)
-        for device, found in sorted(by_device.items())
-    )
-    step_ns = max(trace.end_ns - trace.start_ns, 0)
-    return DeviceIdle(trace.step, step_ns, tuple(use for use in uses if use.busy_ns))
-
-
-def _use(
-    device: str, activities: list[DeviceActivity], trace: StepTrace, places: _HostPlaces
-) -> DeviceUse:
-    idle: Counter[_HostPlace] = Counter()
+    idle: Counter[_Place] = Counter()
     now_ns, busy_ns = trace.start_ns, 0
     for activity in sorted(activities, key=_order):
         if activity.end_ns <= now_ns or now_ns >= trace.end_ns:
@@ -138,7 +77,7 @@ def _use(
     if now_ns < trace.end_ns:
         _book(idle, now_ns, trace.end_ns, trace.end_ns, places)
     rows = (IdleRow(*place, idle_ns) for place, idle_ns in idle.items() if idle_ns)
-    return DeviceUse(device, busy_ns, tuple(sorted(rows, key=_longest)))
+    return busy_ns, tuple(sorted(rows, key=_longest))
 
 
 def _order(activity: DeviceActivity) -> tuple[int, int]:
@@ -152,11 +91,11 @@ def _longest(row: IdleRow) -> tuple[int, str, str]:
 
 
 def _book(
-    idle: Counter[_HostPlace],
+    idle: Counter[_Place],
     begin_ns: int,
     end_ns: int,
     launch_ns: int | None,
-    places: _HostPlaces,
+    places: HostPlaces,
 ) -> None:
     """Book one gap. The activity that ends it was launched at `launch_ns`."""
     if launch_ns is None:
@@ -164,44 +103,5 @@ def _book(
         return
     launch_ns = min(max(launch_ns, begin_ns), end_ns)
     for place, host_ns in places.during(begin_ns, launch_ns):
-        idle[place] += host_ns
+        idle[place.module, place.phase] += host_ns
     idle[_LAUNCHED] += end_ns - launch_ns
-
-
-class _HostPlaces:
-    """Where the host was: in the innermost module that was running, at any time."""
-
-    def __init__(self, modules: Iterable[ModuleSpan]) -> None:
-        self._times: list[int] = []  # when the innermost module changed
-        self._places: list[_HostPlace] = []  # what it changed to
-        running: list[ModuleSpan] = []
-        for span in sorted(modules, key=lambda span: (span.start_ns, -span.end_ns)):
-            self._leave(running, span.start_ns)
-            running.append(span)
-            self._enter(span.start_ns, running)
-        self._leave(running, max((span.end_ns for span in running), default=0))
-
-    def during(self, begin_ns: int, end_ns: int) -> Iterator[tuple[_HostPlace, int]]:
-        """The places from one moment to another, and how long each lasted."""
-        if begin_ns >= end_ns:
-            return
-        first = bisect_right(self._times, begin_ns)
-        last = bisect_right(self._times, end_ns)
-        places = [self._places[first - 1] if first else _OUTSIDE]
-        places += self._places[first:last]
-        bounds = pairwise([begin_ns, *self._times[first:last], end_ns])
-        for place, (from_ns, to_ns) in zip(places, bounds, strict=True):
-            yield place, to_ns - from_ns
-
-    def _leave(self, running: list[ModuleSpan], now_ns: int) -> None:
-        """Leave the calls that are over. A call that ends after the call around it
-        keeps that open for as long."""
-        ended_ns = 0
-        while running and running[-1].end_ns <= now_ns:
-            ended_ns = max(ended_ns, running.pop().end_ns)
-            self._enter(ended_ns, running)
-
-    def _enter(self, now_ns: int, running: list[ModuleSpan]) -> None:
-        inner = running[-1] if running else None
-        self._times.append(now_ns)
-        self._places.append(_HostPlace(inner.name, inner.phase) if inner else _OUTSIDE)

@@ -8,11 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from torchprof_hooks.profiles.cells import Chain
 from torchprof_hooks.profiles.names import Phase
 
 #: `Operation.node` for autograd nodes that accumulate into leaves: the only ones that
 #: torch does not number.
 LEAF_NODE: Final = -1
+#: `DeviceActivity.thread` for threads that are not followed.
+OTHER_THREAD: Final = 0
 
 
 class ModuleSpan(NamedTuple):
@@ -20,6 +23,7 @@ class ModuleSpan(NamedTuple):
 
     name: its qualified path, as in the reports.
     kind: its class, "" if it is not a module.
+    path: the chain of calls, its own name last; () if that is all of it.
     """
 
     name: str
@@ -27,6 +31,20 @@ class ModuleSpan(NamedTuple):
     phase: Phase
     start_ns: int
     end_ns: int
+    path: Chain = ()
+
+
+class NodeRun(NamedTuple):
+    """The begin of an autograd node.
+
+    thread: the system's number of the thread that runs it.
+    path, phase: what it works for: the chain of calls to a module, and its phase.
+    """
+
+    thread: int
+    start_ns: int
+    path: Chain
+    phase: Phase
 
 
 class TensorType(NamedTuple):
@@ -94,12 +112,16 @@ class DeviceActivity(NamedTuple):
 
     device: its name, "cuda:0".
     launch_ns: when the host began to launch it, None if that was not recorded.
+    thread: the system's number of the thread that launched it, `OTHER_THREAD` if that
+        ran no part of the step; None if that is not known.
     """
 
     device: str
     start_ns: int
     end_ns: int
     launch_ns: int | None
+    name: str = ""
+    thread: int | None = None
 
 
 @dataclass(slots=True)
@@ -111,6 +133,7 @@ class StepTrace:
     modules: outer calls come before the calls inside of them.
     operations: in the order in which they began.
     passes: backward passes; one may run inside of another.
+    nodes: the nodes that they ran, in no order.
     tensors: the tensor type of each block, as far as a tensor in it was recorded.
     activities: what devices have run, in no order, also before and after the step.
     """
@@ -123,6 +146,7 @@ class StepTrace:
     modules: list[ModuleSpan] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     passes: list[GraphPass] = field(default_factory=list)
+    nodes: list[NodeRun] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     tensors: dict[int, TensorType] = field(default_factory=dict)
     activities: list[DeviceActivity] = field(default_factory=list)

@@ -10,8 +10,14 @@ from torch import nn
 
 from torchprof_hooks import ProfilerHook
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.program import idle_step
-from torchprof_hooks.program.idle_step import IdleStep
+from torchprof_hooks.capture.tracing import device_tracer
+from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+
+
+@pytest.fixture(autouse=True)
+def _in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there was a device."""
+    monkeypatch.setattr(device_tracer, "is_accelerator_in_use", lambda: True)
 
 
 def work() -> None:
@@ -19,8 +25,8 @@ def work() -> None:
 
 
 def test_the_second_step_counts() -> None:
-    idle = IdleStep()
-    assert idle.find().reason == "no step was traced"
+    idle = DeviceTracer()
+    assert idle.found().reason.startswith("no step was traced")
     assert not idle.begin(1)  # too early
     assert idle.begin(2)
     idle.end(3)  # of the first step, which is no end
@@ -30,25 +36,27 @@ def test_the_second_step_counts() -> None:
     idle.end(4)
     assert not idle.begin(4)  # once
 
-    found = idle.find()
+    found = idle.found()
     assert (found.step, found.reason) == (4, "")
     assert found.step_ns > 0
-    assert found is idle.find()
+    assert found is idle.found()
     assert not is_profiler_active()
 
 
 def test_a_step_that_is_given_up() -> None:
-    idle = IdleStep()
+    idle = DeviceTracer()
     idle.begin(2)
-    assert idle.find().reason == "the traced step has not ended"
+    assert idle.found().reason == "the traced step has not ended"
+    idle.drop()
+    assert idle.found().reason == "the traced step has not ended"
     assert not is_profiler_active()
 
 
 def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_step, "shows_devices", lambda: False)
-    idle = IdleStep()
+    monkeypatch.setattr(device_tracer, "shows_devices", lambda: False)
+    idle = DeviceTracer()
     assert not idle.begin(2)
-    assert idle.find().reason == "this torch does not show what devices have run"
+    assert idle.found().reason == "this torch does not show what devices have run"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,7 @@ def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_another_profiler(other: str, reason: str) -> None:
-    idle = IdleStep()
+    idle = DeviceTracer()
     theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     if other == "before":
         theirs.start()
@@ -71,13 +79,13 @@ def test_another_profiler(other: str, reason: str) -> None:
     idle.end(4)
     theirs.stop()
 
-    assert idle.find().reason == reason
+    assert idle.found().reason == reason
     assert "aten::sum" in {event.key for event in theirs.key_averages()}
 
 
 def test_a_recording_that_another_hook_ends(tmp_path: Path) -> None:
     """It lacks the end of the step: the device would seem to idle in it."""
-    idle = IdleStep()
+    idle = DeviceTracer()
     with ProfilerHook(1, output_dir=tmp_path, trace_first=True) as hook:
         assert idle.begin(2)
         work()
@@ -87,12 +95,12 @@ def test_a_recording_that_another_hook_ends(tmp_path: Path) -> None:
         work()
         idle.end(4)
 
-    assert idle.find().reason == "a hook that was tracing a step ended the recording"
+    assert idle.found().reason == "a hook that was tracing a step ended the recording"
 
 
 def test_a_hook_that_wants_more_than_is_recorded(tmp_path: Path) -> None:
     """The host is left out of it: the hook gets no step, rather than an empty one."""
-    idle = IdleStep()
+    idle = DeviceTracer()
     idle.begin(2)
     hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
     with pytest.warns(UserWarning, match="skips the trace"):
@@ -104,5 +112,5 @@ def test_a_hook_that_wants_more_than_is_recorded(tmp_path: Path) -> None:
     hook.step()
     hook.__exit__(None, None, None)
 
-    assert not idle.find().reason
+    assert not idle.found().reason
     assert (hook.skipped, len(hook.paths)) == (1, 1)

@@ -1,11 +1,15 @@
-"""Traces one step of a program, to tell how much of it devices idle."""
+"""Traces one step of a program, to tell what devices do in it."""
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.torch_names.profiler import shows_devices
 from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
 from torchprof_hooks.capture.tracing.recording import (
@@ -13,19 +17,23 @@ from torchprof_hooks.capture.tracing.recording import (
     RecordingOptions,
     Window,
 )
-from torchprof_hooks.measure.accelerator import wait_for_accelerator
+from torchprof_hooks.measure.accelerator import (
+    is_accelerator_in_use,
+    wait_for_accelerator,
+)
 from torchprof_hooks.measure.uninterrupted import uninterrupted
-from torchprof_hooks.profiles.program import Program
-from torchprof_hooks.profiles.trace.device_idle import DeviceIdle, find_device_idle
+from torchprof_hooks.profiles.trace.device_step import DeviceStep, find_device_step
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.data import ProfileData
+
+    P = TypeVar("P", bound=ProfileData)
 
 #: How many steps come before the traced ones, so that these are like later steps.
 STEPS_BEFORE: Final = 2
 
 
-class IdleStep:
+class DeviceTracer:
     """Traces a step of a program, once: it records two steps, and evaluates the second.
 
     The device is synchronised before the first step, and by torch after the second. So
@@ -33,19 +41,22 @@ class IdleStep:
     step has left in the queue; and the host is as far ahead of the device as it can get
     in one step.
 
-    Torch's recording stays as it is, some KB for each operation, until `find` reads it,
-    which takes as long as a few steps.
+    Torch's recording stays as it is, some KB for each operation, until `found` reads
+    it, which takes as long as a few steps.
 
     reason: why there is nothing to read; "" if there is something.
     """
 
     def __init__(self) -> None:
-        self.reason = "no step was traced"
+        self.reason = "no step was traced: it takes four steps"
         self._recording = RecordedStep(RecordingOptions(operations=False))
         self._has_begun = False
         self._start_ns = 0  # of the second step, 0 before
         self._recorded: tuple[int, Recording, Window] | None = None
-        self._found: DeviceIdle | None = None
+        self._found: DeviceStep | None = None
+        self._lock = threading.Lock()  # profiles are also asked for in other threads
+        # Whoever forgets to stop a profiler leaves no recording behind.
+        weakref.finalize(self, self._recording.drop).atexit = False
 
     @property
     def is_running(self) -> bool:
@@ -54,10 +65,26 @@ class IdleStep:
 
     @property
     def waits(self) -> bool:
-        """Whether `begin` and `end` must be called at each step."""
+        """Whether `between` must be called at each step."""
         return self.is_running or not self._has_begun
 
-    def begin(self, steps: int) -> bool:
+    def between(self, steps: int, names: ModuleNames | None = None) -> bool:
+        """End a step, and begin the next one, after `steps` others. Returns whether
+        that is recorded. If anything fails here, the program goes on without a trace.
+
+        names: those of the modules.
+        """
+        try:
+            self.end(steps)
+            return self.begin(steps, names)
+        except Exception as error:
+            self._has_begun = True
+            with suppress(Exception):
+                self.drop()
+            self.reason = f"tracing has failed: {error!r}"
+            return False
+
+    def begin(self, steps: int, names: ModuleNames | None = None) -> bool:
         """Begin a step, after `steps` others. Returns whether it is recorded: not while
         another profiler of torch is running."""
         if self.is_running:
@@ -66,13 +93,16 @@ class IdleStep:
         if self._has_begun or steps < STEPS_BEFORE:
             return False
         self._has_begun = True
+        if not is_accelerator_in_use():
+            self.reason = f"no device was in use after {steps} steps"
+            return False
         if not shows_devices():
             self.reason = "this torch does not show what devices have run"
             return False
         self._recording.join()
         wait_for_accelerator()
         self.reason = "the traced step has not ended"
-        if not self._recording.begin():
+        if not self._recording.begin(names):
             self._recording.leave()
             self.reason = "another profiler of torch was running"
         return self.is_running
@@ -85,22 +115,24 @@ class IdleStep:
                 self._recording.end(lambda *recorded: self._keep(step, *recorded))
                 self._recording.leave()
 
-    def find(self) -> DeviceIdle:
-        """How much devices idled, or the reason why that is not known. Discards the
-        trace of a step that has not ended."""
+    def drop(self) -> None:
+        """Discard the trace of a step that has not ended."""
         if self.is_running:
             with uninterrupted():
                 self._recording.drop()
                 self._recording.leave()
-        if self._recorded is not None:
-            (step, recording, window), self._recorded = self._recorded, None
-            self._found = find_device_idle(recording.read_devices(step, window))
-        return self._found or DeviceIdle(reason=self.reason)
 
-    def added_to(self, profile: ProfileData) -> ProfileData:
-        """The profile of the program, with what `find` returns."""
-        program = replace(profile.program or Program(), device_idle=self.find())
-        return replace(profile, program=program)
+    def found(self) -> DeviceStep:
+        """What devices did, or the reason why that is not known."""
+        with self._lock:
+            if self._recorded is not None:
+                (step, recording, window), self._recorded = self._recorded, None
+                self._found = find_device_step(recording.read_devices(step, window))
+            return self._found or DeviceStep(reason=self.reason)
+
+    def added_to(self, profile: P) -> P:
+        """The profile, with what `found` returns."""
+        return replace(profile, device_step=self.found())
 
     def _keep(self, step: int, recording: Recording, window: Window) -> None:
         self.reason = ""
