@@ -231,16 +231,16 @@ def left(device: Any) -> Any:
 
 
 def other_profiler(device: Any) -> Any:
-    model = Net(device)
-    with torch.profiler.profile():
+    model, theirs = Net(device), torch.profiler.profile()
+    with theirs:
         before = trained(device, model)
 
     def after(step: int) -> None:
         if step == 3:
-            torch.profiler.profile().start()
+            theirs.start()
 
     found = [before[2], trained(device, model, after)[2]]
-    torch.autograd.profiler._disable_profiler()
+    theirs.stop()
     return found
 
 

@@ -29,6 +29,12 @@ def _section(name: str, title: str) -> str:
     return "\n".join((title, *_blocks(inside)))
 
 
+def _named(name: str, block: str) -> str:
+    """The blocks of a page that have this name."""
+    blocks = page_document(sample(name)).blocks
+    return "\n".join(_blocks(each for each in blocks if each.name == block))
+
+
 def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
     for block in blocks:
         yield from ("", f"[{block.name}] {block.title}".rstrip(), *_content(block))
@@ -65,10 +71,12 @@ CASES: Final[dict[str, Callable[[], str]]] = {
     "screen_functions.txt": lambda: sample("char_lm_functions").report(width=100),
     "screen_program.txt": lambda: sample("exit_report").report(),
     "screen_idle.txt": lambda: sample("device_idle").report(),
+    "full_device.txt": lambda: sample("device_idle").report(full=True, max_rows=9),
     "full_report.txt": lambda: sample("char_lm_functions").report(
         full=True, max_rows=12
     ),
     "rows_by_class.txt": lambda: rows_report(sample("budget"), "class", max_rows=8),
     "page.txt": lambda: _page("char_lm"),
+    "page_device.txt": lambda: _named("device_idle", "kernels"),
     "page_memory.txt": lambda: _section("char_lm_functions", "Memory"),
 }

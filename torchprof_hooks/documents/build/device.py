@@ -21,7 +21,7 @@ from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.cells import CellKey, add_cell, without_functions
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Kind, kind_of_other, without_numbers
+from torchprof_hooks.profiles.names import kind_of_other, without_numbers
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 from torchprof_hooks.profiles.trace.host_places import UNSEEN_NAME
@@ -36,7 +36,7 @@ _MOST_NAMED: Final = 3
 _MOST_KERNELS: Final = 40
 _BELOW: Final = 3
 #: What a compiler adds to the name of a kernel: its type, and those of its arguments.
-_SIGNATURE: Final = re.compile(r"^void |\([^()]*\)$")
+_SIGNATURE: Final = re.compile(r"^void |(?<=\S)\([^()]*\)$")
 
 
 def idle_blocks(view: View, most: int = _MOST_IDLE) -> Iterator[Block]:
@@ -166,7 +166,7 @@ def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
     cells: dict[CellKey, Totals] = {}
     for row in use.kernels:
         for name in row.path:
-            infos.setdefault(name, ModuleInfo(kind=_kind(name)))
+            infos.setdefault(name, _info(name))
         for kernel in row.kernels:
             name = kernel.name + " (kernel)" * (kernel.name in view.profile.modules)
             infos[name] = ModuleInfo(name, "function")
@@ -181,12 +181,12 @@ def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
     return build_tree(cells, infos, functions=True)
 
 
-def _kind(name: str) -> Kind:
-    """The kind of a row that only the traced step has."""
+def _info(name: str) -> ModuleInfo:
+    """The description of what was met in the traced step alone."""
     if name[0] != "(":
-        return "module"
+        return ModuleInfo("Module")
     is_outside = name in (UNSEEN_NAME, OTHER_THREADS_NAME)
-    return "outside" if is_outside else kind_of_other(name)
+    return ModuleInfo(kind="outside" if is_outside else kind_of_other(name))
 
 
 def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> Table:
@@ -205,19 +205,20 @@ def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> T
     if use.overlap_ns:
         less = f"{best_time(use.kernels_ns)}, {best_time(use.overlap_ns)} less than"
         notes.append(f"Streams ran at once: the device was busy for {less} the sum")
+    columns = [
+        Column("kernels", "count", [_count(row) for row in rows], leaves=1),
+        *phase_columns(rows, in_phase, leaves=(3, 3, 3)),
+        Column("self", "ns", own, "self_ns", 2),
+        Column("busy", "ns", totals, "busy_ns"),
+        share_column("%", totals, whole_ns, "share"),
+        Column("device", "ns", stamps, "device_ns", 4),
+    ]
     return Table(
         "kernels",
         f"{_kernels_text(step, use)}, with inner calls; self: without",
         "launched by",
         [line.label for line in lines],
-        [
-            Column("kernels", "count", [_count(row) for row in rows], leaves=1),
-            *phase_columns(rows, in_phase, leaves=(3, 3, 3)),
-            Column("self", "ns", own, "self_ns", 2),
-            Column("busy", "ns", totals, "busy_ns"),
-            share_column("%", totals, whole_ns, "share"),
-            Column("device", "ns", stamps, "device_ns", 4),
-        ],
+        [column for column in columns if any(column.values)],
         names=[line.name for line in lines],
         depths=[line.depth for line in lines],
         ranks=[ranks[n] for n in range(len(rows))],
