@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.rows import Row
     from torchprof_hooks.profiles.step_times import Bucket, StepTimes
     from torchprof_hooks.profiles.totals import Totals
+    from torchprof_hooks.profiles.trace.device_idle import IdleRow
+    from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
+    from torchprof_hooks.profiles.trace.kernels import Kernel, KernelRow
     from torchprof_hooks.profiles.tree import Node
     from torchprof_hooks.program.startup import enable
     from torchprof_hooks.ranks import Ranks, load_ranks
@@ -75,11 +78,16 @@ __all__ = [
     "Checkpointing",
     "Collective",
     "Coordinate",
+    "DeviceStep",
+    "DeviceUse",
     "FlagError",
     "FunctionCall",
     "FunctionHook",
     "GrowingMemory",
     "HeldMemory",
+    "IdleRow",
+    "Kernel",
+    "KernelRow",
     "LinkCall",
     "LinkHook",
     "MeasuredSteps",
@@ -172,6 +180,9 @@ _HOMES = {
     "profiles.ranks.verdict": ("Reason", "Verdict"),
     "profiles.rows": ("Row",),
     "profiles.step_times": ("Bucket", "StepTimes"),
+    "profiles.trace.device_idle": ("IdleRow",),
+    "profiles.trace.device_step": ("DeviceStep", "DeviceUse"),
+    "profiles.trace.kernels": ("Kernel", "KernelRow"),
     "profiles.totals": ("Totals",),
     "profiles.tree": ("Node",),
     "documents.utilisation": ("Utilisation",),

@@ -56,11 +56,6 @@ class DeviceStep:
     devices: tuple[DeviceUse, ...] = ()
     reason: str = ""
 
-    def known_first(self) -> tuple[Any, ...]:
-        """Sorting key: a step about which more is known is larger."""
-        known = not self.reason, bool(self.devices)
-        return *known, self.step_ns, self.step, self.devices, self.reason
-
 
 def find_device_step(trace: StepTrace) -> DeviceStep:
     """What each device did (see `find_idle` and `find_kernels`). Without activities,
@@ -86,4 +81,10 @@ def find_device_step(trace: StepTrace) -> DeviceStep:
 def better_known(one: DeviceStep | None, other: DeviceStep | None) -> DeviceStep | None:
     """The step of two merged runs: one of them, if there is any."""
     found = [step for step in (one, other) if step is not None]
-    return max(found, key=DeviceStep.known_first, default=None)
+    return max(found, key=_how_well, default=None)
+
+
+def _how_well(step: DeviceStep) -> tuple[Any, ...]:
+    """Sorting key: a step about which more is known is larger."""
+    known = not step.reason, bool(step.devices)
+    return *known, step.step_ns, step.step, step.devices, step.reason
