@@ -75,9 +75,7 @@ def test_kernels_as_a_tree() -> None:
     assert values(found, "share")["Net"] == pytest.approx(33 / 40)
     assert sum(found.shares) == pytest.approx(1)
     # Full names for programs; without what compilers add, for people.
-    assert found.labels[found.names.index(LONG)] == (
-        "at::native::add<4, Functor<float> >"
-    )
+    assert found.labels[found.names.index(LONG)] == "add<4, Functor<float> >"
     assert COPY in found.labels
 
 
@@ -90,7 +88,7 @@ def test_texts_have_layers_of_a_kind_together_and_their_longest_kernels() -> Non
         (2, "gemm"),
         (2, "relu"),
         (2, "a"),  # b and c are left out
-        (1, "at::native::add<4, Functor<float> >"),
+        (1, "add<4, Functor<float> >"),
     ]
     assert sum(found.shares) == pytest.approx(1)
 

@@ -35,8 +35,11 @@ _MOST_NAMED: Final = 3
 #: The most rows of the table of kernels in a text, and kernels below a module there.
 _MOST_KERNELS: Final = 40
 _BELOW: Final = 3
-#: What a compiler adds to the name of a kernel: its type, and those of its arguments.
-_SIGNATURE: Final = re.compile(r"^void |(?<=\S)\([^()]*\)$")
+#: What says little in the name of a kernel: its type, those of its arguments, and where
+#: torch has it.
+_LITTLE: Final = re.compile(
+    r"^void |\bat::native::|\(anonymous namespace\)::|(?<=\S)\([^()]*\)$"
+)
 
 
 def idle_blocks(view: View, most: int = _MOST_IDLE) -> Iterator[Block]:
@@ -138,7 +141,7 @@ def _all_rows(tree: Node) -> Iterator[_Line]:
     nodes = placed_nodes(tree, "total")
     for label, (depth, node) in zip(labels_of(nodes), nodes, strict=True):
         if node.cumulative_ns:
-            yield _Line(_without_signature(node, label), node.name, depth, node)
+            yield _Line(_label(node, label), node.name, depth, node)
 
 
 def _few_rows(tree: Node) -> Iterator[_Line]:
@@ -148,12 +151,12 @@ def _few_rows(tree: Node) -> Iterator[_Line]:
         if each.node.kind == "function":
             below[each.around] += 1
         if each.node.cumulative_ns and below[each.around] <= _BELOW:
-            label = _without_signature(each.node, each.label)
+            label = _label(each.node, each.label)
             yield _Line(label, each.name, each.depth, each.node)
 
 
-def _without_signature(node: Node, label: str) -> str:
-    return _SIGNATURE.sub("", label) if node.kind == "function" else label
+def _label(node: Node, label: str) -> str:
+    return _LITTLE.sub("", label) if node.kind == "function" else label
 
 
 def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
@@ -206,7 +209,7 @@ def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> T
         less = f"{best_time(use.kernels_ns)}, {best_time(use.overlap_ns)} less than"
         notes.append(f"Streams ran at once: the device was busy for {less} the sum")
     columns = [
-        Column("kernels", "count", [_count(row) for row in rows], leaves=1),
+        Column("count", "count", [_count(row) for row in rows], "kernels", 1),
         *phase_columns(rows, in_phase, leaves=(3, 3, 3)),
         Column("self", "ns", own, "self_ns", 2),
         Column("busy", "ns", totals, "busy_ns"),
