@@ -126,12 +126,13 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
 def _device_facts(tracker: Tracker) -> dict[str, Any]:
     """Fields of a profile that say how the clock of a device was read."""
     for meter in meters_of(tracker, DeviceMeter):
+        steps = meter.stamped_steps
         return {
             "devices": (meter.name,),
             "device_asked": meter.waits.asked,
             "device_waits": meter.waits.waited,
-            "device_steps": meter.stamped_steps.steps,
-            "device_steps_stamped": meter.stamped_steps.stamped,
+            "steps_with_device_times": steps.stamped,
+            "steps_without_device_times": steps.steps - steps.stamped,
         }
     return {}
 

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.devices.accelerator.device import Work, load, pass_time
 from tests.devices.accelerator.idle import OnHost, plant_clocks
 from tests.devices.accelerator.idle_program import OneClock
-from tests.devices.accelerator.scenarios import OnStream
+from tests.devices.accelerator.pieces import OnStream
 from tests.fake_clock import MS, install
 from torchprof_hooks import profile
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active

@@ -130,7 +130,7 @@ def stamps_that_cost(device: Any) -> Any:
         read = prof.profile
         times = device_ms(read)
         found[str(options)] = {
-            "steps": [read.device_steps, read.device_steps_stamped],
+            "steps": [read.steps_with_device_times, read.steps_without_device_times],
             "times": {name: times[f"Sequential.{name}"] for name in ("0", "9")},
             "sometimes": times["Sequential.10.inner"]["forward"],
             "calls": {

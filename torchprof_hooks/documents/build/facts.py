@@ -137,9 +137,10 @@ def sample_texts(profile: ProfileData) -> Iterator[str]:
 
 def stamped_texts(profile: ProfileData) -> Iterator[str]:
     """In how many steps the clock of the device was read, if not in all."""
-    stamped, steps = profile.device_steps_stamped, profile.device_steps
-    if stamped < steps:
-        yield f"device times are those of {stamped} of {steps} steps, scaled by calls"
+    read, without = profile.steps_with_device_times, profile.steps_without_device_times
+    if without:
+        steps = f"{read} of {read + without} steps"
+        yield f"device times are those of {steps}, scaled by calls"
 
 
 def overhead_text(profile: ProfileData) -> str:
