@@ -93,6 +93,13 @@ def test_texts_have_layers_of_a_kind_together_and_their_longest_kernels() -> Non
     assert sum(found.shares) == pytest.approx(1)
 
 
+def test_many_kernels_hide_no_module() -> None:
+    own = row("Net", "forward", a=(1, 9), b=(1, 8), c=(1, 7), d=(1, 6))
+    found = use()._replace(kernels=(own, row("Net/Net.x", "forward", e=(1, 1))))
+    labels = only_table(traced(found)).labels
+    assert labels == ["Net", "a", "b", "c", "x: Module", "e"]
+
+
 def test_stamps_are_beside_them_if_there_is_one_device() -> None:
     alone = only_table(traced(use()), all_rows=True)
     view = traced(use())
@@ -118,10 +125,15 @@ def test_the_line_of_the_screen() -> None:
 
 
 def test_a_kernel_that_is_called_like_a_module() -> None:
-    rows = (row("Net", "forward", Net=(1, 5)), row(OUTSIDE_NAME, "outside", x=(1, 1)))
-    odd = use()._replace(kernels=rows, kernels_ns=6 * MS)
+    own = row("Net", "forward", Net=(1, 5), Odd=(1, 1))
+    rows = (
+        own,
+        row("Odd", "forward", x=(1, 2)),
+        row(OUTSIDE_NAME, "outside", x=(1, 1)),
+    )
+    odd = use()._replace(kernels=rows, kernels_ns=9 * MS)
     found = only_table(traced(odd), all_rows=True)
-    assert in_ms(found, "self_ns") == {"Net": 5, OUTSIDE_NAME: 1}
+    assert in_ms(found, "self_ns") == {"Net": 6, "Odd": 2, OUTSIDE_NAME: 1}
 
 
 @pytest.mark.parametrize("step", [None, DeviceStep(reason="no"), DeviceStep(4, 9)])

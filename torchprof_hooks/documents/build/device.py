@@ -150,7 +150,9 @@ def _few_rows(tree: Node) -> Iterator[_Line]:
     for each in folded(tree, kinds=None):
         if each.node.kind == "function":
             below[each.around] += 1
-        if each.node.cumulative_ns and below[each.around] <= _BELOW:
+            if below[each.around] > _BELOW:
+                continue
+        if each.node.cumulative_ns:
             label = _label(each.node, each.label)
             yield _Line(label, each.name, each.depth, each.node)
 
@@ -167,11 +169,12 @@ def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
     """
     shown, infos = view.shown, dict(view.profile.modules)
     cells: dict[CellKey, Totals] = {}
+    places = {*infos, *(name for row in use.kernels for name in row.path)}
+    for name in places:
+        infos.setdefault(name, _info(name))
     for row in use.kernels:
-        for name in row.path:
-            infos.setdefault(name, _info(name))
         for kernel in row.kernels:
-            name = kernel.name + " (kernel)" * (kernel.name in view.profile.modules)
+            name = kernel.name + " (kernel)" * (kernel.name in places)
             infos[name] = ModuleInfo(name, "function")
             totals = Totals(kernel.calls, kernel.busy_ns)
             add_cell(cells, ((*row.path, name), row.phase), totals)
