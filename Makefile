@@ -153,15 +153,23 @@ $(VENV)/libraries.installed: $(VENV)/bench.installed
 	touch $@
 
 # Where torch is built for CUDA: PYTHON is one that has such a torch, of any version that
-# is supported. The environment takes it from there, whatever constraints.txt says, and
-# adds what else is needed. GPU_BIN=DIR uses the environment of that DIR/python as it is.
-# PARTS are those of benchmarks/gpu_check.py, all by default. Results, with machine and
-# versions, are files in benchmarks/results/, to be committed.
-GPU_BIN ?= .venv-gpu/bin
+# is supported. It is used as it is if it has pytest and the like, too; if not, an environment
+# takes torch from there, whatever constraints.txt says, and adds what else is needed.
+# GPU_BIN=DIR uses the environment of that DIR/python as it is. PARTS are those of
+# benchmarks/gpu_check.py; by default, those that take under eight minutes. Results, with
+# machine and versions, are files in benchmarks/results/, to be committed.
+GPU_BIN ?=
 PARTS ?=
 
-gpu-check: $(GPU_BIN)/python  ## run the tests and benchmarks that need a CUDA device
-	@$(GPU_BIN)/python benchmarks/gpu_check.py $(PARTS)
+gpu-check:  ## run the tests and benchmarks that need a CUDA device (under eight minutes)
+	@python='$(if $(GPU_BIN),$(GPU_BIN)/python,$(PYTHON))'; \
+	$$python benchmarks/gpu_check.py --ready; \
+	case $$?$(GPU_BIN) in \
+	3) $(MAKE) --no-print-directory .venv-gpu/bin/python && python=.venv-gpu/bin/python || exit 1;; \
+	0*|3*) ;; \
+	*) exit 1;; \
+	esac; \
+	$$python benchmarks/gpu_check.py $(PARTS)
 
 .venv-gpu/bin/python:
 	@torch=$$($(PYTHON) benchmarks/gpu_check.py --constraint) && \

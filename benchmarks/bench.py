@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from statistics import median, quantiles
 from time import perf_counter_ns
 from typing import Any
@@ -37,14 +38,37 @@ def rounds(count: int) -> int:
     return max(2, count // 20) if os.environ.get("BENCH_QUICK") else count
 
 
+@cache
 def device() -> str:
-    """Where workloads run: on a GPU if there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """Where workloads run: on a GPU if there is one; where there is none, the device
+    that tests plant can stand in for it (BENCH_DEVICE=planted)."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if os.environ.get("BENCH_DEVICE") != "planted":
+        return "cpu"
+    planted_device()
+    return "planted"
+
+
+@cache
+def planted_device() -> Any:
+    """The device that tests plant, which this process has from now on."""
+    from tests.devices.accelerator.device import build, load
+
+    return load(build())
 
 
 def result_name(name: str) -> str:
     """The results of a GPU have files of their own."""
-    return f"{name}-cuda" if device() == "cuda" else name
+    return name if device() == "cpu" else f"{name}-{device()}"
+
+
+def wait() -> None:
+    """Until the device is done."""
+    if device() == "cuda":
+        torch.cuda.synchronize()
+    elif device() != "cpu":
+        torch.accelerator.synchronize()
 
 
 _rounds = rounds  # for where `rounds` is a parameter
@@ -69,7 +93,6 @@ def compare(
 
 def run_once(workload: Callable[[], object], variant: Variant) -> int:
     """Nanoseconds of one run. torch's warnings about hooks are not shown."""
-    wait = torch.cuda.synchronize if device() == "cuda" else _nothing
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wait()
@@ -78,10 +101,6 @@ def run_once(workload: Callable[[], object], variant: Variant) -> int:
             workload()
             wait()
             return perf_counter_ns() - start_ns
-
-
-def _nothing() -> None:
-    return None
 
 
 def times_table(

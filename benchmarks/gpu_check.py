@@ -1,22 +1,57 @@
-"""All that needs a CUDA device: the tests marked `gpu`, and the benchmarks there.
+"""All that needs a CUDA device, in under eight minutes: what profiling costs there,
+whether its times are right, and the tests marked `gpu`; with a verdict at the end.
 
-`make gpu-check` runs this. Without such a device it says so, and writes nothing.
+`make gpu-check` runs this. Without such a device it says so, and writes nothing. With
+--planted, it tries itself on the device that tests plant, in a second or two a part,
+and what it writes is thrown away.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
 import tempfile
-from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from xml.etree import ElementTree
+from typing import Any, Final
 
-ROOT = Path(__file__).parents[1]
-TESTS = "tests"
-SCRIPTS = ("bench_gpu", "bench_overhead", "bench_coverage")
-OUTCOMES = ("passed", "failed", "skipped")
+from gpu_parts import ROOT, Budget, Outcome, Part
+
+#: Seconds in all, with which eight minutes are kept.
+BUDGET_S: Final = 460.0
+#: The status of `--ready` if packages are missing.
+INCOMPLETE: Final = 3
+NEEDED: Final = ("tabulate", "pytest", "hypothesis")
+BUILD: Final = (
+    "from torchprof_hooks.capture.core import CORE; print(CORE.name, CORE.reason)"
+)
+PARTS: Final = ("build", "accuracy", "counts", "cost", "tests")
+#: What takes long, and is run only if it is asked for.
+MORE: Final = ("bench_overhead", "bench_coverage")
+
+
+def parts(folder: Path, planted: bool) -> dict[str, Part]:
+    """All parts, in the order in which they run: first those that tell the most.
+
+    folder: for their logs.
+    """
+    tests = ["tests/devices/accelerator"] if planted else test_files(ROOT / "tests")
+    marked = ["-k", "test_reasons"] if planted else ["-m", "gpu"]
+    pytest = ["-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider"]
+    accuracy = ["benchmarks/gpu_accuracy.py"]
+    if planted:
+        accuracy = ["-m", "tests.devices.accelerator.reasons"]
+    found = [
+        Part("build", ["-c", BUILD], 150),
+        Part("accuracy", accuracy, 100),
+        Part("counts", ["benchmarks/gpu_counts.py"], 50),
+        Part("cost", ["benchmarks/gpu_cost.py"], 170),
+        Part("tests", [*pytest, *marked, *tests], 170, folder / "tests.log"),
+        *(Part(name, [f"benchmarks/{name}.py"], 400) for name in MORE),
+    ]
+    return {part.name: part for part in found}
 
 
 def installed_torch() -> str:
@@ -39,24 +74,10 @@ def installed_torch() -> str:
     return str(torch.__version__)
 
 
-def run_tests() -> bool:
-    """Run the tests and save what came of them. Whether none failed."""
-    import results
-    from bench import result_name
-
-    with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory) / "report.xml"
-        options = ["-m", "gpu", f"--junitxml={report}", *test_files(ROOT / "tests")]
-        has_passed = runs("-m", "pytest", *options)
-        if not report.exists():
-            return False
-        counts = outcomes(report.read_text())
-    rows: list[list[results.Cell]] = [
-        [name, *(count[o] for o in OUTCOMES)] for name, count in counts.items()
-    ]
-    table = results.Table("Tests that need a CUDA device", ["", *OUTCOMES], rows)
-    results.save(result_name(TESTS), [table], counts)
-    return has_passed
+def is_ready() -> bool:
+    """Whether this interpreter has all that the parts need."""
+    installed_torch()
+    return all(find_spec(name) is not None for name in NEEDED)
 
 
 def test_files(directory: Path) -> list[str]:
@@ -65,46 +86,74 @@ def test_files(directory: Path) -> list[str]:
     return [str(path) for path in files if "pytest.mark.gpu" in path.read_text()]
 
 
-def outcomes(report: str) -> dict[str, Counter[str]]:
-    """How many tests had which outcome, by module, of a report in JUnit's format."""
-    counts: dict[str, Counter[str]] = {}
-    for case in ElementTree.fromstring(report).iter("testcase"):
-        tags = {child.tag for child in case}
-        failed = bool(tags & {"failure", "error"})
-        outcome = "failed" if failed else "skipped" if "skipped" in tags else "passed"
-        counts.setdefault(case.get("classname", ""), Counter())[outcome] += 1
-    return counts
+def run(names: Sequence[str], planted: bool, budget: Budget) -> dict[str, Outcome]:
+    """Run parts, and save what came of them all."""
+    import gpu_verdict
+
+    gpu_verdict.forget(names)
+    outcomes: dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        known = parts(Path(folder), planted)
+        for name in names:
+            outcomes[name] = budget.run(known[name], environment(planted, folder))
+            log = known[name].log
+            if log is not None and log.exists():
+                gpu_verdict.save_tests(log.read_text(errors="replace"))
+        gpu_verdict.save(outcomes)
+    return outcomes
 
 
-def runs(*arguments: str) -> bool:
-    """Run Python in the root of the repository. Whether it ended well."""
-    print(f"\n# {' '.join(arguments[:2])}", flush=True)
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-
-
-def run(part: str) -> bool:
-    """Run the tests or a benchmark. Whether that ended well."""
-    return run_tests() if part == TESTS else runs(f"benchmarks/{part}.py")
+def environment(planted: bool, folder: str) -> Mapping[str, str]:
+    """That of the parts."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")])
+    found = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    if planted:
+        found |= {"BENCH_DEVICE": "planted", "BENCH_QUICK": "1"}
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", help=f"of {', '.join([TESTS, *SCRIPTS])}; all by default"
+        "parts",
+        nargs="*",
+        help=f"of {', '.join([*PARTS, *MORE])}; {', '.join(PARTS)} by default",
+    )
+    parser.add_argument("--planted", action="store_true", help="try this without a GPU")
+    parser.add_argument(
+        "--seconds", type=float, default=BUDGET_S, help="for all parts together"
+    )
+    parser.add_argument(
+        "--ready", action="store_true", help="only look whether all is there"
     )
     parser.add_argument(
         "--constraint", action="store_true", help="only print which torch is there"
     )
     arguments = parser.parse_args()
-    version = installed_torch()
+    if arguments.ready:
+        sys.exit(0 if is_ready() else INCOMPLETE)
     if arguments.constraint:
-        print(f"torch=={version}")
+        print(f"torch=={installed_torch()}")
         return
-    parts = arguments.parts or [TESTS, *SCRIPTS]
-    failed = [part for part in parts if not run(part)]
+    check(arguments)
+
+
+def check(arguments: Any) -> None:
+    budget = Budget(arguments.seconds)
+    names = arguments.parts or list(PARTS)
+    unknown = set(names) - {*PARTS, *MORE}
+    if unknown:
+        sys.exit(f"gpu-check: there is no part {', '.join(sorted(unknown))}")
+    sys.path.insert(0, str(ROOT))
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.planted:
+            os.environ |= {"BENCH_RESULTS": folder, "BENCH_DEVICE": "planted"}
+        else:
+            installed_torch()
+        outcomes = run(names, arguments.planted, budget)
+    failed = [name for name, each in outcomes.items() if each.status != "done"]
     if failed:
-        sys.exit(f"gpu-check: failed: {', '.join(failed)}")
+        sys.exit(f"gpu-check: not done: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -212,6 +212,11 @@ def gpt2_small(device: str = "cpu") -> Workload:
     return language_model("GPT-2 small", GPT2(), (4, 32), device)
 
 
+def gpt2_large(device: str = "cpu") -> Workload:
+    """8 layers of width 1024: on a GPU, kernels take longer than launching them."""
+    return language_model("GPT-2, width 1024", GPT2(1024, 8, 16), (128, 64), device)
+
+
 def gpt2_middle(device: str = "cpu") -> Workload:
     """8 layers of width 256: a step takes some 0.3 s on one core."""
     return language_model("GPT-2 middle", GPT2(256, 8, 8), (8, 64), device)
@@ -238,12 +243,21 @@ def language_model(
 
 def resnet(device: str = "cpu") -> Workload:
     """20 layers, trained on 8 pictures of 32 x 32."""
-    model = ResNet().to(device)
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
-    pictures = torch.randn(8, 3, 32, 32, device=device)
-    labels = torch.randint(0, 10, (8,), device=device)
+    return image_model("ResNet", ResNet(), 8, device)
+
+
+def resnet_large(device: str = "cpu") -> Workload:
+    """20 layers of four times the width, on 256 pictures."""
+    return image_model("ResNet, width 64", ResNet(64), 256, device)
+
+
+def image_model(name: str, model: nn.Module, pictures: int, device: str) -> Workload:
+    """Training of a model that maps pictures to logits, on one batch."""
+    optimizer = torch.optim.SGD(model.to(device).parameters(), 1e-3, momentum=0.9)
+    batch = torch.randn(pictures, 3, 32, 32, device=device)
+    labels = torch.randint(0, 10, (pictures,), device=device)
     return training(
-        "ResNet", model, optimizer, lambda: F.cross_entropy(model(pictures), labels)
+        name, model, optimizer, lambda: F.cross_entropy(model(batch), labels)
     )
 
 

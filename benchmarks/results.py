@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
-DIRECTORY = Path(__file__).parent / "results"
+#: A try may have a folder of its own.
+DIRECTORY = Path(os.environ.get("BENCH_RESULTS") or Path(__file__).parent / "results")
 
 Cell = str | int | float
 
@@ -58,6 +59,13 @@ def save(
     """
     for table in tables:
         print(f"\n{table.markdown()}", flush=True)
+    write(name, tables, figures)
+
+
+def write(
+    name: str, tables: Sequence[Table], figures: Mapping[str, Any] | None = None
+) -> None:
+    """The same without printing."""
     content = {
         "name": name,
         "machine": machine(),

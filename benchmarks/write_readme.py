@@ -1,8 +1,8 @@
 """Puts the results into the benchmarks' README, and one table into the project's.
 
 A line ``<!-- results: NAME -->`` and the next ``<!-- end -->`` enclose what comes from
-``results/NAME.json``, or from several for ``comparison``, ``machine`` and ``aims``;
-what is between other lines is written by hand.
+``results/NAME.json``, or from several for ``comparison``, ``machine``, ``aims`` and
+``gpu``; what is between other lines is written by hand.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import results
 from page.aims import aims_table
 from page.comparison import comparison, provenance
+from page.gpu import gpu_results
 
 HERE: Final = Path(__file__).parent
 READMES: Final = (HERE / "README.md", HERE.parent / "README.md")
@@ -33,6 +34,8 @@ def _section(name: str) -> str:
         return comparison(results.figures).markdown()
     if name == "machine":
         return provenance()
+    if name == "gpu":
+        return gpu_results()
     if name == "aims":
         return aims_table().markdown()
     try:

@@ -75,12 +75,6 @@ def _kineto_errors(figures: Figures) -> Values:
     }
 
 
-def _kernel_errors(figures: Figures) -> Values:
-    return {
-        name: 100 * max(map(abs, errors)) for name, errors in figures["errors"].items()
-    }
-
-
 def _budgets(part: str) -> Callable[[Figures], Values]:
     """Of the programs' aims, what was found: that which is furthest off, by variant."""
 
@@ -290,14 +284,6 @@ AIMS: Final = (
         _inactive,
         1.02,
         show="{:.3f}",
-    ),
-    Aim(
-        "on a GPU, device times of modules over 100 us are at most 2 % off those of "
-        "their kernels",
-        "gpu-cuda",
-        _kernel_errors,
-        2,
-        show="{:.1f} %",
     ),
 )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import kernel_times
 import torch
+from kernel_times import Activity, Move, Owner, Timeline
 from torch import nn
-from torch._C._autograd import DeviceType
 
 
 class Shared(nn.Module):
@@ -25,18 +26,15 @@ class Shared(nn.Module):
         return result
 
 
-def is_product(event: Any) -> float:
-    return float(event.name == "aten::mm")
-
-
 def test_products_by_module() -> None:
     model = Shared()
     x = torch.randn(4, 4, requires_grad=True)
     with kernel_times.trace(model) as traced:
         for _ in range(2):
             (model(x) @ x).sum().backward()
-    sums = kernel_times.sums_by_module(traced.events, is_product)
-    found = {key: count for key, count in sums.items() if count}
+    timeline = traced.timeline()
+    products = [e for e in traced.events if e.name() == "aten::mm"]
+    found = Counter(timeline.at(e.start_ns()) for e in products)
     # Each product has two in backward.
     assert found == {
         ("Shared.layer", "forward"): 4,
@@ -52,34 +50,85 @@ def test_products_by_module() -> None:
     assert not model._forward_hooks
 
 
-def event(name: str, start: int, end: int, **facts: Any) -> Any:
-    """One in the shape of torch's own, with 1 us of a kernel."""
+def event(name: str, start: int, end: int, kind: str = "cpu_op", **facts: Any) -> Any:
+    """One in the shape of torch's own."""
+    on_host = kind in ("cpu_op", "user_annotation") or kind.endswith("_runtime")
     given = {
-        "thread": 1,
+        "name": name,
+        "start_ns": start,
+        "end_ns": end,
+        "duration_ns": end - start,
+        "activity_type": kind,
         "sequence_nr": -1,
-        "kernels": [SimpleNamespace(duration=1.0)],
-        "device_type": DeviceType.CPU,
-        "is_async": False,
+        "correlation_id": 0,
+        "device_index": 0,
+        "device_resource_id": 7,
+        "device_type": SimpleNamespace(name="CPU" if on_host else "CUDA"),
         **facts,
     }
     return SimpleNamespace(
-        name=name, time_range=SimpleNamespace(start=start, end=end), **given
+        **{key: lambda value=value: value for key, value in given.items()}
     )
 
 
-def test_kernels_of_leaves_go_to_the_node_before() -> None:
-    node = "autograd::engine::evaluate_function: "
+NODE = "autograd::engine::evaluate_function: "
+
+
+def test_leaves_belong_to_the_node_before() -> None:
     events = [
-        event("module: Net", 0, 10),
+        event("module: Net", 0, 10, "user_annotation"),
         event("aten::mul", 1, 9, sequence_nr=7),
-        event("aten::exp", 2, 3, sequence_nr=7),  # inside: counted once, by itself
-        event("aten::mul", 4, 8, device_type=DeviceType.CUDA),  # the kernel itself
-        # On a thread of the engine's, at any time.
-        event(f"{node}MulBackward0", 5, 8, sequence_nr=7, thread=2, kernels=[]),
-        event("aten::mul", 6, 7, thread=2),
-        event(f"{node}torch::autograd::AccumulateGrad", 8, 11, thread=2, kernels=[]),
-        event("aten::add_", 9, 10, thread=2),
+        event("aten::exp", 2, 3, sequence_nr=7),  # inside
+        event("module: Net", 2, 12, "gpu_user_annotation"),  # a copy of the range
+        # In a thread of the engine's.
+        event(f"{NODE}MulBackward0", 20, 30, sequence_nr=7),
+        event("aten::mul", 21, 22),
+        event(f"{NODE}torch::autograd::AccumulateGrad", 35, 40),
+        event("aten::add_", 36, 37),
     ]
-    sums = kernel_times.sums_by_module(events, kernel_times.kernels_us)
-    # The range's own "kernel" is a copy of the range.
-    assert sums == {("Net", "forward"): 2, ("Net", "backward"): 2}
+    assert list(kernel_times.find_moves(events)) == [
+        (0, ("Net", "forward")),
+        (10, ("", "forward")),
+        (20, ("Net", "backward")),
+        # Nobody else's, between the nodes.
+        (35, ("Net", "backward")),
+        (40, ("", "forward")),
+    ]
+
+
+def test_a_node_belongs_to_the_operation_that_began_last_before_it() -> None:
+    events = [
+        event("module: Net", 0, 20, "user_annotation"),
+        event("aten::linear", 1, 15, sequence_nr=3),
+        event("module: Net.head", 5, 10, "user_annotation"),
+        event("aten::t", 6, 7, sequence_nr=3),
+        event(f"{NODE}TBackward0", 30, 31, sequence_nr=3),
+    ]
+    owners = [owner for _, owner in kernel_times.find_moves(events)]
+    assert ("Net.head", "backward") in owners
+
+
+def test_activities_have_their_launches() -> None:
+    events = [
+        event("gemm", 50, 60, "kernel", correlation_id=2),
+        event("cudaLaunchKernel", 10, 11, "cuda_runtime", correlation_id=2),
+        event("aten::mm", 5, 20, correlation_id=2),
+        event("Memcpy DtoD", 30, 35, "gpu_memcpy", correlation_id=3),
+        event("module: Net", 30, 60, "gpu_user_annotation", correlation_id=2),
+    ]
+    assert list(kernel_times.find_activities(events)) == [
+        Activity((0, 7), 50, 60, 10),
+        Activity((0, 7), 30, 35, None),
+    ]
+
+
+def test_where_the_host_was() -> None:
+    net, outside = Owner("Net", "forward"), Owner("", "forward")
+    timeline = Timeline([Move(10, net), Move(20, outside)])
+    assert [timeline.at(time) for time in (9, 10, 19, 20)] == [
+        outside,
+        net,
+        net,
+        outside,
+    ]
+    assert timeline.during(10, 20) == [Move(20, outside)]
