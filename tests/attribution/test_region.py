@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -159,3 +160,40 @@ def test_hooks_are_told_of_regions_without_the_keywords_of_others() -> None:
 def test_nothing_happens_where_nobody_measures() -> None:
     with region("alone"):
         assert torch.equal(nn.Identity()(X), X)
+
+
+def test_tasks_that_are_in_regions_at_the_same_time_are_refused() -> None:
+    async def task(name: str) -> None:
+        with region(name):
+            burn(1)
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(task("one"), task("other"))
+
+    with (
+        profile() as prof,
+        pytest.raises(
+            RuntimeError, match=r"'other'.*'one'.*must not contain an `await"
+        ),
+    ):
+        asyncio.run(both())
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert rows["one"].self_ns == 1 * MS
+    assert "other" not in rows
+
+
+def test_tasks_that_are_in_regions_one_after_the_other() -> None:
+    async def task(name: str) -> None:
+        for _ in range(3):
+            with region(name):
+                burn(1)
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(task("one"), task("other"))
+
+    with profile() as prof, region("around"):
+        asyncio.run(both())
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert rows["one"].self_ns == rows["other"].self_ns == 3 * MS

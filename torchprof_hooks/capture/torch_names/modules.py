@@ -7,19 +7,28 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from torchprof_hooks.capture.torch_names.module_calls import interceptor_in_calls
 
 
+class _OpenRegion(NamedTuple):
+    """position: the number of calls around it.
+    task: that of asyncio which has entered it; None: it was in none.
+    """
+
+    position: int
+    module: torch.nn.Module
+    task: Any
+
+
 class _OpenRegions(threading.local):
-    """The regions that a thread is in, outermost first, each with the number of calls
-    around it."""
+    """The regions that a thread is in, outermost first."""
 
     def __init__(self) -> None:
-        self.entered: list[tuple[int, torch.nn.Module]] = []
+        self.entered: list[_OpenRegion] = []
 
 
 _open_regions: Final = _OpenRegions()
@@ -28,9 +37,21 @@ _open_regions: Final = _OpenRegions()
 def begin_region(module: torch.nn.Module) -> None:
     """Tell hooks that a call of `module` begins, which lasts until `end_region`: its
     forward is a block of code. If torch keeps hooks in other tables, they do not see
-    it."""
-    entered = _open_regions.entered
-    entered.append((len(modules_on_stack()), module))
+    it.
+
+    Raises:
+        RuntimeError: a region is open that another task of asyncio has entered, in the
+            same thread: all time would be that of the one that was entered last.
+    """
+    entered, task = _open_regions.entered, _current_task()
+    if entered and entered[-1].task not in (None, task):
+        raise RuntimeError(
+            f"region({_name(module)!r}) begins while region("
+            f"{_name(entered[-1].module)!r}) is open in another asyncio task of this "
+            "thread: a region must not contain an `await`; put one around each part "
+            "between two of them"
+        )
+    entered.append(_OpenRegion(len(modules_on_stack()), module, task))
     try:
         if (interceptor := interceptor_in_calls()) is not None:
             interceptor.forward_pre(module, ())
@@ -69,6 +90,19 @@ def end_region(module: torch.nn.Module, by_exception: bool) -> None:
             _open_regions.entered.pop()
 
 
+def _current_task() -> Any:
+    """The task of asyncio that runs in this thread, or None."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        return None if asyncio is None else asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return None
+
+
+def _name(module: torch.nn.Module) -> str:
+    return type(module).__name__
+
+
 def _hooks_of_call(module: torch.nn.Module, table: str) -> list[tuple[int, Any]]:
     """Hooks on all modules, and on this one."""
     on_all = vars(torch.nn.modules.module).get(f"_global{table}", {})
@@ -98,7 +132,7 @@ def modules_on_stack() -> list[torch.nn.Module]:
         if _kind(frame) == _CALLING:
             modules.append(frame.f_locals["self"])
     modules.reverse()
-    for position, module in _open_regions.entered:  # they have no frame
+    for position, module, _ in _open_regions.entered:  # they have no frame
         modules.insert(position, module)
     return modules
 
