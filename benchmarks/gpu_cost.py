@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from statistics import median
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from models import Workload, gpt2_large, gpt2_small, resnet, resnet_large
 from results import Cell, Table
 from torch import nn
 
-from torchprof_hooks import profile
+from torchprof_hooks import Profile, profile
 
 Step = Callable[[], None]
 Options = Mapping[str, Any]
@@ -38,8 +39,9 @@ BUDGET_TURN_S: Final = 2.0
 #: Before the steps of a turn: those that make rows, and find a step's places.
 WARM_UP_STEPS: Final = 4
 FEWEST_STEPS, FEWEST_ROUNDS = 4, 3
-#: Modules of the chain whose calls are timed, and how often it is called in a turn.
-CHAIN, CALLS = 100, 20
+#: Modules of the chain whose calls are timed, and how often it is called in a new
+#: profile: as often as a device is stamped in any case.
+CHAIN, CALLS = 100, 6
 
 
 class Plan(NamedTuple):
@@ -64,17 +66,18 @@ def name_of(options: Options) -> str:
     return f"profile({said})"
 
 
-def turns(step: Step, steps: int, options: Options) -> Variant:
-    """One profile, in all turns."""
-    prof = profile(**options)
+def turns(
+    name: str, step: Step, steps: int, around: AbstractContextManager[Any]
+) -> Variant:
+    """The same profile in all turns, or nothing."""
 
     @contextmanager
     def enter() -> Iterator[None]:
-        with prof:
+        with around:
             warm_up(step, steps)
             yield
 
-    return Variant(name_of(options), enter)
+    return Variant(name, enter)
 
 
 def warm_up(step: Step, steps: int) -> None:
@@ -88,25 +91,15 @@ def warm_up_steps(steps: int) -> int:
     return max(WARM_UP_STEPS, steps // 10)
 
 
-def bare_turns(step: Step, steps: int) -> Variant:
-    @contextmanager
-    def enter() -> Iterator[None]:
-        warm_up(step, steps)
-        yield
-
-    return Variant(BARE, enter)
-
-
 def steady(
     step: Step, variants: Sequence[Options], seconds: float, turn_s: float
 ) -> Figures:
     """Ratios to bare steps: of so many seconds in all, about."""
     step_s = seconds_of(step)
     steps = max(FEWEST_STEPS, rounds(round(turn_s / step_s)))
-    running = [
-        bare_turns(step, steps),
-        *(turns(step, steps, options) for options in variants),
-    ]
+    profiles = {name_of(options): profile(**options) for options in variants}
+    around: dict[str, AbstractContextManager[Any]] = {BARE: nullcontext(), **profiles}
+    running = [turns(name, step, steps, each) for name, each in around.items()]
 
     def turn() -> None:
         for _ in range(steps):
@@ -115,7 +108,16 @@ def steady(
     # Those with functions take longer; a first round is dropped.
     round_s = 1.3 * (steps + warm_up_steps(steps)) * step_s * len(running)
     count = max(FEWEST_ROUNDS, round(seconds / round_s) - 1)
-    return to_figures(compare(turn, running, count), steps)
+    found = to_figures(compare(turn, running, count), steps)
+    for name, prof in profiles.items():
+        found[name]["stamped"] = stamped(prof.profile)
+    return found
+
+
+def stamped(found: Profile) -> float:
+    """The share of measured steps in which the device was stamped."""
+    stamped, others = found.steps_with_device_times, found.steps_without_device_times
+    return round(stamped / max(stamped + others, 1), 3)
 
 
 def seconds_of(step: Step) -> float:
@@ -153,36 +155,40 @@ def cost_table(workload: Workload, found: Figures) -> Table:
                 f"{figures['ms_per_step']:.2f}",
                 cell(figures),
                 f"{added_us / workload.modules:.2f}",
+                f"{figures['stamped']:.0%}" if "stamped" in figures else "",
                 f"{figures['rounds']} x {figures['steps_per_round']}",
             ]
         )
-    headers = ["", "ms", "ratio to bare", "us added per module", "rounds x steps"]
+    headers = [
+        "",
+        "ms",
+        "ratio to bare",
+        "us added per module",
+        "stamped steps",
+        "rounds x steps",
+    ]
     return Table(f"A step: {workload.name}", headers, rows)
 
 
 def chain_call() -> Step:
     """Calls of modules that do nothing: on the host, and not on the device."""
     model, x = nn.Sequential(*(nn.Identity() for _ in range(CHAIN))), torch.ones(1)
-
-    def call() -> None:
-        for _ in range(CALLS):
-            model(x)
-
-    return call
+    return lambda: model(x)
 
 
 def call_ns(call: Step, options: Sequence[Options]) -> list[float]:
-    """What a module call takes longer in profiles that go on than without any. Nothing
-    waits for the device, as that would put it into use."""
-    profiles: list[AbstractContextManager[Any]] = [nullcontext()]
-    profiles += [profile(**each) for each in options]
-    times: list[list[int]] = [[] for _ in profiles]
-    for _ in range(rounds(60)):
-        for prof, taken in zip(profiles, times, strict=True):
-            with prof:
+    """What a module call takes longer in new profiles than without any. Nothing waits
+    for the device, as that would put it into use."""
+    makers: list[Callable[[], AbstractContextManager[Any]]] = [nullcontext]
+    makers += [partial(profile, **each) for each in options]
+    times: list[list[int]] = [[] for _ in makers]
+    for _ in range(rounds(200)):
+        for make, taken in zip(makers, times, strict=True):
+            with make():
                 call()  # which does not count: there, rows are made
                 start_ns = perf_counter_ns()
-                call()
+                for _ in range(CALLS):
+                    call()
                 taken.append(perf_counter_ns() - start_ns)
     bare_ns, *each_ns = (median(taken) for taken in times)
     return [(each - bare_ns) / (CALLS * (CHAIN + 1)) for each in each_ns]
@@ -190,18 +196,20 @@ def call_ns(call: Step, options: Sequence[Options]) -> list[float]:
 
 def native_costs() -> dict[str, float]:
     """Nanoseconds that the core takes for a module call in forward: without a device,
-    for the stamps, and for reading the allocator's counters. To be called before
-    anything is put on the device."""
+    for the stamps, and for memory. To be called before anything is put on the device.
+    """
     call = chain_call()
     with torch.no_grad():
         [without] = call_ns(call, [{}])
         in_use = torch.ones(1, device=device())
-        exact, memory = call_ns(call, [{}, {"memory": device()}])
+        options = [{}, {"memory": "cpu"}, {"memory": device()}]
+        exact, of_host, of_device = call_ns(call, options)
     del in_use
     return {
         "no device is in use": without,
         "stamps": exact - without,
-        "counters of the allocator": memory - exact,
+        "memory": of_device - exact,
+        "... of it, reading the counters of the device": of_device - of_host,
     }
 
 
@@ -209,7 +217,8 @@ def native_table(found: Mapping[str, float]) -> Table:
     rows = [[name, f"{nanoseconds:.0f}"] for name, nanoseconds in found.items()]
     notes = [
         "What is added to each call of a module that does nothing, in forward: two "
-        "moves of the cursor, with what they read."
+        "moves of the cursor, with what they read, in the first steps of a profile. "
+        "Later, not all steps are stamped."
     ]
     return Table("What a module call costs the core", ["", "ns"], rows, notes)
 

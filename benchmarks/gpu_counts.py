@@ -32,22 +32,30 @@ from torchprof_hooks import profile
 Counts = Counter[str]
 
 SHORT, LONG = 20, 120
-#: Steps before, in which events are made that are used again, and steps that count.
-STEPS_BEFORE, STEPS = 12, 8
+#: Steps of a profile, and those of them that count, after what is done once. In these
+#: first ones, a device is stamped in any case.
+ALL_STEPS, STEPS = 8, 6
 _STEP: Final = "counted step"
 
+RECORDS: Final = "event records"
+CAPTURES: Final = "questions about captures"
 #: Names of CUDA's functions (and of the like on AMD's) by what they do.
 KINDS: Final = {
-    "event records": ("EventRecord",),
+    RECORDS: ("EventRecord",),
     "queries": ("EventQuery", "StreamQuery"),
     "event times": ("EventElapsedTime",),
     "waits": ("EventSynchronize", "StreamSynchronize", "DeviceSynchronize"),
-    "questions about captures": ("IsCapturing", "GetCaptureInfo"),
+    CAPTURES: ("IsCapturing", "GetCaptureInfo"),
 }
 CREATIONS: Final = "event creations"
 PYTHON: Final = "Python calls"
 #: What the planted device counts.
-PLANTED: Final = {"records": "event records", "events": CREATIONS}
+PLANTED: Final = {
+    "records": RECORDS,
+    "events": CREATIONS,
+    "queries": "queries",
+    "asked_whether_captured": CAPTURES,
+}
 _OURS: Final = str(torchprof_hooks.__path__[0])
 
 
@@ -70,7 +78,7 @@ def kind_of(name: str) -> str | None:
 
 
 def most_of_steps(calls: Iterable[tuple[int, str]], starts: Sequence[int]) -> Counts:
-    """Of each kind, the calls in the step that has most: not all steps are stamped.
+    """Of each kind, the calls in the step that has most.
 
     calls: when each was, and its kind.
     starts: when each step began, in order.
@@ -177,12 +185,15 @@ Count = Callable[[Workload], Counts]
 
 
 def counted(
-    count: Count, workload: Workload, around: AbstractContextManager[Any]
+    count: Count, workload: Workload, make: Callable[[], AbstractContextManager[Any]]
 ) -> Counts:
-    """What is counted in steps inside of `around`, once all is made that is made
-    once."""
-    with around:
-        for _ in range(STEPS_BEFORE):
+    """What is counted in steps inside of what `make` returns."""
+    with make():  # in the first one, events are made that the next one uses again
+        for _ in range(ALL_STEPS):
+            workload.step()
+        wait()
+    with make():
+        for _ in range(ALL_STEPS - STEPS):
             workload.step()
         wait()
         return count(workload)
@@ -193,10 +204,10 @@ def per_call(count: Count) -> dict[str, float]:
     added = []
     for modules in (LONG, SHORT):  # the long one makes the events for both
         workload = chain_of(modules)
-        ours = counted(count, workload, profile())
-        if not any(ours.values()) and count is driver_calls:
-            raise RuntimeError("what the driver is asked for is not shown")
-        ours.subtract(counted(count, workload, nullcontext()))
+        ours = counted(count, workload, profile)
+        if count is driver_calls and not ours[RECORDS]:
+            raise RuntimeError("no event was recorded, or that is not shown")
+        ours.subtract(counted(count, workload, nullcontext))
         added.append(ours)
     calls = 2 * (LONG - SHORT)
     kinds = dict.fromkeys(kind for counts in added for kind in counts)

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.running import python
+
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.slow
 
@@ -92,3 +95,20 @@ def test_nothing_is_left_to_explain(found: Found) -> None:
     for between, row in found.values():
         parts = ("busy_ns", "host_gap_ns", "before_ns", "between_ns")
         assert sum(between[part] for part in parts) == 1000 * row["stamps_us"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.thorough
+@pytest.mark.usefixtures("extension")
+def test_the_check_of_gpus_can_be_tried_without_one() -> None:
+    results = ROOT / "benchmarks" / "results"
+    before = set(results.iterdir())
+    script = str(ROOT / "benchmarks" / "gpu_check.py")
+    ended = python(script, "--planted", "build", "accuracy", "counts", "cost")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    parts = ("build", "accuracy", "counts", "cost")
+    assert all(f"# {part}: done after" in ended.stdout for part in parts)
+    for aim in ("records at most 2 events", "makes none", "at most once", "no Python"):
+        [line] = [line for line in ended.stdout.splitlines() if aim in line]
+        assert line.split("|")[-2].strip() == "met"
+    assert set(results.iterdir()) == before

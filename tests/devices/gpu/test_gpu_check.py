@@ -18,6 +18,7 @@ from gpu_reasons import Interval
 from kernel_times import Owner
 
 from tests.running import python
+from torchprof_hooks import profile
 
 ROOT = Path(__file__).parents[3]
 
@@ -153,8 +154,8 @@ def test_what_longer_chains_do_more_is_per_call(
 
     around: list[int] = []
 
-    def counted(count_it: object, workload: object, block: object) -> Counter[str]:
-        around[:] = [1] if type(block).__name__ == "Profiler" else []
+    def counted(count_it: object, workload: object, make: object) -> Counter[str]:
+        around[:] = [1] if make is profile else []
         return count(workload)
 
     monkeypatch.setattr(gpu_counts, "counted", counted)
