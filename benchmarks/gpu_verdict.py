@@ -43,8 +43,7 @@ NEVER_TRIED: Final = (
         "NCCL",
         "cuda",
         2,
-        '`examples/ranks.py` with "nccl" for "gloo", and the model and batches on '
-        "`cuda:LOCAL_RANK`, by `torchrun --nproc-per-node 2`",
+        "`torchrun --nproc-per-node 2 examples/ranks.py --device cuda`",
     ),
     (
         "MPS",
