@@ -29,7 +29,7 @@ from tests.profile_of import profile_of
 from tests.running import python
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
-from torchprof_hooks.capture.core import CORE, build
+from torchprof_hooks.capture.core import CORE, build, self_test
 from torchprof_hooks.capture.core import compiler as compiling
 from torchprof_hooks.capture.core.build import cached_path, choose, native_module
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
@@ -301,6 +301,16 @@ def test_no_compiler(
     assert choose() == ("python", None, why)
 
 
+@NATIVE_CORE
+def test_what_is_built_needs_no_compiler_any_more(
+    copies: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native_module()
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert choose().name == "native"
+
+
 def test_something_in_the_way_of_the_binary_ends_no_program(fails: None) -> None:
     cached_path().mkdir()
     assert choose().reason.startswith("no cache for the native core: ")
@@ -354,7 +364,7 @@ def test_a_file_for_another_torch_is_not_used(
 def test_a_module_that_says_it_is_for_another_torch(
     copies: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "TORCH_VERSION", "2.999.0")
+    monkeypatch.setattr(self_test, "TORCH_VERSION", "2.999.0")
     assert re.search(r"built for torch .*2[.]999", choose().reason)
 
 
@@ -373,6 +383,22 @@ def test_it_can_be_built_beforehand(cache: Path, tmp_path: Path) -> None:
     done = run("-m", "torchprof_hooks", "build", **variables)
     assert (done.returncode, done.stdout) == (1, "")
     assert "torchprof_hooks: no native core: " in done.stderr
+
+
+@pytest.mark.slow
+def test_what_was_built_can_be_removed(cache: Path) -> None:
+    cache.mkdir(mode=0o700)
+    for name in ("of-this-torch.so", "of-another-torch.so"):
+        (cache / f"{build.NAME}-{name}").touch()
+    (cache / "of somebody else").mkdir()
+    for left in (["of somebody else"], []):
+        done = run("-m", "torchprof_hooks", "build", "--clear")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == f"torchprof_hooks: removed {cache}\n"
+        assert [path.name for path in cache.glob("*")] == left
+        if left:
+            (cache / left[0]).rmdir()
+    assert not cache.exists()
 
 
 @pytest.mark.thorough

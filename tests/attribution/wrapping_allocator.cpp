@@ -16,7 +16,7 @@ struct Wrapping final : c10::Allocator {
 
 }  // namespace
 
-extern "C" void put_on() {
+extern "C" __attribute__((visibility("default"))) void put_on() {
   wrapping.inner = c10::GetCPUAllocator();
   c10::SetCPUAllocator(&wrapping);
 }

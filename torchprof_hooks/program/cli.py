@@ -70,8 +70,10 @@ def _command_meant(script: str) -> str:
 
 
 def _build(arguments: Sequence[str]) -> int:
-    """Build the native core, unless it is there. Returns the exit code."""
+    """Build the native core, unless it is there, or remove what was built. Returns the
+    exit code."""
     import argparse
+    import os
 
     from torchprof_hooks.program.handover import print_warning
 
@@ -80,14 +82,22 @@ def _build(arguments: Sequence[str]) -> int:
         description="Build the native core for the installed torch, if it is not "
         "there, and say where it is.",
     )
-    parser.parse_args(arguments)
-    from torchprof_hooks.capture.core.build import native_module
+    parser.add_argument(
+        "--clear",
+        action="store_true",
+        help="instead, remove all that was built for this user, for any torch",
+    )
+    clears = parser.parse_args(arguments).clear
+    if clears:
+        os.environ["TORCHPROF_HOOKS_CORE"] = "python"  # or what follows would build one
+    from torchprof_hooks.capture.core.build import clear_cache, native_module
     from torchprof_hooks.capture.core.compiler import NotBuiltError
 
     try:
-        path = native_module().__file__
+        path = clear_cache() if clears else native_module().__file__
     except NotBuiltError as error:
         print_warning(f"torchprof_hooks: no native core: {error}")
         return 1
-    print(f"torchprof_hooks: the native core is in {path}")
+    said = "removed" if clears else "the native core is in"
+    print(f"torchprof_hooks: {said} {path}")
     return 0

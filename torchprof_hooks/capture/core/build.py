@@ -1,17 +1,18 @@
-"""Chooses the core of this process, and builds the native one for the installed torch,
-once, into the user's cache."""
+"""Chooses the core of this process: the binary that this package brings for torch and
+Python as they are here, or one that is built, once, into the user's cache."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.machinery import ExtensionFileLoader
+from contextlib import contextmanager, suppress
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import BuiltinFunctionType, ModuleType
@@ -26,6 +27,7 @@ from torchprof_hooks.capture.core.compiler import (
     compile_extension,
     find_compiler,
 )
+from torchprof_hooks.capture.core.self_test import minor, why_not
 from torchprof_hooks.profiles.options import print_to
 
 #: Environment variable that asks for a core: "native" or "python".
@@ -35,6 +37,8 @@ NAME: Final = "torchprof_hooks_native"
 SOURCE: Final = Path(__file__).with_name("native.cpp")
 #: Folder of the headers that the source includes.
 _HEADERS: Final = SOURCE.with_suffix("")
+#: Where a wheel has its binaries (see wheels/binaries.py). The source has none.
+READY: Final = SOURCE.with_name("binaries")
 
 
 class Core(NamedTuple):
@@ -58,9 +62,14 @@ def choose() -> Core:
     if wanted not in ("", "native"):
         reason = f"{VARIABLE} must be 'native' or 'python', not {wanted!r}"
         return Core("python", reason=reason)
+    if sys.platform == "darwin" and not wanted:
+        reason = f"the native core is not tried out on macOS yet ({VARIABLE}=native)"
+        return Core("python", reason=reason)
     try:
         module = native_module()
     except NotBuiltError as error:
+        if READY.exists():  # elsewhere it may be usual, and each report says it
+            print_to(None, f"torchprof_hooks: the core in Python measures: {error}")
         return Core("python", reason=str(error))
     clock = time.perf_counter_ns
     if not isinstance(clock, BuiltinFunctionType):  # somebody has replaced it
@@ -69,11 +78,42 @@ def choose() -> Core:
 
 
 def native_module() -> ModuleType:
-    """The native core, built if it is not there yet.
+    """The native core: a binary of this package, or else one that is built if it is not
+    there yet.
 
     Raises:
-        NotBuiltError: it cannot be built or loaded.
+        NotBuiltError: neither can be loaded.
     """
+    refused = ""
+    if READY.exists():
+        try:
+            return _load(ready_path())
+        except NotBuiltError as error:
+            refused = f"{error}; "
+    try:
+        return _built_module()
+    except NotBuiltError as error:
+        raise NotBuiltError(f"{refused}{error}") from None
+
+
+def ready_path() -> Path:
+    """Where a wheel has the binary for this torch and Python, if it has one. Only what
+    torch has released has the binary interface of its minor version.
+
+    Raises:
+        NotBuiltError: there is none.
+    """
+    is_released = re.fullmatch(r"\d+\.\d+\.\d+(\+.*)?", TORCH_VERSION)
+    name = f"torch-{minor(TORCH_VERSION)}{EXTENSION_SUFFIXES[0]}"
+    if is_released and (path := READY / name).exists():
+        return path
+    raise NotBuiltError(
+        f"this package has no native core for torch {TORCH_VERSION} and "
+        f"{EXTENSION_SUFFIXES[0].split('.')[1]}"
+    )
+
+
+def _built_module() -> ModuleType:
     path = cached_path()
     try:
         is_there = _is_whole(path)
@@ -87,18 +127,19 @@ def native_module() -> ModuleType:
 
 
 def cached_path() -> Path:
-    """Where the binary is, or will be: its name has a hash of all that it depends on.
+    """Where the binary is that is built here, or will be: its name has a hash of all
+    that it depends on. That is not the compiler, which may be gone by now.
 
     Raises:
-        NotBuiltError: there is no compiler, or no folder that is the user's alone.
+        NotBuiltError: there is no folder that is the user's alone.
     """
-    if sys.platform != "linux":
+    if sys.platform not in ("linux", "darwin"):
         raise NotBuiltError(f"the native core is for Linux, and this is {sys.platform}")
     parts = (
         str(TORCH_VERSION),
         torch.version.git_version or "",
         sys.version,
-        find_compiler(),
+        EXTENSION_SUFFIXES[0],  # machines of several kinds may have one home
         " ".join(FLAGS),
         f"C++11 ABI: {torch.compiled_with_cxx11_abi()}",
         *(path.read_text(encoding="utf-8") for path in _sources()),
@@ -121,6 +162,7 @@ def build(path: Path) -> None:
     with _alone(path.parent):
         if _is_whole(path):
             return
+        find_compiler()  # before anything is said of building
         print_to(
             None,
             "torchprof_hooks: building the native core for this torch, once "
@@ -147,6 +189,8 @@ def _is_whole(path: Path) -> bool:
             length = file.seek(0, os.SEEK_END)
     except FileNotFoundError:
         return False
+    if sys.platform == "darwin":  # another format
+        return length > 0
     # The section headers, at the end of the file: offset, size of each, and number.
     start, size, number = (
         int.from_bytes(header[begin:end], sys.byteorder)
@@ -165,12 +209,8 @@ def _load(path: Path) -> ModuleType:
     except ImportError as error:
         reason = f"the native core cannot be loaded: {error}"
         raise NotBuiltError(" ".join(reason.split())) from None
-    version = str(TORCH_VERSION).partition("+")[0]
-    if module.torch_version != version:
-        raise NotBuiltError(
-            f"the native core was built for torch {module.torch_version}, and this is "
-            f"{version}"
-        )
+    if reason := why_not(module):
+        raise NotBuiltError(reason)
     return module
 
 
@@ -190,6 +230,22 @@ def _own_folder() -> Path:
         raise NotBuiltError(f"{folder} belongs to another user")
     if stat.S_IMODE(found.st_mode) & 0o022:
         raise NotBuiltError(f"others may write into {folder}: chmod 700 {folder}")
+    return folder
+
+
+def clear_cache() -> Path:
+    """Remove all that was built here, for any torch, with its folder. Processes that
+    have it loaded go on. Returns where it was.
+
+    Raises:
+        NotBuiltError: it cannot be removed.
+    """
+    folder = _own_folder()
+    with _alone(folder):
+        for path in (*folder.glob(f"{NAME}-*.so"), folder / "lock"):
+            path.unlink()
+    with suppress(OSError):  # something else is in there
+        folder.rmdir()
     return folder
 
 

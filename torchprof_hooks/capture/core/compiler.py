@@ -6,20 +6,29 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-
-import torch
-from torch import __file__ as TORCH_FILE
 
 #: A compiler that uses no processor time for so many seconds is taken to hang. It needs
 #: 5 to 15 s of one core, and may get only a hundredth of that core on a busy machine.
 PATIENCE_S: Final = 60.0
 #: torch 2.15 needs C++20, which 2.8 takes as well. Without NDEBUG, `at::RecordFunction`
 #: is laid out in another way than in torch.
-FLAGS: Final = ("-O1", "-DNDEBUG", "-std=c++20", "-fPIC", "-shared", "-w")
+#: Hidden: where the first core does not fit, a process loads another one, and what has
+#: one name in both must not become one object.
+FLAGS: Final = (
+    *("-O1", "-DNDEBUG", "-std=c++20", "-fPIC", "-w"),
+    *("-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+    *(
+        ("-bundle", "-undefined", "dynamic_lookup")
+        if sys.platform == "darwin"
+        else ("-shared",)
+    ),
+)
 
 
 class NotBuiltError(Exception):
@@ -34,20 +43,31 @@ def compile_extension(source: Path, target: Path) -> None:
     """
     import sysconfig  # large, and only needed here
 
-    package = Path(TORCH_FILE).parent
+    import torch
+
+    package = Path(torch.__file__).parent
     includes = (sysconfig.get_paths()["include"], str(package / "include"))
     is_new = int(torch.compiled_with_cxx11_abi())
+    links = (f"-L{package / 'lib'}", "-lc10", "-ltorch_cpu")
+    run_compiler(source, target, includes, links, f"-D_GLIBCXX_USE_CXX11_ABI={is_new}")
+
+
+def run_compiler(
+    source: Path,
+    target: Path,
+    includes: Iterable[str],
+    links: Iterable[str],
+    *more: str,
+) -> None:
+    """Compile an extension. It uses no torch: wheels are built without one.
+
+    Raises:
+        NotBuiltError: it cannot be compiled; the message has the compiler's reason.
+    """
     command = [
-        find_compiler(),
-        *FLAGS,
-        f"-D_GLIBCXX_USE_CXX11_ABI={is_new}",
+        *(find_compiler(), *FLAGS, *more),
         *(f"-I{folder}" for folder in includes),
-        f"-L{package / 'lib'}",
-        str(source),
-        "-lc10",
-        "-ltorch_cpu",
-        "-o",
-        str(target),
+        *(str(source), *links, "-o", str(target)),
     ]
     with tempfile.TemporaryFile("w+", dir=target.parent, errors="replace") as messages:
         try:

@@ -14,8 +14,11 @@
 #include "native/calls/interceptor.h"
 #include "native/collections.h"
 #include "native/reading.h"
+#include "native/self_test.h"
 
 #include <torch/csrc/api/include/torch/version.h>
+
+#include <cstdio>
 
 // The core is one translation unit, split into headers only to make it easier to read.
 
@@ -97,14 +100,23 @@ PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"around_collections", around_collections, METH_O, nullptr},
                                 {"python_pass_begins", python_pass_begins, METH_NOARGS, nullptr},
                                 {"python_pass_ends", python_pass_ends, METH_O, nullptr},
+                                {"differs", self_test::py_differs, METH_VARARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT, "torchprof_hooks_native", nullptr, -1, module_methods, nullptr, nullptr, nullptr, nullptr};
 
+// Objects are laid out differently in each minor version of Python.
+bool is_for_this_python() {
+  int major = 0, minor = 0;
+  std::sscanf(Py_GetVersion(), "%d.%d", &major, &minor);
+  return major == PY_MAJOR_VERSION && minor == PY_MINOR_VERSION;
+}
+
 }  // namespace
 
 PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
+  if (!is_for_this_python()) return PyErr_Format(PyExc_ImportError, "it was built for Python " PY_VERSION);
   PyObject* module = PyModule_Create(&module_definition);
   if (module == nullptr) return nullptr;
   names.intern();
@@ -121,7 +133,7 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   unused_events();
   memory::allocator();  // made before other threads can use it: torch publishes it without a lock
   pthread_atfork(nullptr, nullptr, forget_other_threads);
-  // For Python to check: a binary built for another torch loads, and then reads garbage.
+  // For Python to check, before anything else (see self_test.h).
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);
   return module;
 }

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include "../by_value.h"
 #include "accounts.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -68,13 +69,31 @@ class DeviceBytes {
         auto* allocator = counting_allocator<Counting>(kind_);
         if (allocator == nullptr || !allocator->initialized()) return {};
         if (index_ < 0) index_ = c10::impl::VirtualGuardImpl(kind_).getDevice().index();
-        auto stats = allocator->getDeviceStats(c10::DeviceIndex(index_));
-        const auto& handed_out = stats.allocated_bytes[0];
-        return {handed_out.allocated, stats.reserved_bytes[0].allocated, handed_out.current, handed_out.peak};
+        auto stats = [&] { return allocator->getDeviceStats(c10::DeviceIndex(index_)); };
+        if (!is_checked_ && !check(stats)) return ask_python();
+        return reading(stats());
       } catch (const std::exception&) {  // the device has failed: the program learns that itself
       }
     }
     return {};
+  }
+  template <class Stats>
+  static Reading reading(const Stats& stats) {
+    const auto& handed_out = stats.allocated_bytes[0];
+    return {handed_out.allocated, stats.reserved_bytes[0].allocated, handed_out.current, handed_out.peak};
+  }
+  // Whether the counters are what our headers say, which grew with torch 2.13. If not, Python is asked from now on.
+  template <class Function>
+  bool check(Function stats) {
+    using Stats = decltype(stats());
+    Stats* read;
+    if (written_bytes<Stats>(stats, &read) == sizeof(Stats)) {
+      read->~Stats();
+      is_checked_ = true;
+    } else {
+      asks_python_ = true;
+    }
+    return is_checked_;
   }
   // What cannot be read counts as nothing: the program learns itself that its device has failed.
   Reading ask_python() {
@@ -92,7 +111,8 @@ class DeviceBytes {
   const c10::DeviceType kind_;
   std::atomic<int> index_;
   PyObject*& counter_;
-  const bool asks_python_;
+  std::atomic<bool> asks_python_;
+  std::atomic<bool> is_checked_{false};
   std::atomic<int64_t> highest_{0};
 };
 

@@ -1,0 +1,70 @@
+"""Whether a native core fits the torch that runs. It reads torch's memory as those
+headers say that it was compiled with; others make it crash, or tell wrong numbers."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock, start_new_thread
+from types import ModuleType
+
+import torch
+from torch.version import __version__ as TORCH_VERSION
+
+from torchprof_hooks.capture.torch_names.autograd import node_of, sequence_number
+from torchprof_hooks.capture.torch_names.storages import storage_of
+
+#: Shape of the tensor that it is tried with.
+_SHAPE = (3, 5)
+
+
+def minor(version: str) -> str:
+    """Releases of a minor version of torch have one binary interface: "2.13"."""
+    return ".".join(version.split(".")[:2])
+
+
+def why_not(module: ModuleType) -> str:
+    """What speaks against using this core here; "" if nothing does."""
+    if minor(module.torch_version) != minor(TORCH_VERSION):
+        return (
+            f"the native core was built for torch {module.torch_version}, and this is "
+            f"{TORCH_VERSION}"
+        )
+    found = _differs(module)
+    return f"the native core does not fit this torch: {found}" if found else ""
+
+
+def _differs(module: ModuleType) -> str:
+    """What the core finds. In a thread of its own, which has none of the modes and
+    numbers of the program's threads."""
+    found = ["no answer"]
+    done = allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            found.append(_differs_here(module))
+        except BaseException as error:
+            found.append(f"{type(error).__name__}: {error}")
+        finally:
+            done.release()
+
+    start_new_thread(run, ())
+    done.acquire()
+    return found[-1]
+
+
+def _differs_here(module: ModuleType) -> str:
+    """What the core finds, when torch runs one node and one operator in this thread."""
+    leaf, gradient = (
+        torch.zeros(_SHAPE, dtype=torch.float32, device="cpu", requires_grad=requires)
+        for requires in (True, False)
+    )
+    node = node_of(leaf * 2)
+    found: str = module.differs(
+        lambda: node(gradient),
+        sequence_number(node),
+        _SHAPE,
+        storage_of(leaf),
+        leaf.data_ptr(),
+        leaf.untyped_storage().nbytes(),
+    )
+    return found
