@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.functions.function_call import FunctionCall
     from torchprof_hooks.capture.tracking.callbacks import LinkCall
     from torchprof_hooks.class_profiler import profiled
+    from torchprof_hooks.comparison import Comparison, compare
     from torchprof_hooks.documents.utilisation import Utilisation
     from torchprof_hooks.function_hook import FunctionHook
     from torchprof_hooks.function_profiler import profile_function, region
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiler import Profiler, profile
     from torchprof_hooks.profiles.batch import BatchFit, largest_batch
     from torchprof_hooks.profiles.collectives import Collective
+    from torchprof_hooks.profiles.compare import Change, Together
     from torchprof_hooks.profiles.errors import (
         FlagError,
         MemoryUnavailableError,
@@ -75,8 +77,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchFit",
     "Bucket",
+    "Change",
     "Checkpointing",
     "Collective",
+    "Comparison",
     "Coordinate",
     "DeviceStep",
     "DeviceUse",
@@ -123,6 +127,7 @@ __all__ = [
     "StaleRank",
     "StepTimerHook",
     "StepTimes",
+    "Together",
     "Totals",
     "TrainingSession",
     "Utilisation",
@@ -130,6 +135,7 @@ __all__ = [
     "Waits",
     "__version__",
     "add_hook",
+    "compare",
     "delete_hook",
     "enable",
     "function_hooks",
@@ -147,12 +153,14 @@ _HOMES = {
     "capture.functions.function_call": ("FunctionCall",),
     "capture.tracking.callbacks": ("LinkCall",),
     "class_profiler": ("profiled",),
+    "comparison": ("Comparison", "compare"),
     "function_hook": ("FunctionHook",),
     "function_profiler": ("profile_function", "region"),
     "link_hook": ("LinkHook",),
     "profiler": ("Profiler", "profile"),
     "profiles.batch": ("BatchFit", "largest_batch"),
     "profiles.collectives": ("Collective",),
+    "profiles.compare": ("Change", "Together"),
     "profiles.errors": (
         "FlagError",
         "MemoryUnavailableError",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from tests.documents.found import block, column, table_in
 from tests.helpers import hand_built, timed
-from torchprof_hooks import Profile
+from torchprof_hooks import Profile, Provenance
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.document import Answers, Document, Facts
 from torchprof_hooks.documents.render.json import json_of
@@ -33,28 +35,30 @@ def net(**layers_ms: float) -> Profile:
     return hand_built(cells, dict.fromkeys(layers_ms, "Linear"), steps=30)
 
 
-OLD = net(a=1, b=10, c=5, d=2, gone=1)
-NEW = net(a=2, b=12, c=4, d=2, added=1)
+#: Rows that stay as they are: they tell the machine's speed.
+SAME = {"d": 2, "e": 3, "f": 4, "g": 5}
+OLD = [net(a=1, b=10, c=5, gone=1, **SAME)] * 3
+NEW = [net(a=2, b=12, c=4, added=1, **SAME)] * 3
 
 
-def compared(new: Profile, max_rows: int | None = None) -> Document:
-    """The old one with another."""
+def compared(new: Sequence[Profile], max_rows: int | None = None) -> Document:
+    """The old runs with others."""
     return comparison_document(compare(OLD, new), max_rows=max_rows)
 
 
 def test_slower_rows_come_first_the_largest_difference_before_others() -> None:
     table = table_in(compared(NEW), "rows")
-    assert table.labels == ["b", "a", "c", "d"]
-    assert column(table, "verdict") == ["slower", "slower", "faster", ""]
-    assert table.tones == ["slower1", "slower2", "faster1", "same"]
+    assert table.labels == ["b", "a", "c", *"gfed"]
+    assert column(table, "verdict") == ["slower", "slower", "faster", *[""] * 4]
+    assert table.tones == ["slower1", "slower2", "faster1", *["same"] * 4]
     shares = column(table, "relative_change")
-    assert shares == pytest.approx([0.2, 1.0, -0.2, 0.0], abs=1e-3)
+    assert shares == pytest.approx([0.2, 1.0, -0.2, *[0.0] * 4], abs=1e-3)
 
 
 def test_what_is_slower_is_shown_in_any_case() -> None:
     document = compared(NEW, max_rows=1)
     assert table_in(document, "rows").most == 2
-    assert "... 2 more rows, not slower" in text_of(document)
+    assert "... 5 more rows, not slower" in text_of(document)
 
 
 def test_what_was_called_in_one_of_them_is_named() -> None:
@@ -62,43 +66,89 @@ def test_what_was_called_in_one_of_them_is_named() -> None:
     said = ["only before: gone (forward)", "only now: added (forward)"]
     assert block(document, Facts, "compared").lines[:2] == said
     assert document.numbers["gone"] == [["gone", "forward"]]
-    many = net(**{f"layer{n}": 1.0 for n in range(9)})
-    assert "layer3 (forward), ... 5 more" in text_of(compared(many, max_rows=4))
+    many = net(b=10, **{f"layer{n}": 1.0 for n in range(9)})
+    assert "layer3 (forward), ... 5 more" in text_of(compared([many] * 2, max_rows=4))
 
 
 def test_answers_count_rows_and_name_the_largest_change() -> None:
-    slower, faster = block(compared(NEW), Answers).answers
-    assert (slower.answer, faster.answer) == ("2 of 4 rows", "1 of 4 rows")
+    slower, faster, together, visible = block(compared(NEW), Answers).answers
+    assert (slower.answer, faster.answer) == ("2 of 7 rows", "1 of 7 rows")
     found = slower.numbers
     assert (found["rows"], found["row"], found["phase"]) == (2, "b", "forward")
     assert found["change_ns"] == pytest.approx(2 * MS, abs=100)
     assert found["relative_change"] == pytest.approx(0.2, abs=1e-3)
     assert faster.numbers["row"] == "c"
     assert faster.numbers["relative_change"] == pytest.approx(-0.2, abs=1e-3)
+    assert "the machine's speed, taken out of all rows" in together.answer
+    assert visible.numbers["visible"] == pytest.approx(0.05, abs=1e-3)
 
 
-def test_answers_where_nothing_changed_and_where_nothing_is_the_same() -> None:
-    assert "nothing to compare" in text_of(compared(net(other=1)))
-    assert "none of 5 rows" in text_of(compared(OLD))
-    assert {b.name for b in compared(Profile()).blocks}.isdisjoint({"rows", "tree"})
+def test_answers_where_nothing_changed() -> None:
+    document = compared(OLD)
+    assert "none of 8 rows" in text_of(document)
+    assert block(document, Answers).warnings == []
+
+
+def nested(inner_ms: float, other_ms: float, own_ms: float = 1) -> list[Profile]:
+    cells: dict[tuple[str, Phase], Totals] = {
+        ("Net", "forward"): replace(
+            steady(inner_ms + other_ms + 14 + own_ms), self_ns=MS
+        ),
+        ("Net > Net.fc", "forward"): steady(inner_ms),
+        ("Net > Net.other", "forward"): steady(other_ms),
+    }
+    names = {"Net": "Net", "Net.fc": "Linear", "Net.other": "Linear"}
+    for name, ms in SAME.items():
+        cells[f"Net > Net.{name}", "forward"] = steady(ms)
+        names[f"Net.{name}"] = "Linear"
+    return [hand_built(cells, names, steps=30)] * 2
+
+
+@pytest.mark.parametrize(
+    ("new", "row"), [(nested(9, 2.01), "Net.fc"), (nested(5.5, 3.5, 3), "Net")]
+)
+def test_the_answer_is_the_innermost_row_with_most_of_the_change(
+    new: list[Profile], row: str
+) -> None:
+    slower = block(comparison_document(compare(nested(4, 2), new)), Answers).answers[0]
+    assert slower.numbers["row"] == row
+
+
+def test_what_is_not_known_is_said_first() -> None:
+    single = compared(NEW[:1])
+    [warning] = block(single, Answers).warnings
+    assert "With one run on a side, it cannot be known" in warning
+    assert "compare --run" in warning
+    table = table_in(single, "rows")
+    assert set(column(table, "verdict")) <= {"slower?", "faster?", ""}
+    who = Provenance(started_ns=1), Provenance(started_ns=2)
+    merged = [replace(OLD[0], provenance=who)]
+    document = comparison_document(compare(merged, NEW))
+    assert "A profile of old is one of several runs merged" in text_of(document)
+    few = [net(a=1, b=1)] * 2
+    assert "too few modules" in text_of(comparison_document(compare(few, few)))
 
 
 @pytest.mark.parametrize("by", ["module", "class"])
 def test_a_tree_of_modules_has_the_largest_change_of_each(by: str) -> None:
-    def nested(forward_ms: float, backward_ms: float) -> Profile:
+    def backwards(forward_ms: float, backward_ms: float) -> list[Profile]:
         cells: dict[tuple[str, Phase], Totals] = {
             ("Net", "forward"): steady(1),
             ("Net > Net.fc", "forward"): steady(forward_ms),
             ("Net > Net.fc", "backward"): steady(backward_ms),
+            **{(name, "forward"): steady(ms) for name, ms in SAME.items()},
         }
-        return hand_built(cells, {"Net": "Net", "Net.fc": "Linear"}, steps=30)
+        names = dict.fromkeys(SAME, "Linear")
+        made = hand_built(cells, {"Net": "Net", "Net.fc": "FC", **names}, steps=30)
+        return [made] * 2
 
-    document = comparison_document(compare(nested(10, 5), nested(11, 3), by))  # type: ignore[arg-type]
+    found = compare(backwards(10, 5), backwards(11, 3), by)  # type: ignore[arg-type]
+    document = comparison_document(found)
     table = table_in(document, "tree")
-    assert (table.names, table.depths) == (["Net", "Net.fc"], [0, 1])
-    assert table.tones == ["same", "faster2"]
-    assert column(table, "phase") == [None, "backward"]
-    assert column(table, "verdict") == [None, "faster"]
+    assert (table.names[:2], table.depths[:2]) == (["Net", "Net.fc"], [0, 1])
+    assert table.tones[:2] == ["same", "faster2"]
+    assert column(table, "phase")[:2] == [None, "backward"]
+    assert column(table, "verdict")[:2] == [None, "faster"]
     assert "What changed" not in text_of(document)
 
 
@@ -107,9 +157,10 @@ def test_in_the_tree_what_was_added_is_new() -> None:
     assert dict(zip(tree.names, tree.tones, strict=True))["added"] == "new"
 
 
-def test_a_single_call_has_no_spread_anybody_knows() -> None:
+def test_a_single_run_has_no_noise_anybody_knows() -> None:
     once = hand_built({("a", "forward"): timed(MS)}, {"a": "Linear"})
-    content = json.loads(json_of(comparison_document(compare(once, NEW))))
+    content = json.loads(json_of(comparison_document(compare(once, NEW[0]))))
     [row] = content["tables"]["rows"]["rows"]
-    assert row["noise_ns"] is None
-    assert row["old_ns"] == MS
+    assert row["noise"] is None
+    assert row["old_ns"] == pytest.approx(MS)
+    assert content["numbers"]["visible"] is None

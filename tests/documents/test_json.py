@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from tests.compared_runs import in_turns
 from tests.documents.made import made, ms
 from tests.golden import SAMPLES, sample
 from tests.helpers import FUNCTIONS, STEP, hand_built, timed
@@ -82,6 +84,10 @@ def _comparison() -> str:
     return json_of(comparison_document(found))
 
 
+def _comparison_of_runs() -> str:
+    return json_of(comparison_document(compare(*in_turns(0, 3, {7: 1.5}))))
+
+
 REPORTS: dict[str, Callable[[], str]] = {
     **{
         path.stem: partial(lambda name: sample(name).to_json(), path.stem)
@@ -89,7 +95,7 @@ REPORTS: dict[str, Callable[[], str]] = {
     },
     "by call": lambda: to_json(sample("exit_report"), "call"),
     "comparison": _comparison,
-    "nothing in common": lambda: json_of(comparison_document(compare(STEP, Profile()))),
+    "comparison of runs": _comparison_of_runs,
     "ranks": lambda: json_of(ranks_document(read_run(SAMPLES / "ranks"))),
     "nothing": lambda: Profile().to_json(),
 }
@@ -265,19 +271,23 @@ def test_names_in_csv_may_hold_anything(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_recipe_of_the_documentation() -> None:
+def test_the_recipe_of_the_documentation(tmp_path: Path) -> None:
     text = (DOCS / "recipes.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("## A script that looks for the bottleneck")
     [code, *_] = re.findall(r"```python\n(.*?)```", rest, re.DOTALL)
     defined: dict[str, Any] = {}
     exec(code.partition("\nprof.")[0], defined)
-    # The machine was slower when the second one was recorded.
-    old, new = (str(SAMPLES / f"{n}.json") for n in ("char_lm_functions", "char_lm"))
-    most, shares = defined["bottleneck"](new, "attention", "mlp")
+    most, shares = defined["bottleneck"](
+        str(SAMPLES / "char_lm.json"), "attention", "mlp"
+    )
     assert most == "mlp"
     assert 0.3 < shares["attention"] < shares["mlp"] < 0.5
-    is_slower, changes = defined["changes"](old, new)
+    sides = [str(tmp_path / side) for side in ("old", "new")]
+    for side, runs in zip(sides, in_turns(0, 5, {7: 1.5}), strict=True):
+        Path(side).mkdir()
+        for number, run in enumerate(runs):
+            run.save(f"{side}/{number}.json")
+    is_slower, changes = defined["changes"](*sides)
     assert is_slower
-    assert ("CharLM", "backward") in {change[:2] for change in changes}
-    assert all(change > 0 for _, _, change in changes)
-    assert defined["changes"](old, old) == (False, [])
+    assert ("Net.7", "backward") in {change[:2] for change in changes}
+    assert defined["changes"](sides[0], sides[0]) == (False, [])

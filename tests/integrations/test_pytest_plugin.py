@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from tests.running import TORCH, python
-from torchprof_hooks import Profile
+from torchprof_hooks.files.runs import read_runs
 from torchprof_hooks.integrations.pytest_plugin import PerformanceCheck
 
 ROOT: Final = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def test_step(torchprof, tmp_path):
         lost.append(lost[0] if lost else bad_luck())
         burn(lost[0])
         model(torch.ones(1, 2)).sum().backward()
-    torchprof.check(step, processes=int(os.environ.get("PROCESSES", 1)))
+    torchprof.check(step, processes=2)
 """
 
 #: A session in a folder, with these options, and these variables besides.
@@ -86,15 +86,22 @@ def session(tmp_path: Path) -> Session:
     return run
 
 
-def step_ms(path: Path) -> float:
-    rows = {row.name: row for row in Profile.load(path).rows()}
-    return rows["(step)"].cumulative_ns / rows["(step)"].calls / 1e6
+def step_ms(folder: Path) -> list[float]:
+    """How long a step took, in each process."""
+    rows = [
+        {row.name: row for row in run.rows()}["(step)"] for run in read_runs(folder)
+    ]
+    return [row.cumulative_ns / row.calls / 1e6 for row in rows]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_what_is_slower_than_the_baseline_fails(
     session: Session, tmp_path: Path
 ) -> None:
-    path = tmp_path / ".torchprof" / "test_net.test_step.json"
+    path = tmp_path / ".torchprof" / "test_net.test_step"
     none = session()
     assert none.returncode == 1
     assert str(path) in none.stdout
@@ -102,8 +109,8 @@ def test_what_is_slower_than_the_baseline_fails(
 
     updated = session("--torchprof-update")
     assert updated.returncode == 0, updated.stdout
-    assert step_ms(path) == 60
-    written = path.read_bytes()
+    assert step_ms(path) == [60, 60]
+    written = contents(path)
     same = session(ONE="32", UNLUCKY="once")
     assert same.returncode == 0, same.stdout
     assert (tmp_path / "unlucky").exists()
@@ -114,9 +121,9 @@ def test_what_is_slower_than_the_baseline_fails(
     # Where CI runs, pytest repeats the whole message in its summary.
     assert sorted(set(rows)) == ["(step)", "Sequential", "Sequential.0"]
     assert "Traceback" not in slower.stdout
-    assert path.read_bytes() == written
+    assert contents(path) == written
 
-    path.write_text("{")
+    (path / "1.json").write_text("{")
     damaged = session()
     assert damaged.returncode == 1
     assert str(path) in damaged.stdout
@@ -148,14 +155,14 @@ def test_workers_of_xdist_write_a_file_for_each_check(
     session: Session, tmp_path: Path
 ) -> None:
     pytest.importorskip("xdist", reason="of the extra `test`")
-    second = "    torchprof.check(lambda: burn(50), name='no model', processes=1)\n"
+    second = "    torchprof.check(lambda: burn(50), name='no model', processes=2)\n"
     (tmp_path / "test_net.py").write_text(TEST + second)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntorchprof_dir = kept\n")
     done = session("-p", "xdist", "-n", "1", "--torchprof-update")
     assert done.returncode == 0, done.stdout
     assert {path.name: step_ms(path) for path in (tmp_path / "kept").iterdir()} == {
-        "test_net.test_step.json": 60,
-        "test_net.test_step.no_model.json": 50,
+        "test_net.test_step": [60, 60],
+        "test_net.test_step.no_model": [50, 50],
     }
 
 
@@ -184,7 +191,7 @@ def test_what_a_process_printed_is_told_if_it_never_comes_there(
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"step": None}, {"name": 3}, {"threshold": "much"}, {"processes": 0}),
+        *({"step": None}, {"name": 3}, {"threshold": "much"}, {"processes": 1}),
         {"seconds": -1},
     ],
     ids=str,

@@ -7,12 +7,10 @@ import io
 import json
 import os
 import random
-import re
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compared_runs import in_turns, run
 from tests.helpers import FUNCTIONS, STEP, hand_built, timed
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.exit_report import program_text
-from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.report import page
-from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.program.file_tools import main
@@ -69,25 +65,6 @@ def tool(
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.chdir(tmp_path)
     return Tool(capsys)
-
-
-def slowed(factor: float = 1.0, noise: float = 0.02, seed: int = 0) -> Profile:
-    """30 steps of a Net, of which one layer takes `factor` times as long."""
-    rng = random.Random(seed)
-
-    def calls(usual_ns: float) -> Sequence[int]:
-        others = (rng.gauss(usual_ns, noise * usual_ns) for _ in range(29))
-        return [round(10 * usual_ns), *(max(round(other), 0) for other in others)]
-
-    return hand_built(
-        {
-            ("Net.slow", "forward"): timed(*calls(2e6 * factor)),
-            ("Net.slow", "backward"): timed(*calls(4e6)),
-            ("Net.other", "forward"): timed(*calls(3e6)),
-        },
-        {"Net.slow": "Linear", "Net.other": "Conv2d"},
-        steps=30,
-    )
 
 
 #: A program of two steps.
@@ -154,8 +131,8 @@ def test_with_fewer_rows(tool: Tool) -> None:
     STEP.save("a.json")
     assert "... 6 more rows" in tool.prints("show a.json --full --max-rows 2")
     assert "... 6 more rows" in tool.prints("show a.json --by=module --max-rows 2")
-    slowed().save("b.json")
-    assert "... 2 more rows" in tool.prints("compare b.json b.json --max-rows=1")
+    run(random.Random(0)).save("b.json")
+    assert "... 25 more rows" in tool.prints("compare b.json b.json --max-rows=1")
 
 
 def test_stacks_for_flame_graphs_add_up(tool: Tool) -> None:
@@ -188,6 +165,16 @@ NOT_A_FORMATS = [
             "compare a.json a.json --format=html --max-rows=2",
             "--max-rows is for tables, but --format html has all",
         ),
+        ("compare a.json a.json -n 5", "--runs is for programs: give --run, too"),
+        ("compare a.json a.json --keep b", "--keep is for programs: give --run, too"),
+        ("compare --run a b --keep a.json", "a.json is there already: name a new fold"),
+        ("compare --run a b -n 1", "argument -n/--runs: give 2 or more: one run does"),
+        ("compare --run no.py a.json", "there is no file no.py"),
+        ("compare --run 'python no.py' a.json", "leave python out: give the script, a"),
+        ("compare --run '' a.json", "give a script, such as train.py, and arguments"),
+        ("compare --run '\"a' a.json", "is no command: No closing quotation"),
+        ("compare no.json a.json", "cannot read no.json: No such file or directory"),
+        ("compare . no", "cannot read no: No such file or directory"),
         ("show no.json", "cannot read no.json: No such file or directory"),
         ("show .", "cannot read .: Is a directory"),
         (
@@ -226,73 +213,6 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         main([command, "--help"])
     assert exit_.value.code == 0
     assert "usage" in capsys.readouterr().out
-
-
-# Comparisons
-
-
-@pytest.fixture
-def compared(tool: Tool) -> Callable[..., str]:
-    """Saves two profiles and prints what became slower."""
-
-    def run(old: Profile, new: Profile, options: str = "", code: int = 0) -> str:
-        old.save("old.json")
-        new.save("new.json")
-        return tool.prints(f"compare old.json new.json {options}", code)
-
-    return run
-
-
-Compared = Callable[..., str]
-
-
-@pytest.mark.parametrize("options", ["", "--fail-above 5%"])
-def test_a_planted_slowdown_fails(options: str, compared: Compared) -> None:
-    printed = compared(slowed(), slowed(1.5, seed=1), options, code=1)
-    assert re.search(r"Net\.slow +forward .* slower\n", printed)
-    assert "Slower: 1 of 3 rows: most of all Net.slow, forward, by " in printed
-
-
-def test_a_page_of_a_comparison(compared: Compared) -> None:
-    old, new = slowed(), slowed(1.5, seed=1)
-    assert compared(old, new, "--format=html -o page.html", code=1) == ""
-    made = page_of(comparison_document(compare(old, new)))
-    assert Path("page.html").read_text() == made + "\n"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (slowed(), slowed()),
-        (slowed(), slowed(seed=1)),  # noise alone
-        (slowed(1.5), slowed()),  # faster
-        (slowed(), slowed(1.02, noise=0, seed=1)),  # below 5 %
-        (slowed(noise=0.5), slowed(1.1, noise=0.5, seed=1)),  # within noise
-        (slowed(), hand_built({("Net.new", "forward"): timed(9, 9)}, {})),
-        (profile_of(), profile_of()),
-        (slowed(), profile_of()),
-        (slowed(), slowed().merge(slowed(seed=1))),  # twice as many steps
-    ],
-)
-def test_what_must_not_fail(old: Profile, new: Profile, compared: Compared) -> None:
-    printed = compared(old, new)
-    assert "none of 3 rows" in printed or "nothing to compare" in printed
-
-
-def test_the_threshold_decides(compared: Compared) -> None:
-    for options, code in (
-        ("--fail-above=9.5%", 1),
-        ("--fail-above=10.5%", 0),
-        ("--fail-above=0% --by=call", 1),
-        ("--fail-above=3% --by=class", 1),
-    ):
-        compared(slowed(noise=0.001), slowed(1.1, noise=0.001, seed=1), options, code)
-
-
-@pytest.mark.parametrize("share", ["5%", "'5.0 %'", "0.05"])
-def test_the_threshold_in_both_notations(share: str, compared: Compared) -> None:
-    printed = compared(slowed(), slowed(), f"--fail-above {share}")
-    assert "by more than 5 %" in printed
 
 
 # Sums
@@ -399,9 +319,11 @@ def test_files_are_shown_without_torch(tmp_path: Path) -> None:
 
 
 def test_nobody_reads_to_the_end(tmp_path: Path) -> None:
-    old, new = tmp_path / "old.json", tmp_path / "new.json"
-    slowed().save(old)
-    slowed(1.5, seed=1).save(new)
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, runs in zip((old, new), in_turns(0, 3, {7: 2}), strict=True):
+        folder.mkdir()
+        for number, each in enumerate(runs):
+            each.save(folder / f"{number}.json")
     reader, writer = os.pipe()
     os.close(reader)
     try:

@@ -13,18 +13,17 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final
 
 import pytest
 
-from torchprof_hooks.documents.build.compare import comparison_document
-from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.comparison import Comparison, compare
+from torchprof_hooks.files.runs import read_runs
 from torchprof_hooks.profile_type import Profile
-from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.options import (
     check_callable,
@@ -33,21 +32,22 @@ from torchprof_hooks.profiles.options import (
     check_text,
     check_whole,
 )
+from torchprof_hooks.profiles.run_noise import KEEP_MEMORY
 
 #: The name of the row of a whole step.
 STEP: Final = "(step)"
-_WARM_UP_CALLS, _LEAST_CALLS = 3, 10
+#: The name of the row of fixed work, which tells the speed of the machine.
+MACHINE: Final = "(machine)"
+_WARM_UP_CALLS, _LEAST_CALLS, _MACHINE_CALLS = 3, 10, 20
 #: The environment variable that tells a new process where to write its profile. The
 #: file has the name of the baseline, which tells which check of the test to measure.
 _FILE: Final = "TORCHPROF_HOOKS_MEASURE_INTO"
-#: Environment variables that make the C library keep memory that tensors free: whether
-#: it returns that to the system is chance, and can double the time of a step.
-_KEEP_MEMORY: Final = dict.fromkeys(
-    ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(1 << 30)
-)
 #: Environment variables that new processes do not get: options of the session, and what
 #: xdist tells its workers.
 _OF_SESSION: Final = re.compile("PYTEST_(ADDOPTS|XDIST_)")
+
+
+_IF_MEANT: Final = "if it is meant to be: pytest --torchprof-update"
 
 
 class PerformanceCheck:
@@ -69,14 +69,15 @@ class PerformanceCheck:
         """Fail if the step, or one of its modules, became slower than the baseline.
 
         A few new processes measure, one after the other: each runs only this test. The
-        faster half of them counts, since other work of the machine can only make a step
-        slower. Before the test fails, as many processes measure again.
+        baseline is what as many processes have measured before. How much these differ
+        among each other is noise (see `torchprof_hooks.compare`). Before the test
+        fails, as many processes measure again.
 
         Args:
             step: a function, such as a training step, that does the same in each call.
             name: the name of the check, if there are several in the test.
             threshold: the share by which it may be slower: 0.1 or "10%".
-            processes: how many processes measure.
+            processes: how many processes measure, 2 or more.
             seconds: how long each process measures; at least ten calls.
 
         Raises:
@@ -88,7 +89,7 @@ class PerformanceCheck:
         if name != "":
             check_text("name", name)
         share = check_share("threshold", threshold)
-        processes = check_whole("processes", processes, 1)
+        processes = check_whole("processes", processes, 2)
         check_positive("seconds", seconds)
         path = self._path(name)
         if path in self._paths:
@@ -107,35 +108,35 @@ class PerformanceCheck:
         runs: list[Profile] = []
         for _ in range(2):
             runs += [_measure_anew(self._item, path.name) for _ in range(processes)]
-            fastest = sorted(runs, key=_step_ns)[: (processes + 1) // 2]
-            now = reduce(Profile.merge, fastest)
             if baseline is None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                now.save(path)
+                _save(runs, path)
                 return
-            found = compare(baseline, now, threshold=threshold)
-            if found.changes and not found.slower:
+            try:
+                found = compare(baseline, runs, threshold=threshold)
+            except ValueError as error:
+                pytest.fail(f"{path}: {error}; {_IF_MEANT}", pytrace=False)
+            trouble = _trouble(found)
+            if not trouble:
                 return
-        hint = "if it is meant to be: pytest --torchprof-update"
-        table = text_of(comparison_document(found), width=100, unit="auto_foreach")
-        pytest.fail(f"{path}: {hint}\n\n{table}", pytrace=False)
+        table = found.report(width=100)
+        pytest.fail(f"{path}: {trouble}; {_IF_MEANT}\n\n{table}", pytrace=False)
 
     def _path(self, name: str) -> Path:
-        """The file of a baseline: one for each test and check."""
+        """The folder of a baseline: one for each test and check."""
         path, config = self._item.path, self._item.config
         folder = config.getini("torchprof_dir")
         root: Path = config.rootpath / folder if folder else path.parent / ".torchprof"
         words = [path.stem, *_names(self._item), name]
         clean = (re.sub(r"[^\w-]+", "_", word, flags=re.ASCII) for word in words)
-        return root / f"{'.'.join(word.strip('_') for word in clean if word)}.json"
+        return root / ".".join(word.strip("_") for word in clean if word)
 
 
-def _load(path: Path) -> Profile:
+def _load(path: Path) -> list[ProfileData]:
     """The baseline. A test without one fails: else, tests would always pass on machines
     that are new each time, as in CI."""
     __tracebackhide__ = True
     try:
-        return Profile.load(path)
+        return read_runs(path)
     except FileNotFoundError:
         what = f"there is no baseline {path}: pytest --torchprof-update measures it"
     except ProfileFileError as error:
@@ -143,12 +144,35 @@ def _load(path: Path) -> Profile:
     pytest.fail(what, pytrace=False)
 
 
+def _save(runs: Sequence[Profile], path: Path) -> None:
+    """Make these the baseline."""
+    path.mkdir(parents=True, exist_ok=True)
+    for before in path.glob("*.json"):
+        before.unlink()
+    for number, run in enumerate(runs, 1):
+        run.save(path / f"{number}.json")
+
+
+def _trouble(found: Comparison) -> str:
+    """What became slower; "" if nothing did."""
+    slower = [each.name for each in found.slower if each.name != MACHINE]
+    if slower:
+        return f"{slower[0]} became slower"
+    # What all rows have in common is taken for the machine's speed, unless the machine
+    # did its own work faster than the step, compared with the baseline.
+    if found.together.change > found.threshold and any(
+        each.name == MACHINE for each in found.faster
+    ):
+        return "all of it became slower, and the machine did not"
+    return ""
+
+
 def _measure(step: Callable[[], object], seconds: float) -> Profile:
     """The profile of some calls, in a process that does nothing else."""
     from torchprof_hooks.function_profiler import region
     from torchprof_hooks.profiler import profile
 
-    whole, prof = region(STEP), profile()
+    whole, machine, prof = region(STEP), region(MACHINE), profile()
 
     def run(calls: int, seconds: float) -> None:
         until_ns = perf_counter_ns() + seconds * 1e9
@@ -157,6 +181,9 @@ def _measure(step: Callable[[], object], seconds: float) -> Profile:
                 with whole:
                     step()
                 calls -= 1
+            for _ in range(_MACHINE_CALLS):
+                with machine:
+                    _fixed_work()
 
     gc.collect()
     gc.disable()
@@ -166,8 +193,15 @@ def _measure(step: Callable[[], object], seconds: float) -> Profile:
     return prof.take()
 
 
-def _step_ns(profile: Profile) -> float:
-    return next(r.cumulative_ns / r.calls for r in profile.rows() if r.name == STEP)
+def _fixed_work() -> None:
+    """Some milliseconds of what steps do: products, passes over memory, Python."""
+    import torch
+
+    with torch.no_grad():
+        values = torch.full((256, 256), 0.01)
+        for _ in range(10):
+            values = (values @ values).tanh()
+    sum(number * number for number in range(10_000))
 
 
 def _measure_anew(item: Any, name: str) -> Profile:
@@ -183,7 +217,7 @@ def _measure_anew(item: Any, name: str) -> Profile:
         done = subprocess.run(
             command,
             cwd=item.config.invocation_params.dir,
-            env={**_KEEP_MEMORY, **environment, _FILE: str(file)},
+            env={**KEEP_MEMORY, **environment, _FILE: str(file)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,75 +1,114 @@
-"""Compares two profiles of one program, row by row, and tells changes from noise."""
+"""Compares runs of one program before and after a change, row by row, and tells changes
+from noise: from how much runs differ of which nothing was changed."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, inf, sqrt
-from statistics import NormalDist
+from functools import cached_property, reduce
+from math import exp, expm1, hypot, inf, log, log1p
+from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping, Phase
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.run_noise import (
+    Values,
+    difference_of,
+    differences_of,
+    in_common,
+    weighted_median,
+)
+from torchprof_hooks.profiles.run_sides import check_related, checked_runs, pairs_of
+from torchprof_hooks.profiles.run_times import (
+    MEASURES,
+    CallTimes,
+    Measure,
+    RowPhase,
+    Sides,
+    call_times,
+)
 
-#: The probability that a comparison calls any of its rows slower by chance alone. (In a
-#: simulation of 20 rows it was between 0.2 % and 2.2 %: without the slowest call, calls
-#: look a little more alike than they are.)
-RISK: Final = 0.01
+#: The probability that a comparison calls anything slower by chance alone.
+RISK: Final = 0.005
+#: Rows of fewer modules do not tell the machine's speed from a change of one of them.
+_ENOUGH_NAMES: Final = 4
+#: Shorter rows, as a share of the time of all, are too noisy to tell it.
+_LEAST_SHARE: Final = 0.01
+#: The logarithm of a change beyond all that happens.
+_MOST: Final = 100.0
 
-#: With fewer calls than this, the mean includes the slowest call.
-_ENOUGH_CALLS: Final = 3
+#: One or several runs.
+Runs = ProfileData | Sequence[ProfileData]
 
-#: The name of a row, and a phase.
-RowPhase = tuple[str, Phase]
+#: What the change that all rows have in common is: the "machine", which was faster or
+#: slower, so that the change is taken out of all rows; the "program", since the runs
+#: took turns, and chance does not explain it; or "unknown", of too few rows.
+Cause = Literal["machine", "program", "unknown"]
 
 
-class MeanDuration(NamedTuple):
-    """The mean duration of calls, with the calls that they made.
+class Together(NamedTuple):
+    """The change that all rows have in common.
 
-    calls: how many there were.
-    averaged: how many of them the mean is over, as far as they were measured.
-    error_ns2: the square of the mean's standard error (inf: `averaged` is below 2).
+    change: by which share calls became slower; 0 if that is not known.
+    noise: what chance explains of that (inf: not known, as runs did not take turns).
+    cause: see `Cause`.
     """
 
-    calls: int
-    averaged: int
-    mean_ns: float
-    error_ns2: float
+    change: float = 0.0
+    noise: float = inf
+    cause: Cause = "unknown"
+
+
+_UNKNOWN: Final = Together()
+_NOTHING: Final = Together(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The calls of one row in one phase, in both profiles.
+    """The calls of one row in one phase, before and after.
 
-    noise_ns: how much the means may differ by chance (inf: one of them is over fewer
-        than two measured calls, so that its spread is not known).
-    threshold: a smaller difference, as a share of the old mean, does not matter.
+    measure: what of the calls is compared: the shortest of a run, or their mean, less
+        its standard error, which leaves out what interrupts single calls. Both are
+        looked at, and this is the one that tells more.
+    old_ns, new_ns: that time of a call, with inner calls; the geometric mean of runs.
+    old_calls, new_calls: how many calls there were in all runs.
+    relative_change: by which share calls became slower. If the machine was faster or
+        slower, that is taken out.
+    noise: the share that chance explains (inf: not known).
+    threshold: a smaller share does not matter.
     """
 
     name: str
-    phase: Phase
-    old: MeanDuration
-    new: MeanDuration
-    noise_ns: float
+    phase: Phase | Literal[""]
+    measure: Measure
+    old_ns: float
+    new_ns: float
+    old_calls: int
+    new_calls: int
+    relative_change: float
+    noise: float
     threshold: float
 
     @property
     def difference_ns(self) -> float:
-        """By how much the mean duration grew."""
-        return self.new.mean_ns - self.old.mean_ns
-
-    @property
-    def matters(self) -> bool:
-        """Whether the difference is beyond both the threshold and noise."""
-        least_ns = max(self.threshold * self.old.mean_ns, self.noise_ns)
-        return abs(self.difference_ns) > least_ns
+        """By how much longer calls became."""
+        return self.relative_change * self.old_ns
 
     @property
     def verdict(self) -> Literal["slower", "faster", ""]:
-        """Whether the calls became slower or faster, "" if that does not matter."""
-        if not self.matters:
+        """Whether the calls became slower or faster, beyond noise and threshold."""
+        change = self.relative_change
+        if abs(change) <= self.threshold or abs(log1p(change)) <= log1p(self.noise):
             return ""
-        return "slower" if self.difference_ns > 0 else "faster"
+        return "slower" if change > 0 else "faster"
+
+    @property
+    def evidence(self) -> float:
+        """By how many times the noise the calls changed, as logarithms."""
+        noise = log1p(self.noise)
+        return abs(log1p(self.relative_change)) / noise if noise else inf
 
     @property
     def is_slower(self) -> bool:
@@ -80,21 +119,41 @@ class Change:
         return self.verdict == "faster"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True)
+class ComparisonData:
     """The result of `compare`.
 
-    changes: of rows and phases with calls in both profiles, the most expensive first.
-    gone, added: rows and phases with calls only in the old, or only in the new profile.
+    olds, news: the runs of either side; in pairs, if they took turns.
+    in_turns: whether old and new runs took turns, so that the machine was the same for
+        both.
+    together: what all rows have in common.
+    changes: of rows and phases with calls in all runs, the most expensive first.
+    visible: the least share by which a row could have changed so that this would have
+        been found in 19 of 20 comparisons; for rows with half of the time. inf if that
+        is not known.
+    gone, added: rows and phases with calls only in old, or only in new runs.
     """
 
-    old: ProfileData
-    new: ProfileData
+    olds: Sequence[ProfileData]
+    news: Sequence[ProfileData]
     by: Grouping
     threshold: float
-    changes: tuple[Change, ...]
-    gone: tuple[RowPhase, ...]
-    added: tuple[RowPhase, ...]
+    in_turns: bool = False
+    together: Together = _UNKNOWN
+    changes: tuple[Change, ...] = ()
+    visible: float = inf
+    gone: tuple[RowPhase, ...] = ()
+    added: tuple[RowPhase, ...] = ()
+
+    @cached_property
+    def old(self) -> ProfileData:
+        """All old runs, merged."""
+        return reduce(ProfileData.merge, self.olds)
+
+    @cached_property
+    def new(self) -> ProfileData:
+        """All new runs, merged."""
+        return reduce(ProfileData.merge, self.news)
 
     @property
     def slower(self) -> tuple[Change, ...]:
@@ -104,99 +163,218 @@ class Comparison:
     def faster(self) -> tuple[Change, ...]:
         return tuple(change for change in self.changes if change.is_faster)
 
+    @property
+    def is_guess(self) -> bool:
+        """Whether there is one run on a side: how much such runs differ by chance is
+        then guessed from how much rows differ from each other."""
+        return min(len(self.olds), len(self.news)) < 2
+
 
 def compare(
-    old: ProfileData, new: ProfileData, by: Grouping = "module", threshold: float = 0.05
-) -> Comparison:
-    """Compare how long calls take, for each row of `Profile.rows(by)` and each phase.
+    old: Runs, new: Runs, by: Grouping = "module", threshold: float = 0.05
+) -> ComparisonData:
+    """Compare how long calls take, for each row of `Profile.rows(by)` and each phase,
+    and for a whole step.
 
-    It compares mean durations on the host, with inner calls: only of these is the
-    spread known. The numbers of steps and of calls may differ. A row is slower if its
-    mean grew by more than the threshold, and by more than chance explains (Welch's
-    t-test, one-sided; the risk for the whole table is divided equally among its rows).
-    Time outside of calls, and that of the profiler itself, is not compared.
+    It compares durations on the host, with inner calls; after the start-up, if that is
+    known. The numbers of steps and of calls may differ. A row is slower if its calls
+    take longer by more than the threshold, and by more than runs of unchanged code
+    differ, which two or more runs on either side tell. The risk that any row is called
+    slower by chance is `RISK`. Both the shortest call of each run and the mean are
+    looked at: what else the machine does hardly touches the former, but some changes
+    are in some of the calls only.
 
-    Where only some steps were measured, the spread is that of the calls in these steps.
-
-    What changes from one run to the next, such as the load of the machine, does not
-    show in the spread within one run. It does in that of a few runs merged.
+    What all rows have in common is the machine's speed, and taken out. If runs took
+    turns (old, new, new, old, ...), it is known whether the machine explains that; if
+    not, it is a change of the program, and left in.
 
     threshold: 0.05 is 5 %.
 
     Raises:
-        ValueError: unknown `by`.
+        TypeError: what is to be compared is no profile.
+        ValueError: unknown `by`; a side has no runs, several ranks of one, or one of
+            them twice; or the profiles are not of one program.
     """
-    befores, afters = _means(old, by), _means(new, by)
-    shared = [key for key in befores if key in afters]
-    changes: list[Change] = []
-    for key in shared:
-        before, after = befores[key], afters[key]
-        noise_ns = noise_bound_ns(before, after, RISK / len(shared))
-        changes.append(Change(*key, before, after, noise_ns, threshold))
-    return Comparison(
-        old,
-        new,
+    olds, news = checked_runs("old", old), checked_runs("new", new)
+    check_related(olds, news, by)
+    pairs = pairs_of(olds, news)
+    if pairs:
+        olds = [olds[one] for one, _ in pairs]
+        news = [news[other] for _, other in pairs]
+    measured = [[call_times(run, by) for run in side] for side in (olds, news)]
+    called = [Counter(key for run in side for key in run) for side in measured]
+    times: dict[RowPhase, Sides] = {
+        key: ([run[key] for run in measured[0]], [run[key] for run in measured[1]])
+        for key in measured[0][0]
+        if called[0][key] == len(olds) and called[1][key] == len(news)
+    }
+    shortest, mean = (_judged(times, each, bool(pairs), threshold) for each in MEASURES)
+    # Of a row without a shortest call, there is the mean alone.
+    changes = [
+        max(filter(None, (shortest.changes.get(key), change)), key=_weight)
+        for key, change in mean.changes.items()
+    ]
+    return ComparisonData(
+        olds,
+        news,
         by,
         threshold,
+        bool(pairs),
+        max(shortest.together, mean.together, key=_certainty),
         tuple(changes),
-        gone=tuple(key for key in befores if key not in afters),
-        added=tuple(key for key in afters if key not in befores),
+        min(shortest.visible, mean.visible),
+        gone=tuple(key for key in called[0] if key not in called[1]),
+        added=tuple(key for key in called[1] if key not in called[0]),
     )
 
 
-def _means(profile: ProfileData, by: Grouping) -> dict[RowPhase, MeanDuration]:
-    """The mean duration of each row and phase that was called."""
-    share = profile.measured.share
-    return {
-        (row.name, phase): mean_duration(totals, share)
-        for row in profile.rows(by)
-        if row.kind != "profiler"
-        for phase, totals in row.phases.items()
-        if totals.calls > 0
+# What changed
+
+
+class _Judged(NamedTuple):
+    """What one measure tells. See `ComparisonData`."""
+
+    together: Together
+    changes: dict[RowPhase, Change]
+    visible: float
+
+
+def _weight(change: Change) -> tuple[bool, float, float]:
+    """How much a measure tells of a row: first of all, whether there is a verdict."""
+    return bool(change.verdict), change.evidence if change.verdict else 0, -change.noise
+
+
+def _certainty(together: Together) -> int:
+    """How much a measure tells of all rows."""
+    return ("unknown", "machine", "program").index(together.cause)
+
+
+def _judged(
+    times: Mapping[RowPhase, Sides], measure: Measure, in_turns: bool, threshold: float
+) -> _Judged:
+    """Compare one measure of all rows that have it."""
+    times = {
+        key: sides
+        for key, sides in times.items()
+        if all(each.by(measure) > 0 for side in sides for each in side)
     }
+    risk = RISK / len(MEASURES) / 2  # another half is for what rows have in common
+    tellers = _tellers(times)
+    logs = {
+        key: [log(each.by(measure)) for side in sides for each in side]
+        for key, sides in times.items()
+    }
+    olds = len(next(iter(times.values()))[0]) if times else 0
+    common, together = _in_common([logs[key] for key in tellers], olds, in_turns, risk)
+    split = _pairs_of if in_turns and not tellers else _sides_of
+    differences = differences_of(
+        [split(_less(row, common), olds) for row in logs.values()],
+        [fmean(each.total_ns for each in (*old, *new)) for old, new in times.values()],
+    )
+    found = dict(zip(times, differences, strict=True))
+    each_risk = risk / max(len(times), 1)
+    # What is not taken out is part of a change, and so is its noise.
+    left = together if together.cause == "program" else _NOTHING
+    changes = {
+        key: _change(
+            key,
+            measure,
+            sides,
+            (
+                found[key].mean + log1p(left.change),
+                hypot(found[key].noise(each_risk), log1p(left.noise)),
+            ),
+            threshold,
+        )
+        for key, sides in times.items()
+    }
+    visible = weighted_median(
+        [
+            (found[key].visible(each_risk, log1p(threshold)), old[0].total_ns)
+            for key, (old, _) in times.items()
+            if old[0].is_own
+        ]
+    )
+    return _Judged(together, changes, _share(visible))
 
 
-def mean_duration(totals: Totals, share: float = 1.0) -> MeanDuration:
-    """The mean over all calls but the slowest.
+def _in_common(
+    rows: Sequence[Values], olds: int, in_turns: bool, risk: float
+) -> tuple[Values, Together]:
+    """What rows have in common: in each run, to be taken out; and as a change.
 
-    share: the share of the calls that were measured. The others were scaled from these,
-        so they do not make the mean more certain.
-
-    The slowest call is mostly the first one, which allocates, chooses algorithms or
-    compiles. In a short run it would outweigh all others.
+    rows: those that tell; none if they are too few.
     """
-    count, total, squares = totals.calls, totals.duration_ns, totals.squares_ns2
-    if count >= _ENOUGH_CALLS and totals.max_ns > totals.mean_ns:
-        count -= 1
-        total -= totals.max_ns
-        squares -= totals.max_ns**2
-    averaged = round(share * count)
-    if averaged < 2:
-        return MeanDuration(totals.calls, averaged, totals.mean_ns, inf)
-    # In whole numbers, which are exact: the difference of two large ones is small.
-    deviations = max(count * squares - total**2, 0)
-    error_ns2 = deviations / (count**2 * (averaged - 1))
-    return MeanDuration(totals.calls, averaged, total / count, error_ns2)
+    if not rows:
+        return (), _UNKNOWN
+    common = in_common(rows)
+    split = _pairs_of if in_turns else _sides_of
+    shared = difference_of(split(common, olds))
+    # Between runs at other times, a machine may differ by more than within each side.
+    noise = shared.noise(risk) if in_turns else inf
+    cause: Cause = "program" if abs(shared.mean) > noise else "machine"
+    return common, Together(expm1(shared.mean), _share(noise), cause)
 
 
-def noise_bound_ns(old: MeanDuration, new: MeanDuration, risk: float) -> float:
-    """The least difference of the means that chance does not explain: Welch's t-test.
-
-    Chance alone exceeds it in one direction with a probability of `risk`, if the calls
-    of a run differ independently of each other.
-    """
-    error_ns2 = old.error_ns2 + new.error_ns2
-    if error_ns2 in (0, inf):
-        return error_ns2
-    # Shares, since squares of `error_ns2` may be too large for floating point.
-    parts = [(mean.error_ns2 / error_ns2, mean.averaged - 1) for mean in (old, new)]
-    freedom = 1 / sum(part**2 / others for part, others in parts)
-    return _t_quantile(risk, freedom) * sqrt(error_ns2)
+def _less(row: Values, common: Values) -> Values:
+    """The values of a row, less what all have in common, if that is known."""
+    if not common:
+        return row
+    return [value - speed for value, speed in zip(row, common, strict=True)]
 
 
-def _t_quantile(risk: float, freedom: float) -> float:
-    """The value that Student's t exceeds with a probability of `risk`, by Wallace's
-    approximation: too high below 5 degrees of freedom, by 3 % at 4 and a fifth at 2.
-    """
-    z = -NormalDist().inv_cdf(risk) * (8 * freedom + 3) / (8 * freedom + 1)
-    return sqrt(freedom * (exp(z**2 / freedom) - 1))
+def _sides_of(values: Values, olds: int) -> list[Values]:
+    return [values[:olds], values[olds:]]
+
+
+def _pairs_of(values: Values, olds: int) -> list[Values]:
+    """The differences of pairs, as one group."""
+    pairs = zip(values[:olds], values[olds:], strict=True)
+    return [[new - old for old, new in pairs]]
+
+
+def _tellers(times: Mapping[RowPhase, Sides]) -> list[RowPhase]:
+    """The rows that tell the machine's speed: those with time of their own, none of
+    which contains another. None if they are so few that one of them could be it."""
+    own = {
+        key: fmean(each.total_ns for each in (*old, *new))
+        for key, (old, new) in times.items()
+        if old[0].is_own
+    }
+    least_ns = _LEAST_SHARE * sum(own.values())
+    for keys in ([key for key in own if own[key] >= least_ns], [*own]):
+        if len({name for name, _ in keys}) >= _ENOUGH_NAMES:
+            return keys
+    return []
+
+
+def _change(
+    key: RowPhase,
+    measure: Measure,
+    sides: Sides,
+    difference: tuple[float, float],
+    threshold: float,
+) -> Change:
+    """The change of a row. difference: it and its noise, as logarithms."""
+    (old, new), (change, noise) = sides, difference
+    return Change(
+        *key,
+        measure,
+        _mean_ns(old, measure),
+        _mean_ns(new, measure),
+        sum(each.calls for each in old),
+        sum(each.calls for each in new),
+        _share(change),
+        _share(noise),
+        threshold,
+    )
+
+
+def _mean_ns(times: Sequence[CallTimes], measure: Measure) -> float:
+    """The geometric mean."""
+    return exp(fmean(log(each.by(measure)) for each in times))
+
+
+def _share(logarithm: float) -> float:
+    """0.1 for the logarithm of 1.1; inf for more than floating point has."""
+    return expm1(logarithm) if logarithm < _MOST else inf

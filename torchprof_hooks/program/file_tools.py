@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from torchprof_hooks.documents.build.batch import batch_document
@@ -33,17 +34,21 @@ from torchprof_hooks.documents.report import (
 )
 from torchprof_hooks.documents.words import plural
 from torchprof_hooks.files.ranks import read_run
+from torchprof_hooks.files.runs import read_runs
 from torchprof_hooks.files.writing import replaced_file
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.batch import largest_batch
 from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.program.file_options import (
     CSV,
     HTML,
     JSON,
     REPORT,
+    RUNS,
     TEXT,
     file_parser,
+    trouble_with_compare,
     trouble_with_show,
 )
 
@@ -63,6 +68,10 @@ _LONGEST_MESSAGE: Final = 300
 class _ToolError(Exception):
     """A problem that the user can solve. It is told in one line."""
 
+    def __init__(self, message: str, code: int = TROUBLE) -> None:
+        super().__init__(message)
+        self.code = code
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the command in the arguments, and return the exit code. For a file that
@@ -75,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
         if len(line) > _LONGEST_MESSAGE:
             line = line[:_LONGEST_MESSAGE] + "..."
         print(f"torchprof_hooks: {line}", file=sys.stderr)
-        return TROUBLE
+        return error.code
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -130,11 +139,45 @@ def _report(profile: Profile, args: argparse.Namespace) -> str:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    _check_max_rows(args)
-    old, new = _load(args.old), _load(args.new)
-    found = compare(old, new, args.by or "module", args.fail_above)
+    if trouble := trouble_with_compare(args):
+        raise _ToolError(trouble)
+    if args.run:
+        old, new = _run_in_turns(args)
+    else:
+        old, new = (_read(read_runs, Path(path)) for path in (args.old, args.new))
+    try:
+        found = compare(old, new, args.by or "module", args.fail_above)
+    except ValueError as error:
+        raise _ToolError(str(error)) from None
     _put_document(comparison_document(found, max_rows=args.max_rows), args)
     return SLOWER if found.slower else 0
+
+
+def _run_in_turns(args: argparse.Namespace) -> Sequence[Sequence[ProfileData]]:
+    """The profiles of runs of the old, and of the new program."""
+    from torchprof_hooks.program import paired_runs
+
+    with TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
+        functions = args.by in ("function", "call")
+        try:
+            written = (args.old, args.new)
+            programs = dict(
+                zip(
+                    paired_runs.SIDES, map(paired_runs.program_of, written), strict=True
+                )
+            )
+            paired_runs.run_in_turns(
+                programs, args.runs or RUNS, folder, functions=functions
+            )
+        except paired_runs.RunFailedError as error:
+            print(error.printed, file=sys.stderr)
+            raise _ToolError(str(error)) from None
+        except paired_runs.StoppedError as error:
+            raise _ToolError(str(error), 128 + error.number) from None
+        except (OSError, ValueError) as error:
+            raise _ToolError(str(error)) from None
+        return [_read(read_runs, folder / side) for side in paired_runs.SIDES]
 
 
 def _check_max_rows(args: argparse.Namespace) -> None:

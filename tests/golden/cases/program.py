@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tests.compared_runs import in_turns
 from tests.golden import SAMPLES, sample
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
@@ -24,7 +25,13 @@ def _compiled() -> str:
 
 
 def _comparison() -> str:
+    """The machine was faster when the second one was recorded."""
     found = compare(sample("char_lm"), sample("char_lm_functions"))
+    return text_of(comparison_document(found, max_rows=12), unit="auto_foreach")
+
+
+def _comparison_in_turns() -> str:
+    found = compare(*in_turns(0, 7, {7: 1.1}))
     return text_of(comparison_document(found, max_rows=12), unit="auto_foreach")
 
 
@@ -36,5 +43,6 @@ CASES: Final[dict[str, Callable[[], str]]] = {
     "theano.txt": _theano,
     "compiled.txt": _compiled,
     "comparison.txt": _comparison,
+    "comparison_in_turns.txt": _comparison_in_turns,
     "ranks.txt": _ranks,
 }

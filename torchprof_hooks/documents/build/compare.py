@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import isinf
 from typing import Final
 
 from torchprof_hooks.documents.build.facts import measuring, notes_of, title_of
@@ -27,16 +26,22 @@ from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.compare import (
     RISK,
     Change,
-    Comparison,
-    RowPhase,
+    ComparisonData,
     compare,
 )
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.run_times import STEP, RowPhase
 
 #: The most rows, and names of rows that were not compared, by default.
 ROWS: Final = 40
 #: A row changed strongly if it changed by more than this share of its old mean.
 _STRONGLY: Final = 0.25
+#: A larger noise is not told: it is that of too few runs.
+_NO_NOISE: Final = 10.0
+_MORE_RUNS: Final = (
+    "compare --run starts a few runs of both in turns; or give two folders with a "
+    "profile of each run."
+)
 #: The legend of the tones of the tree.
 _TREE_LEGEND: Final = (
     "Frames are as wide as the time that they take now. Red became slower, blue "
@@ -46,7 +51,7 @@ _TREE_LEGEND: Final = (
 
 
 def comparison_document(
-    comparison: Comparison, *, max_rows: int | None = None
+    comparison: ComparisonData, *, max_rows: int | None = None
 ) -> Document:
     """The rows that became slower, the largest difference first; then those that became
     faster; then the others. Pages and programs also get the modules of the new profile
@@ -57,7 +62,7 @@ def comparison_document(
     """
     most = max_rows or ROWS
     old, new = comparison.old, comparison.new
-    blocks: list[Block] = [Answers(_answers(comparison))]
+    blocks: list[Block] = [Answers([*_answers(comparison)], [*_warnings(comparison)])]
     changes = _ranked(comparison.changes)
     if not new.is_empty:
         blocks.append(_tree(comparison))
@@ -66,16 +71,24 @@ def comparison_document(
     lines = [*_only_in_one(comparison, most), *_notes(comparison)]
     blocks.append(Facts("compared", "", lines, is_faint=True))
     blocks += [_measured("before", old), _measured("now", new)]
+    together = comparison.together
     return Document(
         "comparison",
         "comparison",
-        [f"{_steps(old)} before, {_steps(new)} now"],
+        [_sides(comparison)],
         blocks,
         {
             "by": comparison.by,
             "threshold": comparison.threshold,
+            "old_runs": len(comparison.olds),
+            "new_runs": len(comparison.news),
+            "in_turns": comparison.in_turns,
             "old_step_ns": _step_ns(old),
             "new_step_ns": _step_ns(new),
+            "together": together.change,
+            "together_noise": _known(together.noise),
+            "together_cause": together.cause,
+            "visible": _known(comparison.visible),
             "compared": len(changes),
             "slower": len(comparison.slower),
             "faster": len(comparison.faster),
@@ -85,45 +98,129 @@ def comparison_document(
     )
 
 
-def _answers(comparison: Comparison) -> list[Answer]:
-    if not comparison.changes:
-        text = "nothing to compare: no row was called in both profiles"
-        return [Answer("slower", "Slower", text)]
-    return [
-        _answer(comparison, "slower", comparison.slower),
-        _answer(comparison, "faster", comparison.faster),
+def _warnings(comparison: ComparisonData) -> Iterator[str]:
+    """What readers must know before the answers."""
+    if comparison.is_guess:
+        yield (
+            "With one run on a side, it cannot be known whether a change is more than "
+            f"chance; what follows is a guess. {_MORE_RUNS}"
+        )
+    merged = [
+        name
+        for name, runs in (("old", comparison.olds), ("new", comparison.news))
+        if any(_processes(run) > 1 for run in runs)
     ]
+    if merged:
+        yield (
+            f"A profile of {' and of '.join(merged)} is one of several runs merged, "
+            "and counts as one: give a folder with a profile of each run instead."
+        )
+    if comparison.together.cause == "unknown" and not comparison.in_turns:
+        yield (
+            "There are too few modules to tell the machine's speed from a change: what "
+            "is slower may be the machine. Runs in turns (compare --run) tell."
+        )
 
 
-def _answer(comparison: Comparison, name: str, found: Sequence[Change]) -> Answer:
+def _processes(run: ProfileData) -> int:
+    """How many runs were merged; ranks of one run do not count."""
+    return len(
+        {each.run or each.started_ns for each in run.provenance if not each.rank}
+    )
+
+
+def _answers(comparison: ComparisonData) -> Iterator[Answer]:
+    if not comparison.changes:
+        text = "nothing to compare: no row was called in all runs"
+        yield Answer("slower", "Slower", text)
+        return
+    yield _answer(comparison, "slower", comparison.slower)
+    yield _answer(comparison, "faster", comparison.faster)
+    yield _together(comparison)
+    if _known(comparison.visible):
+        yield Answer(
+            "visible",
+            "Would be found",
+            f"changes from {percent(comparison.visible)}",
+            evidence="in rows with half of the time, in 19 of 20 comparisons like this",
+            numbers={"visible": comparison.visible},
+        )
+
+
+def _together(comparison: ComparisonData) -> Answer:
+    """What all rows have in common."""
+    change, noise, cause = comparison.together
+    known = _known(noise)
+    moved = _signed(change) + (f", noise {percent(known)}" if known else "")
+    if cause == "unknown":
+        text = "too few modules to tell the machine's speed: it is not taken out"
+    elif cause == "program":
+        text = (
+            f"{moved}: the program, as runs took turns on the same machine; in all rows"
+        )
+    else:
+        text = f"{moved}: the machine's speed, taken out of all rows"
+    evidence = ""
+    if cause == "machine" and not comparison.in_turns:
+        evidence = "whether the program is slower as a whole, runs in turns would tell"
+    return Answer(
+        "together",
+        "All rows together",
+        text,
+        evidence=evidence,
+        numbers={"change": change, "noise": _known(noise), "cause": cause},
+    )
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %"
+
+
+def _answer(comparison: ComparisonData, name: str, found: Sequence[Change]) -> Answer:
     """How many rows became slower (or faster), and the largest of these changes."""
     of = plural(len(comparison.changes), "row")
     if not found:
         return Answer(name, name.title(), f"none of {of}")
-    most = _ranked(found)[0]
+    most = _innermost(_ranked(found))
     by = best_time(abs(most.difference_ns))
-    share = _share(most)
-    by += f" ({percent(abs(share))})" if share is not None else ""
+    where = f"{most.name}, {most.phase}" if most.phase else most.name
+    perhaps = "perhaps " if comparison.is_guess else ""
     return Answer(
         name,
         name.title(),
-        f"{len(found)} of {of}",
-        evidence=f"most of all {most.name}, {most.phase}, by {by} a call",
+        f"{perhaps}{len(found)} of {of}",
+        evidence=f"most of all {where}, by {by} "
+        f"({percent(abs(most.relative_change))}) a call",
         numbers={
             "rows": len(found),
             "row": most.name,
             "phase": most.phase,
-            "old_ns": most.old.mean_ns,
-            "new_ns": most.new.mean_ns,
+            "old_ns": most.old_ns,
+            "new_ns": most.new_ns,
             "change_ns": most.difference_ns,
-            "relative_change": share,
-            "noise_ns": _known(most.noise_ns),
+            "relative_change": most.relative_change,
+            "noise": _known(most.noise),
         },
         next_step=_next_step(comparison),
     )
 
 
-def _next_step(comparison: Comparison) -> str:
+def _innermost(ranked: Sequence[Change]) -> Change:
+    """The row with the largest change; or a row inside of it with half of that."""
+    most = ranked[0]
+    for change in ranked[1:]:
+        is_inside = most.name == STEP or change.name.startswith(f"{most.name}.")
+        is_same = most.name == STEP or change.phase == most.phase
+        if is_inside and is_same and 2 * _total_ns(change) >= _total_ns(most):
+            most = change
+    return most
+
+
+def _total_ns(change: Change) -> float:
+    return abs(change.difference_ns) * change.new_calls
+
+
+def _next_step(comparison: ComparisonData) -> str:
     """What tells which functions changed; "" if the comparison does."""
     if comparison.by in ("function", "call"):
         return ""
@@ -142,24 +239,27 @@ def _ranked(changes: Sequence[Change]) -> list[Change]:
     )
 
 
-def _table(comparison: Comparison, changes: Sequence[Change], most: int) -> Table:
-    noise = [_known(change.noise_ns) for change in changes]
-    shares = [_share(change) for change in changes]
+def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> Table:
+    noise = [_known(change.noise) for change in changes]
+    shares = [change.relative_change for change in changes]
     counts = [_counts(change) for change in changes]
+    doubt = "?" if comparison.is_guess else ""
+    verdicts = [f"{c.verdict}{doubt}" if c.verdict else "" for c in changes]
     columns = [
         Column("phase", "text", [change.phase for change in changes]),
-        _times("old", [change.old.mean_ns for change in changes], "old_ns", 3),
-        _times("new", [change.new.mean_ns for change in changes], "new_ns"),
+        Column("of", "text", [change.measure for change in changes], "measure", 2),
+        _times("old", [change.old_ns for change in changes], "old_ns", 3),
+        _times("new", [change.new_ns for change in changes], "new_ns"),
         _times("change", [c.difference_ns for c in changes], "change_ns"),
         Column("%", "share", shares, "relative_change", shows_zeros=True),
-        Column("noise", "ns", noise, "noise_ns", 2, shows_zeros=True),
+        Column("noise %", "share", noise, "noise", 2, shows_zeros=True),
         Column("calls", "text", counts, "calls", leaves=1),
-        Column("", "text", [change.verdict for change in changes], "verdict"),
+        Column("", "text", verdicts, "verdict"),
         *(
             Column(f"{which} calls", "count", found, f"{which}_calls", is_detail=True)
             for which, found in (
-                ("old", [change.old.calls for change in changes]),
-                ("new", [change.new.calls for change in changes]),
+                ("old", [change.old_calls for change in changes]),
+                ("new", [change.new_calls for change in changes]),
             )
         ),
     ]
@@ -180,21 +280,15 @@ def _times(title: str, values: Sequence[Value], name: str, leaves: int = 0) -> C
     return Column(title, "ns", values, name, leaves, shows_zeros=True)
 
 
-def _known(noise_ns: float) -> Value:
-    """The noise; None if the spread is not known: too few calls were measured."""
-    return None if isinf(noise_ns) else noise_ns
-
-
-def _share(change: Change) -> float | None:
-    """The change as a share of the old mean; None if that is 0."""
-    old_ns = change.old.mean_ns
-    return change.difference_ns / old_ns if old_ns else None
+def _known(noise: float) -> float | None:
+    """The noise; None if it is not known, or so large that it says nothing."""
+    return noise if noise < _NO_NOISE else None
 
 
 def _tone(change: Change | None) -> Tone:
-    if change is None or not change.matters:
+    if change is None or not change.verdict:
         return "same"
-    is_strong = abs(change.difference_ns) > _STRONGLY * change.old.mean_ns
+    is_strong = abs(change.relative_change) > _STRONGLY
     if change.is_slower:
         return "slower2" if is_strong else "slower1"
     return "faster2" if is_strong else "faster1"
@@ -202,19 +296,20 @@ def _tone(change: Change | None) -> Tone:
 
 def _counts(change: Change) -> str:
     """The number of calls: ``10``, or ``10, 12`` if it changed."""
-    old, new = change.old.calls, change.new.calls
+    old, new = change.old_calls, change.new_calls
     return str(old) if old == new else f"{old}, {new}"
 
 
-def _tree(comparison: Comparison) -> Table:
+def _tree(comparison: ComparisonData) -> Table:
     """The modules of the new profile, each with its largest change that matters."""
     found = comparison
     if comparison.by != "module":
-        found = compare(comparison.old, comparison.new, "module", comparison.threshold)
+        olds, news = comparison.olds, comparison.news
+        found = compare(olds, news, "module", comparison.threshold)
     largest: dict[str, Change] = {}
     for change in _ranked(found.changes):
         known = largest.get(change.name)
-        if change.matters and (
+        if change.verdict and (
             known is None or abs(change.difference_ns) > abs(known.difference_ns)
         ):
             largest[change.name] = change
@@ -231,7 +326,9 @@ def _tree(comparison: Comparison) -> Table:
         Column("self now", "ns", [row.self_ns for row in rows], "self_ns"),
         Column("phase", "text", _of(changes, lambda c: c.phase)),
         Column("change", "ns", _of(changes, lambda c: c.difference_ns), "change_ns"),
-        Column("%", "share", _of(changes, _share), "relative_change"),
+        Column(
+            "%", "share", _of(changes, lambda c: c.relative_change), "relative_change"
+        ),
         Column("", "text", _of(changes, lambda c: c.verdict), "verdict"),
     ]
     return replace(
@@ -266,16 +363,19 @@ def _measured(when: str, profile: ProfileData) -> Facts:
     )
 
 
-def _legend(comparison: Comparison) -> str:
+def _legend(comparison: ComparisonData) -> str:
+    is_without = comparison.together.cause == "machine"
+    change = "change: without the machine's" if is_without else "change: as measured"
     return (
-        "old, new: mean time of a call, with inner calls, without the slowest; noise: "
-        f"what chance explains, at a risk of about {100 * RISK:g} % for all rows "
-        "together, not known of a single call; slower, faster: by more than noise and "
-        f"by more than {100 * comparison.threshold:g} %"
+        "old, new: the shortest call of a run, or the mean less its standard error, "
+        f"whichever tells more; with inner calls; {change}; noise: how much "
+        f"rows differ by chance, at a risk of {100 * RISK:g} % for all of them together"
+        "; slower, faster: by more than noise and by more than "
+        f"{100 * comparison.threshold:g} %"
     )
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _notes(comparison: ComparisonData) -> Iterator[str]:
     old, new = comparison.old, comparison.new
     if old.devices or new.devices:
         yield "times are those of the host: of device times, no spread is known"
@@ -287,11 +387,23 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _steps(profile: ProfileData) -> str:
+def _sides(comparison: ComparisonData) -> str:
+    """``5 runs of 60 steps of 20.1ms before, 5 runs of ... now, in turns``."""
+    old, new = (
+        f"{plural(len(runs), 'run')} of {_steps(merged, len(runs))}"
+        for runs, merged in (
+            (comparison.olds, comparison.old),
+            (comparison.news, comparison.new),
+        )
+    )
+    return f"{old} before, {new} now{', in turns' * comparison.in_turns}"
+
+
+def _steps(profile: ProfileData, runs: int) -> str:
     step_ns = _step_ns(profile)
     if step_ns is None:
-        return f"{best_time(profile.wall_ns)} without steps"
-    return f"{plural(profile.steps, 'step')} of {best_time(step_ns)}"
+        return f"{best_time(profile.wall_ns / runs)} without steps"
+    return f"{plural(round(profile.steps / runs), 'step')} of {best_time(step_ns)}"
 
 
 def _step_ns(profile: ProfileData) -> float | None:
@@ -302,7 +414,7 @@ def _step_ns(profile: ProfileData) -> float | None:
     return times.mean_ns if times.later_steps else profile.wall_ns / profile.steps
 
 
-def _only_in_one(comparison: Comparison, max_names: int) -> Iterator[str]:
+def _only_in_one(comparison: ComparisonData, max_names: int) -> Iterator[str]:
     """Lines about the rows that only one of the profiles has."""
     for title, keys in (
         ("only before", comparison.gone),
@@ -319,4 +431,7 @@ def _with_phases(keys: Sequence[RowPhase]) -> list[str]:
     phases: dict[str, list[str]] = {}
     for name, phase in keys:
         phases.setdefault(name, []).append(phase)
-    return [f"{name} ({', '.join(all_of)})" for name, all_of in phases.items()]
+    return [
+        f"{name} ({', '.join(all_of)})" if any(all_of) else name
+        for name, all_of in phases.items()
+    ]

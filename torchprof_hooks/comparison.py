@@ -1,0 +1,87 @@
+"""`compare`, which tells what became slower, and `Comparison`, which it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from torchprof_hooks.profiles.compare import ComparisonData
+from torchprof_hooks.profiles.compare import compare as compare_runs
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.options import check_path, check_share
+
+
+class Comparison(ComparisonData):  # noqa: D101 - it has that of `ComparisonData`
+    __doc__ = ComparisonData.__doc__
+
+    def report(self, *, max_rows: int | None = None, width: int = 120) -> str:
+        """What became slower and faster, what all rows have in common, and the rows.
+
+        max_rows: the most rows of the table; 40 by default, and in any case those that
+            became slower.
+        width: characters in a line.
+        """
+        from torchprof_hooks.documents.build.compare import comparison_document
+        from torchprof_hooks.documents.render.text import text_of
+
+        document = comparison_document(self, max_rows=max_rows)
+        return text_of(document, width=width, unit="auto_foreach")
+
+    def to_json(self) -> str:
+        """The report for programs. docs/json.md has the schema."""
+        from torchprof_hooks.documents.build.compare import comparison_document
+        from torchprof_hooks.documents.render.json import json_of
+
+        return json_of(comparison_document(self))
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page for a browser to one file.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from torchprof_hooks.documents.build.compare import comparison_document
+        from torchprof_hooks.documents.render.html import page_of
+        from torchprof_hooks.files.writing import write_text
+
+        write_text(page_of(comparison_document(self)), check_path("path", path))
+
+    def __str__(self) -> str:
+        return self.report()
+
+
+def compare(
+    old: ProfileData | Sequence[ProfileData],
+    new: ProfileData | Sequence[ProfileData],
+    by: Grouping = "module",
+    threshold: float | str = 0.05,
+) -> Comparison:
+    """What became slower between runs before and after a change, for each row of
+    `Profile.rows` and phase, and for a whole step.
+
+    How much runs differ by chance is seen from two or more on either side, best in
+    turns (old, new, new, old, ...), so that the machine is the same for both:
+    ``python -m torchprof_hooks compare --run old.py new.py`` does that.
+
+    Args:
+        old: the runs before the change: a profile of each, or of the only one.
+        new: those after it.
+        by: what the rows are.
+        threshold: a smaller change does not matter: 0.05 or "5%".
+
+    Raises:
+        TypeError, ValueError: a parameter is not valid; a side has no runs, several
+            ranks of one, or one of them twice; or these are not runs of one program.
+
+    Example:
+        >>> found = torchprof_hooks.compare(olds, news)
+        >>> [(change.name, change.relative_change) for change in found.slower]
+        [('Net.blocks.1.mlp', 0.102)]
+        >>> print(found)
+    """
+    found = compare_runs(old, new, by, check_share("threshold", threshold))
+    return Comparison(
+        **{each.name: getattr(found, each.name) for each in fields(found)}
+    )

@@ -1,0 +1,93 @@
+"""How long the calls of each row take in one run: what comparisons compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import sqrt
+from typing import Final, Literal, NamedTuple
+
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import Grouping, Kind, Phase
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.step_times import StepTimes
+
+#: The name of the row of a whole step.
+STEP: Final = "(step)"
+
+#: The name of a row, and a phase; "" for the whole step.
+RowPhase = tuple[str, Phase | Literal[""]]
+
+#: Which time of calls: that of the "shortest" one, which other work of the machine
+#: hardly touches, but which is only one of them; or the "mean" of all.
+Measure = Literal["shortest", "mean"]
+MEASURES: Final[tuple[Measure, ...]] = ("shortest", "mean")
+
+#: Kinds of rows that are not compared.
+_NOT_COMPARED: Final[tuple[Kind, ...]] = ("profiler", "not measured")
+
+
+class CallTimes(NamedTuple):
+    """Calls of a row in one run.
+
+    shortest_ns: the shortest call; 0 if that is not known.
+    mean_ns: the mean less its standard error. A call that was interrupted, or the first
+        one, takes far longer than the others, and adds just about that error to the
+        mean; so it does not count.
+    calls: how many there were.
+    total_ns: how long they took together.
+    is_own: whether most of that was not in inner calls of other rows.
+    """
+
+    shortest_ns: float
+    mean_ns: float
+    calls: int
+    total_ns: float
+    is_own: bool
+
+    def by(self, measure: Measure) -> float:
+        return self.shortest_ns if measure == "shortest" else self.mean_ns
+
+
+#: The times of a row in the old, and in the new runs.
+Sides = tuple[list[CallTimes], list[CallTimes]]
+
+
+def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
+    """The times of each row and phase that was called; and of a step, and what is
+    outside of modules in it. After the start-up, if that is known."""
+    part = run.loop if run.loop.steps and run.start_up.wall_ns else run
+    found: dict[RowPhase, CallTimes] = {}
+    for row in part.rows(by):
+        if row.kind not in _NOT_COMPARED:
+            found |= _times_of(row, part)
+    if part.step_times.later_steps:
+        found[STEP, ""] = _of_steps(part.step_times)
+    return {key: times for key, times in found.items() if times.mean_ns > 0}
+
+
+def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes]]:
+    share, steps = part.measured.share, part.steps
+    for phase, totals in row.phases.items():
+        calls, total_ns, own_ns = totals.calls, totals.duration_ns, totals.self_ns
+        if calls:
+            # Calls that were not measured were scaled from the others.
+            mean_ns = _typical_ns(totals.mean_ns, totals.std_ns, round(share * calls))
+            is_own = 2 * own_ns >= total_ns
+            times = CallTimes(totals.min_ns, mean_ns, calls, total_ns, is_own)
+            yield (row.name, phase), times
+        elif row.kind == "outside" and steps:
+            times = CallTimes(0, own_ns / steps, steps, own_ns, is_own=True)
+            yield (row.name, phase), times
+
+
+def _typical_ns(mean_ns: float, std_ns: float, measured: int) -> float:
+    return mean_ns - (std_ns / sqrt(measured - 1) if measured > 1 else 0.0)
+
+
+def _of_steps(times: StepTimes) -> CallTimes:
+    count, mean_ns = times.later_steps, times.mean_ns
+    squares_ns2 = sum(each.total_ns**2 / each.steps for each in times.later)
+    std_ns = sqrt(max(squares_ns2 / count - mean_ns**2, 0.0))
+    shortest_ns = min(each.total_ns / each.steps for each in times.later)
+    typical_ns = _typical_ns(mean_ns, std_ns, count)
+    return CallTimes(shortest_ns, typical_ns, count, count * mean_ns, is_own=False)
