@@ -4,17 +4,25 @@ alone, in the processes that they start as well."""
 from __future__ import annotations
 
 import os
+import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Final
 
 import pytest
 
+from tests.helpers import hand_built, timed
 from tests.running import TORCH, python
+from torchprof_hooks import Profile, compare
 from torchprof_hooks.files.runs import read_runs
-from torchprof_hooks.integrations.pytest_plugin import PerformanceCheck
+from torchprof_hooks.integrations.pytest_plugin import (
+    MACHINE,
+    PerformanceCheck,
+    _trouble,
+)
+from torchprof_hooks.profiles.totals import Totals
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -186,6 +194,53 @@ def test_what_a_process_printed_is_told_if_it_never_comes_there(
     (tmp_path / "pytest.ini").write_text("[pytest]\ntorchprof_args = --needed\n")
     done = session("--torchprof-update", "--needed")
     assert done.returncode == 0, done.stdout
+
+
+def measured(seed: int, layers_ms: Sequence[float], machine_ms: float) -> list[Profile]:
+    """What processes have measured."""
+    rng, times = random.Random(seed), {MACHINE: machine_ms}
+    times |= {f"Net.{n}": ms for n, ms in enumerate(layers_ms)}
+
+    def cell(ms: float) -> Totals:
+        return timed(*(round(ms * 1e6 * rng.gauss(1, 0.005)) for _ in range(9)))
+
+    return [
+        hand_built(
+            {(name, "forward"): cell(ms) for name, ms in times.items()},
+            dict.fromkeys(times, "Layer"),
+        )
+        for _ in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layers_ms", "machine_ms", "trouble"),
+    [
+        ([1, 2, 3, 4, 5], 1, ""),
+        ([1, 2, 4, 4, 5], 1, "Net.2 became slower"),
+        ([1.5, 3, 4.5, 6, 7.5], 1.5, ""),
+        ([1.5, 3, 4.5, 6, 7.5], 1, "all of it became slower, and the machine did not"),
+        ([1, 2, 3, 4, 5], 1.5, ""),
+    ],
+)
+def test_the_machine_is_told_from_the_step(
+    layers_ms: list[float], machine_ms: float, trouble: str
+) -> None:
+    old = measured(0, [1, 2, 3, 4, 5], 1)
+    found = compare(old, measured(1, layers_ms, machine_ms), threshold=0.1)
+    assert _trouble(found) == trouble
+
+
+@pytest.mark.parametrize(
+    ("layer_ms", "machine_ms", "trouble"),
+    [(1.5, 1, "Net.0 became slower"), (1.5, 1.5, ""), (1, 1, "")],
+)
+def test_of_a_single_module_too(
+    layer_ms: float, machine_ms: float, trouble: str
+) -> None:
+    found = compare(measured(0, [1], 1), measured(1, [layer_ms], machine_ms))
+    assert found.together.cause == "unknown"
+    assert _trouble(found) == trouble
 
 
 @pytest.mark.parametrize(

@@ -155,14 +155,17 @@ def _save(runs: Sequence[Profile], path: Path) -> None:
 
 def _trouble(found: Comparison) -> str:
     """What became slower; "" if nothing did."""
-    slower = [each.name for each in found.slower if each.name != MACHINE]
-    if slower:
-        return f"{slower[0]} became slower"
-    # What all rows have in common is taken for the machine's speed, unless the machine
-    # did its own work faster than the step, compared with the baseline.
-    if found.together.change > found.threshold and any(
-        each.name == MACHINE for each in found.faster
-    ):
+    machine = [each for each in found.changes if each.name == MACHINE]
+    is_whole = found.together.cause == "unknown"
+    # Where rows are too few to take the machine's speed out, its own row tells it.
+    least = found.threshold
+    least += sum(each.relative_change for each in machine) if is_whole else 0.0
+    for each in found.slower:
+        if each.name != MACHINE and each.relative_change > least:
+            return f"{each.name} became slower"
+    # What all rows have in common is the machine's speed, unless the machine did its
+    # own work faster than the step, both compared with the baseline.
+    if found.together.change > found.threshold and any(m.is_faster for m in machine):
         return "all of it became slower, and the machine did not"
     return ""
 
