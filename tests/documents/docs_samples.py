@@ -48,6 +48,8 @@ LITTLE_MEMORY: Final = {
 _FIT: Final = "fit"
 #: What is predicted of models, and measured.
 _PREDICTIONS: Final = "memory_predictions"
+#: What `compare --run` says of a program, and of the same with a wider layer.
+_COMPARED: Final = "compared"
 _OF_PROGRAM: Final = "exit_report"
 #: Show what measuring takes, which a clock of Python's makes dearer. They have to be
 #: recorded where nothing else runs.
@@ -114,6 +116,28 @@ for batch_size in (8, 8, 16, 16):
     optimizer.step()
 """
 
+_TRAIN = """
+import torch
+from torch import nn
+
+WIDTHS = [512, 512, 512]
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up = nn.LayerNorm(128), nn.Linear(128, width)
+        self.gelu, self.down = nn.GELU(), nn.Linear(width, 128)
+    def forward(self, x):
+        return x + self.down(self.gelu(self.up(self.norm(x))))
+
+net = nn.Sequential(*map(Block, WIDTHS), nn.Linear(128, 64))
+optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+for _ in range(60):
+    optimizer.zero_grad()
+    net(torch.ones(512, 128)).square().mean().backward()
+    optimizer.step()
+"""
+
 
 def _programs(path: str) -> dict[str, str]:
     """By the names of the profiles in docs/samples, what makes them."""
@@ -136,13 +160,17 @@ def record(names: Sequence[str]) -> None:
     """Measure these profiles and run these examples, or all, in one thread, with the
     native core."""
     of_memory = (*LITTLE_MEMORY, _FIT, _PREDICTIONS)
-    for name in names or (*_programs(""), _RANKS, *EXAMPLES, *of_memory):
+    others = (_RANKS, *EXAMPLES, *of_memory, _COMPARED)
+    for name in names or (*_programs(""), *others):
         if name in LITTLE_MEMORY:
             found = report_of(LITTLE_MEMORY[name].split())
             (SAMPLES / f"{name}.txt").write_text(found, "utf-8")
             continue
         if name == _FIT:
             (SAMPLES / f"{name}.txt").write_text(_fitted(), "utf-8")
+            continue
+        if name == _COMPARED:
+            (SAMPLES / f"{name}.txt").write_text(_compared(), "utf-8")
             continue
         if name == _PREDICTIONS:
             module = "tests.attribution.checkpointed_models"
@@ -191,6 +219,23 @@ def _fitted() -> str:
         given = [f"{size}={path}" for size, path in files.items()]
         command = ("-m", "torchprof_hooks", "fit", *given, "--memory", "300MB")
         return _run(*command, stdout=subprocess.PIPE)
+
+
+def _compared() -> str:
+    options = ("--run", "train.py", "wider.py", "--max-rows", "8")
+    with TemporaryDirectory() as folder:
+        Path(folder, "train.py").write_text(_TRAIN)
+        wider = _TRAIN.replace("[512, 512, 512]", "[512, 592, 512]")
+        Path(folder, "wider.py").write_text(wider)
+        done = subprocess.run(
+            [sys.executable, "-m", "torchprof_hooks", "compare", *options],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(WIDTH)},
+            check=False,  # it is slower
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    return done.stdout
 
 
 def _record_ranks() -> None:

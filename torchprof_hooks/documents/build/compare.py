@@ -265,7 +265,7 @@ def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> 
     ]
     return Table(
         "rows",
-        "Mean time of a call",
+        "Time of a call",
         comparison.by,
         [change.name for change in changes],
         columns,
