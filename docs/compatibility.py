@@ -61,7 +61,48 @@ class Record(NamedTuple):
     skipped: int
 
 
-def page(records: Iterable[Record]) -> str:
+_WHEELS: Final = """
+## Wheels
+
+Which binary of the wheel was taken, in an environment without a compiler, a home or a
+network, and what the tests gave that need the native core. *First*: the first profile,
+with all that is imported for it, after torch is; the best of nine processes. *Refused*:
+binaries for another torch or Python that were tried there on purpose; each was refused,
+and none crashed. Then each torch
+claimed to be a newer one: the reference core ran, with one line that said why. A row is
+written by
+
+    make wheel
+    make check-wheel TORCH={torch} PYTHON=python{python}
+
+| torch | Python | build | binary | first | refused | date | passed | failed | skipped |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+class WheelRecord(NamedTuple):
+    """What wheels/check.py found in one environment."""
+
+    torch: str
+    python: str
+    build: str
+    binary: str
+    first_profile_ms: float
+    refused: int
+    date: str
+    passed: int
+    failed: int
+    skipped: int
+
+    def row(self) -> str:
+        """Of the table."""
+        binary = f"`{self.binary.partition('-x86')[0]}`"
+        first = f"{self.first_profile_ms:.0f} ms"
+        shown = self._asdict() | {"binary": binary, "first_profile_ms": first}
+        return f"| {' | '.join(map(str, shown.values()))} |\n"
+
+
+def page(records: Iterable[Record], wheels: Iterable[WheelRecord] = ()) -> str:
     """The page of `records`; rows of the matrix that have none are there as well."""
     found = {(r.torch, _minor(r.python)): _row(r) for r in records}
     for torch, python in MATRIX:
@@ -70,7 +111,11 @@ def page(records: Iterable[Record]) -> str:
     newest_first = sorted(found, key=_numbers, reverse=True)
     torch, python = MATRIX[0]
     head = _HEAD.format(torch=torch, python=python)
-    return head + "".join(found[key] for key in newest_first)
+    rows = "".join(found[key] for key in newest_first)
+    tried = {(one.torch, _minor(one.python)): one.row() for one in wheels}
+    in_order = [tried[key] for key in sorted(tried, key=_numbers, reverse=True)]
+    below = _WHEELS.format(torch=torch, python=python) if in_order else ""
+    return head + rows + below + "".join(in_order)
 
 
 def _row(record: Record) -> str:
@@ -87,8 +132,14 @@ def _numbers(key: tuple[str, str]) -> list[list[int]]:
 
 def read_records() -> Iterator[Record]:
     """All that have been written."""
-    for path in sorted(RECORDS.glob("*.json")):
+    for path in sorted(RECORDS.glob("torch-*.json")):
         yield Record(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def read_wheel_records() -> Iterator[WheelRecord]:
+    """All that wheels/check.py has written."""
+    for path in sorted(RECORDS.glob("wheel-*.json")):
+        yield WheelRecord(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def count(results: Iterable[Path]) -> tuple[int, int, int]:
@@ -130,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
         text = json.dumps(made._asdict(), indent=1) + "\n"
         (RECORDS / name).write_text(text, encoding="utf-8")
         code = 1 if made.failed or not made.passed else 0
-    PAGE.write_text(page(read_records()), encoding="utf-8")
+    PAGE.write_text(page(read_records(), read_wheel_records()), encoding="utf-8")
     return code
 
 

@@ -41,7 +41,7 @@ def _numbers(version: str) -> list[int]:
 
 def test_the_page_is_the_one_of_the_records() -> None:
     assert _text("docs/compatibility.md") == compatibility.page(
-        compatibility.read_records()
+        compatibility.read_records(), compatibility.read_wheel_records()
     )
 
 

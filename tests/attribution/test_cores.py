@@ -29,7 +29,7 @@ from tests.profile_of import profile_of
 from tests.running import python
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
-from torchprof_hooks.capture.core import CORE, build, self_test
+from torchprof_hooks.capture.core import CORE, build, verify
 from torchprof_hooks.capture.core import compiler as compiling
 from torchprof_hooks.capture.core.build import cached_path, choose, native_module
 from torchprof_hooks.capture.functions.function_calls import FunctionCalls
@@ -364,7 +364,7 @@ def test_a_file_for_another_torch_is_not_used(
 def test_a_module_that_says_it_is_for_another_torch(
     copies: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(self_test, "TORCH_VERSION", "2.999.0")
+    monkeypatch.setattr(verify, "TORCH_VERSION", "2.999.0")
     assert re.search(r"built for torch .*2[.]999", choose().reason)
 
 

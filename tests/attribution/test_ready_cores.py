@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import sysconfig
@@ -14,12 +15,12 @@ import torch
 
 from tests.cores import NATIVE_CORE
 from tests.running import python
-from torchprof_hooks.capture.core import CORE, build, self_test
+from torchprof_hooks.capture.core import CORE, build, verify
 from torchprof_hooks.capture.core.build import choose, ready_path
 from torchprof_hooks.capture.core.compiler import NotBuiltError, run_compiler
 
 SUFFIX = EXTENSION_SUFFIXES[0]
-MINOR = self_test.minor(torch.__version__)
+MINOR = verify.minor(torch.__version__)
 
 
 @pytest.fixture
@@ -108,6 +109,36 @@ def test_a_file_that_is_none(ready: Path) -> None:
     assert choose().reason.startswith("the native core cannot be loaded: ")
 
 
+# What is known of it where types are checked
+
+STUB = Path(build.__file__).with_name("native.pyi")
+
+
+def names_of(scope: ast.Module | ast.ClassDef) -> set[str]:
+    """What a stub declares, without what it imports."""
+    found: set[str] = set()
+    for node in scope.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return {name for name in found if not name.startswith("_")}
+
+
+@NATIVE_CORE
+def test_the_stub_declares_what_the_core_has() -> None:
+    stub = ast.parse(STUB.read_text(encoding="utf-8"))
+    classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+    both = {"Cursor", "Interceptor", "Node"}  # declared by the reference core
+    assert CORE.module is not None
+    core = {name for name in vars(CORE.module) if not name.startswith("_")}
+    assert names_of(stub) | both == core
+    for name, declared in classes.items():
+        members = vars(getattr(CORE.module, name))
+        there = {member for member in members if not member.startswith("_")}
+        assert names_of(declared) == there, name
+
+
 # Cores that were built with wrong headers
 
 
@@ -164,7 +195,7 @@ import json, sys, torch
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from torchprof_hooks.capture.core.build import NAME
-from torchprof_hooks.capture.core.self_test import why_not
+from torchprof_hooks.capture.core.verify import why_not
 loader = ExtensionFileLoader(NAME, sys.argv[1])
 module = module_from_spec(spec_from_file_location(NAME, sys.argv[1], loader=loader))
 loader.exec_module(module)

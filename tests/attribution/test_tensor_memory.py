@@ -21,7 +21,7 @@ from tests.helpers import counted_by, in_fork, in_thread
 from torchprof_hooks import Profile, add_hook, delete_hook, profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.core.compiler import compile_extension
+from torchprof_hooks.capture.core.compiler import NotBuiltError, compile_extension
 from torchprof_hooks.capture.tracking.meters.memory import (
     MemoryMeter,
     counted_tensors,
@@ -338,7 +338,10 @@ def test_what_another_thread_frees_is_not_kept_by_the_one_that_took_it() -> None
 @pytest.mark.slow
 def test_somebody_else_comes_in_front_and_asks_us_in_turn(tmp_path: Path) -> None:
     library = tmp_path / "wrapping.so"
-    compile_extension(Path(__file__).with_name("wrapping_allocator.cpp"), library)
+    try:
+        compile_extension(Path(__file__).with_name("wrapping_allocator.cpp"), library)
+    except NotBuiltError as error:
+        pytest.skip(str(error))
 
     def measured() -> MemoryTotals:
         with profile(memory=True) as prof:

@@ -14,6 +14,12 @@ from torchprof_hooks.capture.core.build import choose
 #: Which core runs in this process, and why, if it is not the native one.
 CORE = choose()
 
+#: The native core, for what only that can do; None where `CORE.module` is.
+if TYPE_CHECKING:
+    from torchprof_hooks.capture.core import native as NATIVE
+else:
+    NATIVE = CORE.module
+
 if TYPE_CHECKING or CORE.module is None:
     from torchprof_hooks.capture.core.reference import Cursor
     from torchprof_hooks.capture.core.reference_interceptor import (
@@ -36,6 +42,7 @@ else:
 
 __all__ = [
     "CORE",
+    "NATIVE",
     "AroundCollection",
     "Cursor",
     "Interceptor",

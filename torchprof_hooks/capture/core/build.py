@@ -27,7 +27,7 @@ from torchprof_hooks.capture.core.compiler import (
     compile_extension,
     find_compiler,
 )
-from torchprof_hooks.capture.core.self_test import minor, why_not
+from torchprof_hooks.capture.core.verify import minor, why_not
 from torchprof_hooks.profiles.options import print_to
 
 #: Environment variable that asks for a core: "native" or "python".

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchprof_hooks.capture.core import CORE, Cursor
+from torchprof_hooks.capture.core import CORE, NATIVE, Cursor
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, at_length
 from torchprof_hooks.capture.tracking.meters.stamped_steps import StampedSteps
 from torchprof_hooks.measure.device_clock import EventClock, default_device_clock
@@ -96,6 +96,6 @@ def _meter_of_core(clock: EventClock) -> Any:
         from torchprof_hooks.capture.core import reference_meters
 
         return reference_meters.DeviceMeter(clock)
-    return CORE.module.DeviceMeter(
+    return NATIVE.DeviceMeter(
         clock.name, clock.is_initialized, clock.is_in_use, clock.is_capturing
     )

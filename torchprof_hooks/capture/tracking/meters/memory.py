@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.core import CORE, Cursor
+from torchprof_hooks.capture.core import CORE, NATIVE, Cursor
 from torchprof_hooks.measure.allocator_counter import AllocatorCounter, Reading
 from torchprof_hooks.measure.memory_counter import memory_counter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
@@ -99,9 +99,9 @@ def memory_meter(
 def _meter_of_core(counter: AllocatorCounter | None) -> Any:
     if CORE.module is not None:
         if counter is None:
-            return CORE.module.MemoryMeter()
+            return NATIVE.MemoryMeter()
         index = -1 if counter.index is None else counter.index
-        return CORE.module.MemoryMeter(counter.kind, index, counter)
+        return NATIVE.MemoryMeter(counter.kind, index, counter)
     if counter is None:
         raise MemoryUnavailableError(
             f"bytes on the CPU need the native core, which does not run: {CORE.reason}"
@@ -131,7 +131,7 @@ class _Counting(Attachment):
         return not self._turn(False)
 
     def _turn(self, on: bool) -> bool:
-        return CORE.module is not None and bool(getattr(CORE.module, self._name)(on))
+        return CORE.module is not None and bool(getattr(NATIVE, self._name)(on))
 
 
 #: It stands in front of torch's allocator for the CPU.
