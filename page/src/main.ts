@@ -3,6 +3,7 @@ import { Areas } from "./areas";
 import { readPage, type Page, type TableData } from "./data";
 import { choice, find, make } from "./dom";
 import { Picture } from "./picture";
+import { Steps } from "./steps";
 import { Table } from "./table";
 
 /** Tables with fewer rows need no filter. */
@@ -20,6 +21,7 @@ function addTables(place: HTMLElement, tables: TableData[], page: Page): void {
     above.replaceChildren();
     const picture = place.dataset.drawing === "tree" ? new Picture(above, table, page.heat) : null;
     if (place.dataset.drawing === "areas") new Areas(above, table);
+    if (place.dataset.drawing === "steps") new Steps(above, table);
     shown = new Table(body, table, picture ? (row) => picture.goTo(row) : undefined);
     if (filter.value) shown.filter(filter.value);
   };

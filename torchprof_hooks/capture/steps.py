@@ -92,6 +92,9 @@ class StepDetector:
         self._is_in_fresh_thread = next_sequence_number() == 0  # made no graph so far
         self._tracker: Tracker | None = None
         self._waited_ns = 0  # before the step that is running
+        # When the last boundary was, 0: none yet; and how many steps had ended then.
+        self._bounded_ns = self._bounded_steps = 0
+        self._stopped_ns = 0
 
     # What is followed
 
@@ -102,16 +105,20 @@ class StepDetector:
         self._tracker = tracker
         self.counter = counter
         self._waited_ns = tracker.exchanges.waited_ns
+        self._bounded_steps = counter.steps
 
     def start(self) -> None:
         """Time counts from now on."""
-        self._began_ns = perf_counter_ns() - self._running_ns
+        now_ns = perf_counter_ns()
+        self._began_ns = now_ns - self._running_ns
+        self._bounded_ns += now_ns - self._stopped_ns if self._bounded_ns else 0
         self._is_running = True
 
     def stop(self) -> None:
         """Time does not count until the next `start`."""
         if self._is_running:  # else an interrupt came before that
-            self._running_ns = perf_counter_ns() - self._began_ns
+            self._stopped_ns = perf_counter_ns()
+            self._running_ns = self._stopped_ns - self._began_ns
             self._is_running = False
 
     def renew(self) -> None:
@@ -124,12 +131,14 @@ class StepDetector:
             self._without_optimizer.forget()
             self._begin(0)
             self._running_ns = 0
+        self._bounded_ns = 0
         if self._steps:  # a new optimizer does not belong to the first step any more
             self._steps += 1
 
     def leave_out(self, duration_ns: int) -> None:
         """Do not count this much time of the running step: measuring took it."""
         self._began_ns += duration_ns
+        self._bounded_ns += duration_ns
         self._without_optimizer.leave_out(duration_ns)
 
     def counted(self, end_ns: int | None = None) -> StepCounter:
@@ -255,8 +264,7 @@ class StepDetector:
         self._has_evaluated = True
         self._began_ns = end_ns
         self._waited_ns = self._tracker.exchanges.waited_ns
-        if end_ns >= self.quiet_until_ns:
-            self._on_boundary()
+        self._boundary(end_ns)
 
     def _graph_made(self) -> None:
         self._calls += 1
@@ -306,6 +314,7 @@ class StepDetector:
         self._boundary(now_ns)
 
     def _step_without_optimizer(self, now_ns: int) -> None:
+        assert self._tracker is not None
         duration_ns, without = now_ns - self._began_ns, self._without_optimizer
         without.usual_passes = self._passes
         self._begin(now_ns)
@@ -313,7 +322,8 @@ class StepDetector:
             without.hold(duration_ns)
             return
         if without.held_ns:
-            self._new_waiting_ns()  # dropped: it is that of all of them together
+            # Dropped: it is that of all of them together.
+            self._waited_ns = self._tracker.exchanges.waited_ns
         for held_ns in without.held_ns:
             self.counter.count(held_ns, is_first=not self._steps)
             self._steps += 1
@@ -322,6 +332,22 @@ class StepDetector:
         self._count(duration_ns)
 
     def _boundary(self, now_ns: int) -> None:
+        """No call is open: what was booked since the last boundary is that of one step,
+        or of an evaluation call."""
+        assert self._tracker is not None
+        tracker, counter = self._tracker, self.counter
+        # Without an optimizer, the begin of the next step counts this one.
+        number = counter.steps + (self._passes > 0)
+        is_step = counter.steps - self._bounded_steps == 1 and self._bounded_ns > 0
+        if not is_step or number <= counter.first_steps:
+            number = 0  # an evaluation call, the first step, or several
+        duration_ns = now_ns - self._bounded_ns
+        self._bounded_ns, self._bounded_steps = now_ns, counter.steps
+        slow, is_usual = tracker.slow_steps, number > 0 < duration_ns <= counter.slow_ns
+        if is_usual and slow.collections is tracker.garbage.collections:
+            tracker.log.end_step(duration_ns)
+        else:
+            slow.step_ended(duration_ns, number, is_usual)
         if now_ns >= self.quiet_until_ns:
             self._on_boundary()
 
@@ -338,12 +364,8 @@ class StepDetector:
         self._began_ns = now_ns
 
     def _count(self, duration_ns: int, steps: int = 1) -> None:
+        assert self._tracker is not None
         self.counter.count(duration_ns, steps, is_first=not self._steps)
         self._steps += steps
-        self.counter.waited(self._new_waiting_ns(), steps)
-
-    def _new_waiting_ns(self) -> int:
-        """How long the thread has waited since this was called last."""
-        assert self._tracker is not None
         before_ns, self._waited_ns = self._waited_ns, self._tracker.exchanges.waited_ns
-        return self._waited_ns - before_ns
+        self.counter.waited(self._waited_ns - before_ns, steps)

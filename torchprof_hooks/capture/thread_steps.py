@@ -173,6 +173,21 @@ class ThreadSteps:
         end_ns: when the time of the thread ended, if that is not now.
         """
         counted, running = self._detector.counted(end_ns), self._block()
+        found = self._profile(counted, running, end_ns)
+        history = counted.history()
+        if history.stretches:
+            from torchprof_hooks.capture.slow_steps import slow_steps
+            from torchprof_hooks.profiles.step_history import slowest_of
+
+            times = counted.times()
+            every = [each.tracker for each in list(self._by_kind.values())]
+            slow = (step for each in every for step in slow_steps(each, times))
+            history = replace(history, slowest=slowest_of(slow))
+        return replace(found, step_history=history)
+
+    def _profile(
+        self, counted: StepCounter, running: Block, end_ns: int | None
+    ) -> ProfileData:
         if self._duty is None:
             return self._snapshot(self._initial, counted, end_ns)
         from torchprof_hooks.profiles.data import ProfileData

@@ -47,9 +47,6 @@ def kind_name(kind: MemoryKind) -> str:
 #: From each of these shares of all time on, layers of a kind are hotter by one level.
 HEATS: Final = (0.01, 0.03, 0.07, 0.15, 0.3)
 
-#: A step is slow if it takes so many times the median.
-SLOW: Final = 1.5
-
 #: If the profiler asked a device less often than this whether it idled, the share of
 #: answers tells nothing.
 LEAST_ASKED: Final = 20

@@ -45,6 +45,7 @@ from torchprof_hooks.profiles.program import (
 )
 from torchprof_hooks.profiles.provenance import Processes, all_of
 from torchprof_hooks.profiles.rows import Row, group_rows
+from torchprof_hooks.profiles.step_history import NO_HISTORY, SlowStep, StepHistory
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, better_known
@@ -72,6 +73,8 @@ class ProfileData:
         steps that were measured with others that were not; 0 if it was counted: calls
         times what each takes.
     measured: how many steps were measured; `NO_STEPS` if all were.
+    step_history: the training steps in the order of time, and the slowest of them; of
+        the whole run, also in its parts.
     devices: names of the devices whose clock was read, sorted.
     memory: which memory was measured, and its peak; None if none was.
     undivided_passes: backward passes over nodes that several threads made, and that
@@ -102,6 +105,7 @@ class ProfileData:
     overhead_ns: int = 0
     overhead_error_ns: int = 0
     measured: MeasuredSteps = NO_STEPS
+    step_history: StepHistory = NO_HISTORY
     devices: tuple[str, ...] = ()
     memory: MemorySummary | None = None
     undivided_passes: int = 0
@@ -154,6 +158,12 @@ class ProfileData:
         """Durations of training steps and of evaluation calls, as far as they are
         known."""
         return self._whole.step_times
+
+    @property
+    def slow_steps(self) -> tuple[SlowStep, ...]:
+        """The slowest training steps, and what they did differently, the one first that
+        took most more than usual. Up to 16; () if no step was slow."""
+        return self.step_history.slowest
 
     @property
     def is_empty(self) -> bool:
@@ -299,6 +309,7 @@ class ProfileData:
             modules=all_modules(self.modules, other.modules),
             devices=tuple(sorted({*self.devices, *other.devices})),
             measured=self.measured.merge(other.measured),
+            step_history=self.step_history.merge(other.step_history),
             memory=merge_summaries(self.memory, other.memory),
             not_measured=tuple(sorted({*self.not_measured, *other.not_measured})),
             core=united(self.core, other.core, ", "),

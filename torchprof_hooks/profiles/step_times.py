@@ -9,6 +9,12 @@ from typing import Any, Final, NamedTuple
 #: Buckets for durations from one power of two to the next. Each is 1.1 % wide.
 BUCKETS_PER_OCTAVE: Final = 64
 
+#: A step is slow if it takes so many times the median, and so much longer than that.
+SLOW: Final = 1.5
+LEAST_MORE_NS: Final = 1_000_000
+#: From fewer steps, it is not known what is usual.
+LEAST_STEPS: Final = 8
+
 
 def bucket_of(duration_ns: int) -> int:
     """The number of the bucket for a duration: longer ones have higher numbers."""
@@ -126,6 +132,23 @@ class StepTimes(NamedTuple):
             if wanted <= 0:
                 return bucket.total_ns / bucket.steps
         return 0.0
+
+    @property
+    def slow_ns(self) -> float:
+        """Later steps that take longer than this are slow; 0.0 if there are too few to
+        know what is usual."""
+        if self.later_steps < LEAST_STEPS:
+            return 0.0
+        median_ns = self.quantile_ns(0.5)
+        return max(SLOW * median_ns, median_ns + LEAST_MORE_NS)
+
+    def slow_steps(self) -> tuple[int, float]:
+        """How many of the later steps are slow, and how much longer than the median
+        these took together, in nanoseconds."""
+        median_ns, slow_ns = self.quantile_ns(0.5), self.slow_ns
+        slow = [b for b in self.later if slow_ns and b.total_ns > slow_ns * b.steps]
+        more_ns = (b.total_ns - b.steps * median_ns for b in slow)
+        return sum(bucket.steps for bucket in slow), sum(more_ns)
 
     def merge(self, other: StepTimes) -> StepTimes:
         """The steps and calls of both."""

@@ -6,18 +6,26 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
+from torchprof_hooks.profiles.step_history import StepHistory, Stretch
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
+    LEAST_STEPS,
     Bucket,
     StepTimes,
     bucket_of,
     sorted_buckets,
 )
+
+#: The most stretches of steps, and numbers of each: steps, total, longest.
+_STRETCHES: Final = 512
+_NUMBERS: Final = 3
+_STEPS: Final = attrgetter("steps")
 
 
 class FirstReading(NamedTuple):
@@ -69,6 +77,7 @@ class StepCounter:
         forward, in steps without an optimizer of torch's: most likely the time of
         another optimizer.
     steps, steps_ns: of all training steps.
+    slow_ns: a step that takes longer may be a slow one, as far as is known now.
     """
 
     def __init__(self) -> None:
@@ -79,6 +88,10 @@ class StepCounter:
         self.first_evaluations = self.first_evaluation_ns = 0
         self._later, self._waits = _Buckets(), _Buckets()
         self._unwaited = 0  # steps that did not wait
+        self.slow_ns = 0.0
+        self._look_at = 1 + LEAST_STEPS  # steps: to find it then
+        self._over_time = array("q", bytes(8 * _NUMBERS * _STRETCHES))
+        self._at, self._stretch_steps = 0, 1  # the open stretch, and how long it gets
 
     def count(self, duration_ns: int, steps: int = 1, *, is_first: bool) -> None:
         """Count training steps that took `duration_ns` together, as if each was equally
@@ -90,6 +103,36 @@ class StepCounter:
             self.first_ns += duration_ns
             return
         self._later.add(duration_ns, steps)
+        over_time, at = self._over_time, self._at
+        over_time[at] += steps
+        over_time[at + 1] += duration_ns
+        if duration_ns > over_time[at + 2] * steps:
+            over_time[at + 2] = duration_ns // steps
+        if over_time[at] >= self._stretch_steps:
+            self._at = at + _NUMBERS
+            if self._at == _NUMBERS * _STRETCHES:
+                self._join_stretches()
+        if self.steps >= self._look_at:  # seldom, as it takes some time
+            self._look_at = self.steps + max(LEAST_STEPS, self.steps // 8)
+            self.slow_ns = StepTimes(later=tuple(self._later)).slow_ns
+
+    def _join_stretches(self) -> None:
+        """Make room: join neighbours, two by two."""
+        old, room = self._over_time, _NUMBERS * _STRETCHES
+        self._over_time = found = array("q", bytes(8 * room))
+        for at in range(0, room, 2 * _NUMBERS):
+            steps, total_ns, longest_ns, *next_ = old[at : at + 2 * _NUMBERS]
+            found[at // 2] = steps + next_[0]
+            found[at // 2 + 1] = total_ns + next_[1]
+            found[at // 2 + 2] = max(longest_ns, next_[2])
+        self._at, self._stretch_steps = room // 2, 2 * self._stretch_steps
+
+    def history(self) -> StepHistory:
+        """The steps but the first, over time; another thread may count meanwhile."""
+        over_time = self._over_time
+        numbers = iter(over_time)
+        every = map(Stretch, numbers, numbers, numbers)
+        return StepHistory(self.first_steps + 1, tuple(filter(_STEPS, every)))
 
     def first_goes_on(self, duration_ns: int) -> None:
         """Make the first step, which is counted already, this much longer."""
@@ -118,6 +161,8 @@ class StepCounter:
         """What was counted until now."""
         found = StepCounter()
         found.add(self)
+        found._over_time, found._at = self._over_time[:], self._at
+        found._stretch_steps = self._stretch_steps
         return found
 
     def add(self, other: StepCounter) -> None:

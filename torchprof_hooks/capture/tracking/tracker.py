@@ -25,6 +25,7 @@ from torchprof_hooks.capture.record.exchanges import Exchanges
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
+from torchprof_hooks.capture.record.slow_steps import SlowSteps
 from torchprof_hooks.capture.torch_names.autograd import (
     at_end_of_nodes,
     current_autograd_node,
@@ -64,6 +65,7 @@ class Tracker(OpenCalls):
     tree, names: the sites, and the names of the modules.
     exchanges: what was exchanged with other processes.
     garbage: what Python's collections of garbage took.
+    slow_steps: what was booked in the slowest training steps.
     backward: what follows backward passes, and divides them among the owners of their
         nodes; None: passes are not followed, and nobody asks for owners.
     meters: what is read besides the host's clock.
@@ -105,6 +107,7 @@ class Tracker(OpenCalls):
         self.backward = backward
         self.owns_nodes = backward is not None
         self.divides = backward is not None and backward.divides
+        self.slow_steps = SlowSteps(self.log, self.garbage)
         self.exchanges = Exchanges()
         self.aborted_calls = 0
         self.born_ns = perf_counter_ns()

@@ -11,6 +11,7 @@ from torchprof_hooks.documents.build.device import kernel_tables
 from torchprof_hooks.documents.build.facts import peak_text
 from torchprof_hooks.documents.build.memory import memory_tree, peak_table
 from torchprof_hooks.documents.build.memory_growth import growth_table
+from torchprof_hooks.documents.build.slow_steps import slow_table
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     function_tables,
@@ -34,6 +35,7 @@ def full_tables(
     sort_by: see `Reportable.report`.
     of: what the tables are about: `` of the whole run``, if the screen is about less.
     """
+    yield from slow_table(view_of(profile))
     nodes = placed_nodes(profile.tree(), sort_by)
     yield module_tree(profile, nodes, sort_by, of)
     if profile.has_functions:

@@ -15,6 +15,7 @@ from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
 from torchprof_hooks.documents.build.memory import peak_answer, peak_table
 from torchprof_hooks.documents.build.memory_growth import growth_table
+from torchprof_hooks.documents.build.slow_steps import slow_table, steps_over_time
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     call_columns,
@@ -37,19 +38,15 @@ from torchprof_hooks.documents.document import (
     Tone,
     Unit,
 )
-from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import PHASE_TITLES, SLOW, percent
+from torchprof_hooks.documents.words import PHASE_TITLES, percent
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, MODULE_PHASES
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: A tree with functions that has more nodes than this is left out: the page would be
 #: slow, and the tables have all functions.
 _LARGEST_TREE: Final = 30_000
-#: The most rows of the table of durations.
-_DURATIONS: Final = 20
 #: The most rows of the table of what the host did while a device idled.
 _MOST_IDLE: Final = 20
 
@@ -92,8 +89,8 @@ def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
     phases = screen.phases(view, len(PHASE_TITLES))
     yield replace(phases, title=f"Phases{view.of_shown}")
     yield from tables
-    if view.profile.step_times.later_steps > 1:
-        yield _durations(view.profile.step_times)
+    yield from steps_over_time(profile)
+    yield from slow_table(view)
     places = screen.places(view)
     yield replace(
         places, title=f"Lines of the program{view.of_shown and ', in the loop'}"
@@ -228,37 +225,6 @@ def _others(row: Row) -> Totals:
         if phase not in MODULE_PHASES:
             found = totals if found is NOTHING else found + totals
     return found
-
-
-def _durations(times: StepTimes) -> Table:
-    """The later steps by duration, with slow ones marked."""
-    means = [(bucket.total_ns / bucket.steps, bucket) for bucket in times.later]
-    low, high = means[0][0], means[-1][0]
-    width = max(high - low, 1) / _DURATIONS
-    counts, sums = [0] * _DURATIONS, [0] * _DURATIONS
-    for mean_ns, bucket in means:
-        place = min(int((mean_ns - low) / width), _DURATIONS - 1)
-        counts[place] += bucket.steps
-        sums[place] += bucket.total_ns
-    filled = [place for place in range(_DURATIONS) if counts[place]]
-    least = [low + place * width for place in filled]
-    slow_ns = SLOW * times.quantile_ns(0.5)
-    slow = sum(b.steps for mean_ns, b in means if mean_ns > slow_ns)
-    note = f"{slow} of {times.later_steps} steps after the first took longer than "
-    return Table(
-        "steps",
-        "Durations of steps",
-        "duration",
-        [f"{best_time(ns)} to {best_time(ns + width)}" for ns in least],
-        [
-            Column("all of them", "ns", [sums[place] for place in filled], "sum_ns"),
-            Column("steps", "count", [counts[place] for place in filled]),
-            Column("least", "ns", [*map(round, least)], "least_ns", is_detail=True),
-        ],
-        tones=["slow" if ns > slow_ns else "" for ns in least],
-        notes=[f"{note}{SLOW:g} times the median."],
-        drawing="bars",
-    )
 
 
 def _memory(profile: ProfileData) -> Iterator[Block]:

@@ -15,6 +15,7 @@ from torchprof_hooks.documents.build.layers import Hottest, own_ns
 from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
 from torchprof_hooks.documents.build.module_table import folded_modules
+from torchprof_hooks.documents.build.slow_steps import slow_answer
 from torchprof_hooks.documents.build.tables import (
     label,
     own_columns,
@@ -74,8 +75,14 @@ def screen_document(view: View, more: str) -> Document:
 
 
 def answers(view: View) -> Answers:
-    """Which layers are the hottest, which phase takes most, and what memory is."""
-    found = [_hottest_module(view), _most_time(view), peak_answer(view.profile)]
+    """Which layers are the hottest, which phase takes most, which steps were slow, and
+    what memory is."""
+    found = [
+        _hottest_module(view),
+        _most_time(view),
+        slow_answer(view),
+        peak_answer(view.profile),
+    ]
     warnings = [*failure_warnings(view.profile), *growth_warnings(view.profile)]
     return Answers([answer for answer in found if answer is not None], warnings)
 

@@ -17,12 +17,13 @@ struct Sums {
 };
 
 // Sums of closed calls by the code of their node. `kept`: the calls one by one, until they
-// are handed to `on_fold`; none while that is None.
+// are handed to `on_fold`; none while that is None. `marked`: the total times when the last step
+// ended; `usual`: those of all usual steps together.
 struct Books {
   PyObject* on_fold = Py_NewRef(Py_None);
   std::vector<Sums> sums;
-  std::vector<int64_t> first_ended, kept;
-  int64_t spans = 0;
+  std::vector<int64_t> first_ended, kept, marked, usual;
+  int64_t spans = 0, usual_steps = 0, usual_steps_ns = 0;
   Nanoseconds last_end_ns = 0;
   SpinLock lock;  // threads of the engine book without the GIL
 
@@ -47,6 +48,28 @@ struct Books {
     spans += 1;
     last_end_ns = end_ns;
     if (is_kept()) kept.insert(kept.end(), {code, start_ns, end_ns});
+  }
+
+  // duration_ns: that of a usual step; 0: the step was not usual, or it was none.
+  void end_step(int64_t duration_ns) {
+    Locked locked(lock);
+    marked.resize(sums.size());
+    usual.resize(sums.size());
+    for (size_t code = 0; code < sums.size(); code++) {
+      if (duration_ns) usual[code] += sums[code].total_ns - marked[code];
+      marked[code] = sums[code].total_ns;
+    }
+    usual_steps += duration_ns != 0;
+    usual_steps_ns += duration_ns;
+  }
+
+  std::vector<int64_t> of_step() {
+    Locked locked(lock);
+    std::vector<int64_t> found;
+    found.reserve(sums.size());
+    for (size_t code = 0; code < sums.size(); code++)
+      found.push_back(sums[code].total_ns - (code < marked.size() ? marked[code] : 0));
+    return found;
   }
 };
 
@@ -139,17 +162,34 @@ PyObject* log_sums(PyObject* self, void*) {
 
 PyObject* log_first_ended(PyObject* self, void*) { return as_list(copy_of(Log::of(self), &Log::first_ended)); }
 
+PyObject* log_end_step(PyObject* self, PyObject* duration) {
+  int64_t duration_ns = PyLong_AsLongLong(duration);
+  if (PyErr_Occurred()) return nullptr;
+  Log::of(self)->end_step(duration_ns);
+  Py_RETURN_NONE;
+}
+
+PyObject* log_of_step(PyObject* self, void*) { return as_array(Log::of(self)->of_step()); }
+
+PyObject* log_usual(PyObject* self, void*) { return as_array(copy_of(Log::of(self), &Log::usual)); }
+
 PyMemberDef log_members[] = {{"on_fold", T_OBJECT, offsetof(Log, on_fold), 0, nullptr},
                              {"spans", T_LONGLONG, offsetof(Log, spans), READONLY, nullptr},
+                             {"usual_steps", T_LONGLONG, offsetof(Log, usual_steps), READONLY, nullptr},
+                             {"usual_steps_ns", T_LONGLONG, offsetof(Log, usual_steps_ns), READONLY, nullptr},
                              {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, nullptr},
                             {"total_ns", log_sums<&Sums::total_ns>, nullptr, nullptr, nullptr},
                             {"min_ns", log_sums<&Sums::min_ns>, nullptr, nullptr, nullptr},
                             {"first_ended", log_first_ended, nullptr, nullptr, nullptr},
+                            {"of_step_ns", log_of_step, nullptr, nullptr, nullptr},
+                            {"usual_ns", log_usual, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
-PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr},
+                            {"end_step", log_end_step, METH_O, nullptr},
+                            {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot log_slots[] = {SLOT(Py_tp_new, Log::make),
                            SLOT(Py_tp_dealloc, Log::dealloc),

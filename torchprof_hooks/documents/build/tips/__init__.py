@@ -21,6 +21,7 @@ from torchprof_hooks.documents.build.tips.loop import (
     waiting_for_others,
 )
 from torchprof_hooks.documents.build.tips.memory import checkpointing, out_of_memory
+from torchprof_hooks.documents.build.tips.steps import slow_steps
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Tip
 
@@ -35,6 +36,7 @@ _FINDERS: Final[tuple[Callable[[Evidence], Iterator[Tip]], ...]] = (
     compile_failures,
     unfused_optimizers,
     recomputing,
+    slow_steps,
     out_of_memory,
     checkpointing,
     small_functions,

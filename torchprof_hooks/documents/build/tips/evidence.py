@@ -45,6 +45,7 @@ class Evidence:
     """The numbers of what a view shows (the loop, if that is known apart)."""
 
     def __init__(self, view: View) -> None:
+        self.view = view
         self.profile = view.shown
         self.memory = view.profile.memory  # of the whole run
         self.program = view.profile.program or Program()

@@ -1,0 +1,102 @@
+"""What the slow training steps of a tracker did differently from usual ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times
+from torchprof_hooks.capture.own_sums import own_host_ns
+from torchprof_hooks.capture.record.garbage_log import GarbageLog
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.slow_steps import SlowReading
+from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.profiles.cells import place_without_functions
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase, kind_of_other
+from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep
+from torchprof_hooks.profiles.step_times import StepTimes
+
+#: A module is named if its own time is such a part of the difference.
+_MOSTLY: Final = 0.5
+
+
+def slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
+    """The slowest steps that a tracker has seen, of all with these durations."""
+    every = [*tracker.slow_steps.readings]  # once: the measured thread may add more
+    found = [each for each in every if 0 < times.slow_ns < each.duration_ns]
+    steps = tracker.log.usual_steps
+    if not steps:
+        median_ns = round(times.quantile_ns(0.5))
+        yield from (SlowStep(r.number, r.duration_ns, median_ns) for r in found)
+    elif found:
+        sites = list(tracker.sites)
+        sums = SlowReading(
+            tracker.log.usual_steps_ns,
+            0,
+            tracker.log.usual_ns,
+            tracker.slow_steps.usual_garbage_ns,
+        )
+        usual = _Times(tracker, sites, sums, steps)
+        for each in found:
+            yield _slow_step(each, _Times(tracker, sites, each), usual)
+
+
+class _Times:
+    """Where the time of a step went, or on average that of several.
+
+    phases: own times by phase. modules: those of modules, by name.
+    """
+
+    def __init__(
+        self, tracker: Tracker, sites: list[Site], sums: SlowReading, steps: int = 1
+    ) -> None:
+        phases, modules = Counter[Phase](), Counter[str]()
+        infos = _infos(tracker, sites)
+        for site, own_ns in zip(sites, _own_ns(sites, sums), strict=False):
+            path, phase = place_without_functions(site.path, site.phase, infos)
+            phases[phase] += own_ns
+            if own_ns and infos[path[-1]].kind == "module":
+                modules[path[-1]] += own_ns
+        phases["garbage"] += sum(sums.garbage_ns.values())
+        del phases["outside"]  # it is the rest, of which most is at no site
+        self.duration_ns = round(sums.duration_ns / steps)
+        self.phases = {phase: round(ns / steps) for phase, ns in phases.items() if ns}
+        self.phases["outside"] = self.duration_ns - sum(self.phases.values())
+        self.modules = {name: round(ns / steps) for name, ns in modules.items()}
+
+
+def _infos(tracker: Tracker, sites: list[Site]) -> Mapping[str, ModuleInfo]:
+    known, names = tracker.names.infos, {n for site in sites for n in site.path}
+    return {n: known.get(n) or ModuleInfo(kind=kind_of_other(n)) for n in names}
+
+
+def _own_ns(sites: list[Site], sums: SlowReading) -> list[int]:
+    garbage = GarbageLog()
+    garbage.by_site = dict(sums.garbage_ns)
+    empty: Int64s = NO_SUMS
+    times = Times(empty, sums.booked_ns, empty, empty, [], empty)
+    return own_host_ns(sites, times, garbage)
+
+
+def _slow_step(reading: SlowReading, found: _Times, usual: _Times) -> SlowStep:
+    phases = [
+        PhaseOfStep(phase, found.phases.get(phase, 0), usual.phases.get(phase, 0))
+        for phase in {**found.phases, **usual.phases}
+    ]
+    phases.sort(key=lambda each: (-abs(each.more_ns), each.phase))
+    more_ns = {n: ns - usual.modules.get(n, 0) for n, ns in found.modules.items()}
+    module = max(more_ns, key=more_ns.__getitem__, default="")
+    least_ns = _MOSTLY * (found.duration_ns - usual.duration_ns)
+    if more_ns.get(module, 0) < least_ns:
+        module = ""
+    return SlowStep(
+        reading.number,
+        reading.duration_ns,
+        usual.duration_ns,
+        tuple(phases),
+        module,
+        found.modules.get(module, 0),
+        usual.modules.get(module, 0),
+    )

@@ -1,0 +1,180 @@
+"""Steps over time, which of them were slow, and what these did differently."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.document import Answer, Column, Table, Value
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.words import PHASE_TITLES
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep
+from torchprof_hooks.profiles.step_times import LEAST_MORE_NS, SLOW
+
+#: Slow steps are told if together, they took such a share of the time more than usual;
+#: or if one took so many times as long as usual, and so much longer.
+LEAST_SHARE: Final = 0.01
+_MANY_TIMES: Final = 3
+_MUCH_LONGER_NS: Final = 50_000_000
+#: What a phase took more than usual is told if it is such a part of the difference, of
+#: at most so many phases.
+_LEAST_PART: Final = 0.1
+_MOST_PHASES: Final = 3
+
+
+def told_steps(view: View) -> tuple[SlowStep, ...]:
+    """The slowest steps, if they matter."""
+    found = view.profile.slow_steps
+    count, more_ns = view.profile.step_times.slow_steps()
+    if not (found and count):
+        return ()
+    worst, is_much = found[0], more_ns >= LEAST_SHARE * view.shown.wall_ns
+    is_long = worst.duration_ns >= _MANY_TIMES * worst.usual_ns
+    return found if is_much or (is_long and worst.more_ns >= _MUCH_LONGER_NS) else ()
+
+
+def slow_answer(view: View) -> Answer | None:
+    """How many steps were slow, and why the slowest was."""
+    steps = told_steps(view)
+    if not steps:
+        return None
+    worst, times = steps[0], view.profile.step_times
+    count, more_ns = times.slow_steps()
+    numbers: dict[str, Value] = {
+        "slow_steps": count,
+        "steps": times.later_steps,
+        "more_ns": round(more_ns),
+        "step": worst.number,
+        "step_ns": worst.duration_ns,
+        "usual_ns": worst.usual_ns,
+        **{f"{each.phase}_more_ns": each.more_ns for each in worst.phases},
+        "module": worst.module,
+        "module_more_ns": worst.module_ns - worst.module_usual_ns,
+    }
+    return Answer(
+        "slow_steps",
+        "Slow steps",
+        f"{count} of {times.later_steps} took {best_time(more_ns)} more than usual",
+        more_ns / max(view.shown.wall_ns, 1),
+        evidence=step_text(worst),
+        numbers=numbers,
+    )
+
+
+def step_text(step: SlowStep) -> str:
+    """``step 812: 410.00ms, usual 96.00ms: data loading +302.00ms``."""
+    took = f"{best_time(step.duration_ns)}, usual {best_time(step.usual_ns)}"
+    return ": ".join(filter(None, [f"step {step.number}", took, _differences(step)]))
+
+
+def _differences(step: SlowStep) -> str:
+    """``data loading +302.00ms, forward +10.00ms (Net.head +9.00ms)``."""
+    longer = _longer(step)[:_MOST_PHASES]
+    found = [f"{PHASE_TITLES[p.phase]} +{best_time(p.more_ns)}" for p in longer]
+    own = f" (own time of {step.module})" if step.module else ""
+    return ", ".join(found) + own
+
+
+def _longer(step: SlowStep) -> list[PhaseOfStep]:
+    """The phases that make a step slow."""
+    least_ns = _LEAST_PART * step.more_ns
+    return [each for each in step.phases if each.more_ns >= max(least_ns, 1)]
+
+
+def phases_of_slow(view: View) -> Counter[Phase]:
+    """What phases took more than usual in the slow steps that are told."""
+    found = Counter[Phase]()
+    for step in told_steps(view):
+        found.update({each.phase: each.more_ns for each in _longer(step)})
+    return found
+
+
+def slow_table(view: View) -> Iterator[Table]:
+    """The slowest steps, with what each phase took more than usual."""
+    steps = told_steps(view)
+    if not steps:
+        return
+    told = {each.phase for step in steps for each in _longer(step)}
+    more = [{each.phase: each.more_ns for each in step.phases} for step in steps]
+    count, _ = view.profile.step_times.slow_steps()
+    columns = [
+        Column("took", "ns", [step.duration_ns for step in steps], "duration_ns"),
+        Column("usual", "ns", [step.usual_ns for step in steps], "usual_ns"),
+        *(
+            Column(
+                title,
+                "ns",
+                [each.get(phase) for each in more],
+                f"{phase}_more_ns",
+                is_detail=phase not in told,
+            )
+            for phase, title in PHASE_TITLES.items()
+            if any(phase in each for each in more)
+        ),
+        Column("own time of", "text", [step.module for step in steps], "module", 1),
+    ]
+    yield Table(
+        "slow_steps",
+        "Slow steps: what took longer than usual",
+        "step",
+        [f"step {step.number}" for step in steps],
+        [column for column in columns if any(column.values)],
+        names=[str(step.number) for step in steps],
+        notes=[f"the slowest of {count} slow steps"] if count > len(steps) else (),
+        section="Steps",
+    )
+
+
+def steps_over_time(profile: ProfileData) -> Iterator[Table]:
+    """The steps after the first in the order of time, with slow ones marked."""
+    history, times = profile.step_history, profile.step_times
+    stretches, slow_ns = history.stretches, times.slow_ns
+    if len(stretches) < 2:
+        return
+    firsts, number = [], history.first
+    for each in stretches:
+        firsts.append(number)
+        number += each.steps
+    texts = _slow_texts(profile, firsts)
+    pairs = list(zip(firsts, stretches, strict=True))
+    count, _ = times.slow_steps()
+    note = (
+        f"{count} of {times.later_steps} steps after the first were slow: longer than "
+        f"{SLOW:g} times the median, by {best_time(LEAST_MORE_NS)} or more"
+    )
+    yield Table(
+        "steps",
+        "Steps over time",
+        "steps",
+        [_label(first, each.steps) for first, each in pairs],
+        [
+            Column("mean", "ns", [s.total_ns / s.steps for s in stretches], "mean_ns"),
+            Column("longest", "ns", [s.longest_ns for s in stretches], "longest_ns"),
+            Column("slow", "text", [texts.get(first, "") for first in firsts], "slow"),
+            Column("first", "count", firsts, "first_step", is_detail=True),
+            Column("steps", "count", [s.steps for s in stretches], is_detail=True),
+        ],
+        tones=["slow" if 0 < slow_ns < s.longest_ns else "" for s in stretches],
+        notes=[note] if slow_ns else (),
+        drawing="steps",
+        is_detail=True,
+        section="Steps",
+    )
+
+
+def _label(first: int, steps: int) -> str:
+    return f"step {first}" if steps == 1 else f"steps {first} to {first + steps - 1}"
+
+
+def _slow_texts(profile: ProfileData, firsts: list[int]) -> dict[int, str]:
+    """What is told of the slow steps in each stretch, by its first step."""
+    found = defaultdict[int, list[str]](list)
+    for step in sorted(profile.slow_steps, key=lambda step: step.number):
+        before = [first for first in firsts if first <= step.number]
+        if before:
+            found[before[-1]].append(step_text(step))
+    return {first: "; ".join(texts) for first, texts in found.items()}

@@ -1,0 +1,110 @@
+"""The training steps of a run in the order of time, and what the slowest of them did
+differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
+
+from torchprof_hooks.profiles.names import Phase
+
+#: So many slow steps are kept, the slowest ones.
+MOST_SLOW: Final = 16
+
+
+class Stretch(NamedTuple):
+    """Training steps, one after the other.
+
+    steps: how many; longest_ns: the duration of the longest of them.
+    """
+
+    steps: int
+    total_ns: int
+    longest_ns: int
+
+
+class PhaseOfStep(NamedTuple):
+    """What a phase took of a step, without the calls in it that are another phase, and
+    what it takes of a usual step."""
+
+    phase: Phase
+    self_ns: int
+    usual_ns: int
+
+    @property
+    def more_ns(self) -> int:
+        """How much more than usual."""
+        return self.self_ns - self.usual_ns
+
+
+class SlowStep(NamedTuple):
+    """A training step that took clearly longer than usual.
+
+    Usual is the mean of the steps that were not slow and were measured in the same way:
+    with a budget, modules inside of others are measured in some steps only.
+
+    number: of the step in the run, from 1.
+    duration_ns, usual_ns: how long it took, and how long a usual one does.
+    phases: of both, what each phase took, the largest difference first: they add up to
+        `duration_ns` and `usual_ns`. () if no usual step was measured in the same way.
+    module: the module whose own time, in forward, backward and recompute, is at least
+        half of the difference; "" if there is none.
+    module_ns, module_usual_ns: that own time, and that of a usual step.
+    """
+
+    number: int
+    duration_ns: int
+    usual_ns: int
+    phases: tuple[PhaseOfStep, ...] = ()
+    module: str = ""
+    module_ns: int = 0
+    module_usual_ns: int = 0
+
+    @property
+    def more_ns(self) -> int:
+        """How much longer than usual the step took."""
+        return self.duration_ns - self.usual_ns
+
+
+@dataclass(frozen=True, slots=True)
+class StepHistory:
+    """Training steps in the order of time. Its size is limited, however many there are.
+
+    first: the number of the first step in `stretches`: 2 if the first step of the run
+        is a start-up, which is left out.
+    stretches: up to 512, with about equally many steps in each.
+    slowest: of the slow steps, up to 16 that took most more than usual, these first.
+    """
+
+    first: int = 0
+    stretches: tuple[Stretch, ...] = ()
+    slowest: tuple[SlowStep, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """How many steps are in `stretches`."""
+        return sum(stretch.steps for stretch in self.stretches)
+
+    def merge(self, other: StepHistory) -> StepHistory:
+        """The slowest steps of both; and the stretches of the one with more steps, as
+        steps of several processes run at the same time."""
+        longer = max(self, other, key=_length)
+        return StepHistory(
+            longer.first, longer.stretches, slowest_of((*self.slowest, *other.slowest))
+        )
+
+
+def _length(history: StepHistory) -> tuple[Any, ...]:
+    """By which they are ordered, whatever the order in which they are merged."""
+    return history.steps, history.stretches, history.first
+
+
+def slowest_of(steps: Iterable[SlowStep]) -> tuple[SlowStep, ...]:
+    """Of slow steps, those to be kept, in their order."""
+    return tuple(nsmallest(MOST_SLOW, steps, key=lambda s: (-s.more_ns, *s)))
+
+
+#: For profiles without steps.
+NO_HISTORY: Final = StepHistory()
