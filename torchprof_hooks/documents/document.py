@@ -67,8 +67,8 @@ class Column:
 #: How a table is drawn, where that is possible: "tree" (an icicle), "bars" (a bar for
 #: each row, as long as the first column of times), "stack" (a bar for each row, divided
 #: like its columns of times), "areas" (rows are moments, and columns of bytes areas
-#: above each other), "steps" (rows are stretches of steps, one after the other); "": not
-#: at all.
+#: above each other), "steps" (rows are stretches of steps, one after the other); "":
+#: not at all.
 Drawing = Literal["", "tree", "bars", "stack", "areas", "steps"]
 
 

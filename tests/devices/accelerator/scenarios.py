@@ -36,7 +36,7 @@ from tests.devices.accelerator.stamps import (
 )
 from tests.fake_clock import burn, fake_clock
 from torchprof_hooks import MemorySummary, Profile, function_hooks, profile
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.core import CORE, NATIVE
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
@@ -337,7 +337,7 @@ def main(path: str, driver: str, of_torch: str = "") -> None:
     device = load(Path(path))
     if of_torch and CORE.module is not None:
         ctypes.CDLL(of_torch)
-        CORE.module.set_driver_kind("planted")
+        NATIVE.set_driver_kind("planted")
     found = {}
     monkeypatch = pytest.MonkeyPatch()
     with fake_clock(monkeypatch):
