@@ -23,8 +23,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,7 +45,20 @@ LITTLE_MEMORY: Final = {
     "smaller_batch": "--batch-size 8",
     "checkpointed": "--checkpoint --memory 200",
 }
-#: What `fit` says of it.
+#: And of a slow one.
+SLOW: Final = {
+    "slow_data": "",
+    "slow_module": "--encode-once",
+    "slow_optimizer": "--encode-once --layer-norm",
+}
+#: That one, and what it becomes.
+_FASTER: Final = "faster"
+_FASTER_RUNS: Final = (
+    *("--run", "examples/slow.py"),
+    "examples/slow.py --encode-once --layer-norm --fused",
+    *("-n", "3", "--max-rows", "6"),
+)
+#: What `fit` says of the first.
 _FIT: Final = "fit"
 #: What is predicted of models, and measured.
 _PREDICTIONS: Final = "memory_predictions"
@@ -159,45 +173,51 @@ def _programs(path: str) -> dict[str, str]:
 def record(names: Sequence[str]) -> None:
     """Measure these profiles and run these examples, or all, in one thread, with the
     native core."""
-    of_memory = (*LITTLE_MEMORY, _FIT, _PREDICTIONS)
-    others = (_RANKS, *EXAMPLES, *of_memory, _COMPARED)
-    for name in names or (*_programs(""), *others):
-        if name in LITTLE_MEMORY:
-            found = report_of(LITTLE_MEMORY[name].split())
-            (SAMPLES / f"{name}.txt").write_text(found, "utf-8")
-            continue
-        if name == _FIT:
-            (SAMPLES / f"{name}.txt").write_text(_fitted(), "utf-8")
-            continue
-        if name == _COMPARED:
-            (SAMPLES / f"{name}.txt").write_text(_compared(), "utf-8")
-            continue
-        if name == _PREDICTIONS:
-            module = "tests.attribution.checkpointed_models"
-            text = _run("-m", module, stdout=subprocess.PIPE)
-            (SAMPLES / f"{name}.txt").write_text(text, "utf-8")
-            continue
-        if name == _RANKS:
+    of_texts = _texts()
+    for name in names or (*_programs(""), _RANKS, *of_texts):
+        if name in of_texts:
+            (SAMPLES / f"{name}.txt").write_text(of_texts[name](), "utf-8")
+        elif name == _RANKS:
             _record_ranks()
-            continue
-        if name in EXAMPLES:
-            program = f"runpy.run_path('examples/{name}.py', run_name='__main__')"
-            text = _run("-c", _CLOCK + program, stdout=subprocess.PIPE)
-            (SAMPLES / f"{name}.txt").write_text(text, "utf-8")
-            continue
-        path = f"docs/samples/{name}.json"
-        has_own_clock = name in (*_OF_COST, _OF_DEVICE)
-        clock = "import runpy, sys" if has_own_clock else _CLOCK
-        _run("-c", f"{clock}\n{_programs(path)[name]}")
-        _write_in_one_line(ROOT / path)
+        else:
+            path = f"docs/samples/{name}.json"
+            has_own_clock = name in (*_OF_COST, _OF_DEVICE)
+            clock = "import runpy, sys" if has_own_clock else _CLOCK
+            _run("-c", f"{clock}\n{_programs(path)[name]}")
+            _write_in_one_line(ROOT / path)
 
 
-def report_of(arguments: Sequence[str], *flags: str) -> str:
-    """What is said of the program in little memory, without its own output."""
+def _texts() -> dict[str, Callable[[], str]]:
+    """What makes the samples that are texts, by name."""
+    captured = partial(_run, stdout=subprocess.PIPE)
+    example = "runpy.run_path('examples/{}.py', run_name='__main__')"
+    found: dict[str, Callable[[], str]] = {
+        name: partial(captured, "-c", _CLOCK + example.format(name))
+        for name in EXAMPLES
+    }
+    for program, runs in ("little_memory", LITTLE_MEMORY), ("slow", SLOW):
+        for name, arguments in runs.items():
+            found[name] = partial(report_of, arguments.split(), program=program)
+    predictions = "tests.attribution.checkpointed_models"
+    return {
+        **found,
+        _FIT: _fitted,
+        _PREDICTIONS: partial(captured, "-m", predictions),
+        _COMPARED: _compared,
+        _FASTER: partial(_comparison, _FASTER_RUNS, ROOT),
+    }
+
+
+def report_of(
+    arguments: Sequence[str], *flags: str, program: str = "little_memory"
+) -> str:
+    """What is said of an example, without its own output."""
+    if program == "little_memory":
+        flags = ("--profile-memory", *flags)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "torchprof_hooks", "--profile-memory", *flags),
-            *("examples/little_memory.py", *arguments),
+            *(sys.executable, "-m", "torchprof_hooks", *flags),
+            *(f"examples/{program}.py", *arguments),
         ],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(WIDTH)},
@@ -206,8 +226,9 @@ def report_of(arguments: Sequence[str], *flags: str) -> str:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    _, begin, report = done.stdout.partition("torchprof_hooks: examples")
-    lines = f"{begin}{report}".splitlines()
+    begin = re.search(r"^torchprof_hooks:\s+examples", done.stdout, re.MULTILINE)
+    assert begin is not None, done.stdout
+    lines = done.stdout[begin.start() :].splitlines()
     return "".join(f"{line[:WIDTH].rstrip()}\n" for line in lines)
 
 
@@ -222,19 +243,23 @@ def _fitted() -> str:
 
 
 def _compared() -> str:
-    options = ("--run", "train.py", "wider.py", "--max-rows", "8")
     with TemporaryDirectory() as folder:
         Path(folder, "train.py").write_text(_TRAIN)
         wider = _TRAIN.replace("[512, 512, 512]", "[512, 592, 512]")
         Path(folder, "wider.py").write_text(wider)
-        done = subprocess.run(
-            [sys.executable, "-m", "torchprof_hooks", "compare", *options],
-            cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(WIDTH)},
-            check=False,  # it is slower
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        runs = ("--run", "train.py", "wider.py", "--max-rows", "8")
+        return _comparison(runs, Path(folder))
+
+
+def _comparison(options: Sequence[str], folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "torchprof_hooks", "compare", *options],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(WIDTH)},
+        check=False,  # it may be slower
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     return done.stdout
 
 

@@ -52,6 +52,7 @@ ELSEWHERE = (
     "from accelerate import",
     "from ray.train import",
     "def test_",
+    "--what-was-changed",
 )
 
 
