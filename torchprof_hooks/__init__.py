@@ -54,6 +54,12 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.ranks.skew import RankCollective, SkewRow
     from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
     from torchprof_hooks.profiles.rows import Row
+    from torchprof_hooks.profiles.step_history import (
+        PhaseOfStep,
+        SlowStep,
+        StepHistory,
+        Stretch,
+    )
     from torchprof_hooks.profiles.step_times import Bucket, StepTimes
     from torchprof_hooks.profiles.totals import Totals
     from torchprof_hooks.profiles.trace.device_idle import IdleRow
@@ -105,6 +111,7 @@ __all__ = [
     "Node",
     "Part",
     "Peak",
+    "PhaseOfStep",
     "Profile",
     "ProfileFileError",
     "Profiler",
@@ -124,9 +131,12 @@ __all__ = [
     "SecondOrStepTimer",
     "SessionHook",
     "SkewRow",
+    "SlowStep",
     "StaleRank",
+    "StepHistory",
     "StepTimerHook",
     "StepTimes",
+    "Stretch",
     "Together",
     "Totals",
     "TrainingSession",
@@ -187,6 +197,7 @@ _HOMES = {
     "profiles.ranks.skew": ("RankCollective", "SkewRow"),
     "profiles.ranks.verdict": ("Reason", "Verdict"),
     "profiles.rows": ("Row",),
+    "profiles.step_history": ("PhaseOfStep", "SlowStep", "StepHistory", "Stretch"),
     "profiles.step_times": ("Bucket", "StepTimes"),
     "profiles.trace.device_idle": ("IdleRow",),
     "profiles.trace.device_step": ("DeviceStep", "DeviceUse"),

@@ -278,7 +278,8 @@ def test_leaving_does_not_take_longer_after_more_steps(
 
     for _ in range(2):  # imports what leaving needs, and what finding a file there does
         leave_after(10)
-    few, many = leave_after(10), leave_after(100)
+    # The history of steps has as many stretches after either.
+    few, many = leave_after(600), leave_after(1200)
     assert few
     assert many == few, listed(many - few, few - many)
 

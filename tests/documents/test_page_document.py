@@ -27,6 +27,7 @@ from torchprof_hooks.documents.words import HEATS
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, StepHistory
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
@@ -110,20 +111,35 @@ def test_heat_is_by_the_clock_of_a_busy_device() -> None:
     assert tones["(outside modules)"] == "heat0"
 
 
-LATER = (Bucket(1, 6, 60 * MS), Bucket(2, 2, 22 * MS), Bucket(3, 1, 30 * MS))
+HISTORY = StepHistory(2, (1, 2, 7), (10 * MS, 40 * MS, 70 * MS), (10 * MS, 30 * MS, MS))
+LATER = (Bucket(1, 9, 90 * MS), Bucket(2, 1, 30 * MS))
 
 
-@pytest.mark.parametrize(
-    ("later", "tones"),
-    [(LATER, ["", "", "slow"]), (LATER[:1], [""])],
-    ids=["of several lengths", "equal"],
-)
-def test_durations_of_steps(later: tuple[Bucket, ...], tones: list[str]) -> None:
-    times = StepTimes(1, 500 * MS, later)
-    steps = tables(LOOP.with_parts(lambda p: replace(p, step_times=times)))["steps"]
-    assert column(steps, "steps") == [bucket.steps for bucket in later]
-    assert column(steps, "sum_ns") == [bucket.total_ns for bucket in later]
-    assert list(steps.tones) == tones
+def test_steps_over_time() -> None:
+    """One of them is slow."""
+    slow = SlowStep(4, 30 * MS, 10 * MS, (PhaseOfStep("data", 22 * MS, 2 * MS),))
+    run = LOOP.with_parts(lambda p: replace(p, step_times=StepTimes(1, MS, LATER)))
+    found = tables(replace(run, step_history=replace(HISTORY, slowest=(slow,))))
+    steps = found["steps"]
+    assert steps.labels == ["step 2", "steps 3 to 4", "steps 5 to 11"]
+    assert column(steps, "steps") == [1, 2, 7]
+    assert column(steps, "mean_ns") == [10 * MS, 20 * MS, 10 * MS]
+    assert column(steps, "longest_ns") == [10 * MS, 30 * MS, MS]
+    text = "step 4: 30.00ms, usual 10.00ms: data loading +20.00ms"
+    assert column(steps, "slow") == ["", text, ""]
+    assert list(steps.tones) == ["", "slow", ""]
+    [row] = found["slow_steps"].labels
+    assert row == "step 4"
+    assert column(found["slow_steps"], "data_more_ns") == [20 * MS]
+
+
+def test_steps_that_are_all_alike_are_not_marked() -> None:
+    run = LOOP.with_parts(lambda p: replace(p, step_times=StepTimes(1, MS, LATER[:1])))
+    found = tables(
+        replace(run, step_history=replace(HISTORY, longest_ns=(10 * MS,) * 3))
+    )
+    assert not any(found["steps"].tones)
+    assert "slow_steps" not in found
     assert "steps" not in tables(START)  # there is one
 
 

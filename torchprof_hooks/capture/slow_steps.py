@@ -57,7 +57,7 @@ class _Times:
         for site, own_ns in zip(sites, _own_ns(sites, sums), strict=False):
             path, phase = place_without_functions(site.path, site.phase, infos)
             phases[phase] += own_ns
-            if own_ns and infos[path[-1]].kind == "module":
+            if path and path[-1] in infos and infos[path[-1]].kind == "module":
                 modules[path[-1]] += own_ns
         phases["garbage"] += sum(sums.garbage_ns.values())
         del phases["outside"]  # it is the rest, of which most is at no site

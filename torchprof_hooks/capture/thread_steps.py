@@ -175,7 +175,7 @@ class ThreadSteps:
         counted, running = self._detector.counted(end_ns), self._block()
         found = self._profile(counted, running, end_ns)
         history = counted.history()
-        if history.stretches:
+        if history.stretch_steps:
             from torchprof_hooks.capture.slow_steps import slow_steps
             from torchprof_hooks.profiles.step_history import slowest_of
 

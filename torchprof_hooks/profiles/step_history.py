@@ -3,8 +3,8 @@ differently."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, replace
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
@@ -17,9 +17,11 @@ MOST_SLOW: Final = 16
 class Stretch(NamedTuple):
     """Training steps, one after the other.
 
-    steps: how many; longest_ns: the duration of the longest of them.
+    first: the number of the first of them.
+    longest_ns: the duration of the longest of them.
     """
 
+    first: int
     steps: int
     total_ns: int
     longest_ns: int
@@ -72,33 +74,42 @@ class SlowStep(NamedTuple):
 class StepHistory:
     """Training steps in the order of time. Its size is limited, however many there are.
 
-    first: the number of the first step in `stretches`: 2 if the first step of the run
+    first: the number of the first step: 2 if the first step of the run
         is a start-up, which is left out.
-    stretches: up to 512, with about equally many steps in each.
+    stretch_steps, stretch_ns, longest_ns: of up to 512 stretches, one after the other,
+        how many steps are in each, their sum, and the longest of them.
     slowest: of the slow steps, up to 16 that took most more than usual, these first.
     """
 
     first: int = 0
-    stretches: tuple[Stretch, ...] = ()
+    stretch_steps: tuple[int, ...] = ()
+    stretch_ns: tuple[int, ...] = ()
+    longest_ns: tuple[int, ...] = ()
     slowest: tuple[SlowStep, ...] = ()
 
     @property
-    def steps(self) -> int:
-        """How many steps are in `stretches`."""
-        return sum(stretch.steps for stretch in self.stretches)
+    def stretches(self) -> Iterator[Stretch]:
+        """The steps, in stretches of about equally many."""
+        first, every = (
+            self.first,
+            (self.stretch_steps, self.stretch_ns, self.longest_ns),
+        )
+        for steps, total_ns, longest_ns in zip(*every, strict=True):
+            yield Stretch(first, steps, total_ns, longest_ns)
+            first += steps
 
     def merge(self, other: StepHistory) -> StepHistory:
         """The slowest steps of both; and the stretches of the one with more steps, as
         steps of several processes run at the same time."""
         longer = max(self, other, key=_length)
-        return StepHistory(
-            longer.first, longer.stretches, slowest_of((*self.slowest, *other.slowest))
-        )
+        slowest = slowest_of((*self.slowest, *other.slowest))
+        return replace(longer, slowest=slowest)
 
 
 def _length(history: StepHistory) -> tuple[Any, ...]:
     """By which they are ordered, whatever the order in which they are merged."""
-    return history.steps, history.stretches, history.first
+    steps, every = sum(history.stretch_steps), replace(history, slowest=())
+    return steps, astuple(every)
 
 
 def slowest_of(steps: Iterable[SlowStep]) -> tuple[SlowStep, ...]:

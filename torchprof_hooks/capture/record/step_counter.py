@@ -6,13 +6,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
-from torchprof_hooks.profiles.step_history import StepHistory, Stretch
+from torchprof_hooks.profiles.step_history import StepHistory
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
     LEAST_STEPS,
@@ -25,7 +24,6 @@ from torchprof_hooks.profiles.step_times import (
 #: The most stretches of steps, and numbers of each: steps, total, longest.
 _STRETCHES: Final = 512
 _NUMBERS: Final = 3
-_STEPS: Final = attrgetter("steps")
 
 
 class FirstReading(NamedTuple):
@@ -129,10 +127,12 @@ class StepCounter:
 
     def history(self) -> StepHistory:
         """The steps but the first, over time; another thread may count meanwhile."""
-        over_time = self._over_time
-        numbers = iter(over_time)
-        every = map(Stretch, numbers, numbers, numbers)
-        return StepHistory(self.first_steps + 1, tuple(filter(_STEPS, every)))
+        over_time, at = self._over_time, self._at
+        end = at + _NUMBERS if over_time[at] else at
+        steps, total_ns, longest_ns = (
+            tuple(over_time[n:end:_NUMBERS]) for n in range(_NUMBERS)
+        )
+        return StepHistory(self.first_steps + 1, steps, total_ns, longest_ns)
 
     def first_goes_on(self, duration_ns: int) -> None:
         """Make the first step, which is counted already, this much longer."""

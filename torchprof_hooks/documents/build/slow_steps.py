@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +13,7 @@ from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep
+from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, Stretch
 from torchprof_hooks.profiles.step_times import LEAST_MORE_NS, SLOW
 
 #: Slow steps are told if together, they took such a share of the time more than usual;
@@ -99,7 +100,7 @@ def slow_table(view: View) -> Iterator[Table]:
     if not steps:
         return
     told = {each.phase for step in steps for each in _longer(step)}
-    more = [{each.phase: each.more_ns for each in step.phases} for step in steps]
+    more = [{str(p.phase): p.more_ns for p in step.phases} for step in steps]
     count, _ = view.profile.step_times.slow_steps()
     columns = [
         Column("took", "ns", [step.duration_ns for step in steps], "duration_ns"),
@@ -131,16 +132,11 @@ def slow_table(view: View) -> Iterator[Table]:
 
 def steps_over_time(profile: ProfileData) -> Iterator[Table]:
     """The steps after the first in the order of time, with slow ones marked."""
-    history, times = profile.step_history, profile.step_times
-    stretches, slow_ns = history.stretches, times.slow_ns
+    stretches, times = [*profile.step_history.stretches], profile.step_times
     if len(stretches) < 2:
         return
-    firsts, number = [], history.first
-    for each in stretches:
-        firsts.append(number)
-        number += each.steps
+    firsts, slow_ns = [each.first for each in stretches], times.slow_ns
     texts = _slow_texts(profile, firsts)
-    pairs = list(zip(firsts, stretches, strict=True))
     count, _ = times.slow_steps()
     note = (
         f"{count} of {times.later_steps} steps after the first were slow: longer than "
@@ -150,7 +146,7 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
         "steps",
         "Steps over time",
         "steps",
-        [_label(first, each.steps) for first, each in pairs],
+        [_label(each) for each in stretches],
         [
             Column("mean", "ns", [s.total_ns / s.steps for s in stretches], "mean_ns"),
             Column("longest", "ns", [s.longest_ns for s in stretches], "longest_ns"),
@@ -166,15 +162,15 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
     )
 
 
-def _label(first: int, steps: int) -> str:
-    return f"step {first}" if steps == 1 else f"steps {first} to {first + steps - 1}"
+def _label(each: Stretch) -> str:
+    last = each.first + each.steps - 1
+    return f"step {last}" if each.steps == 1 else f"steps {each.first} to {last}"
 
 
 def _slow_texts(profile: ProfileData, firsts: list[int]) -> dict[int, str]:
     """What is told of the slow steps in each stretch, by its first step."""
     found = defaultdict[int, list[str]](list)
     for step in sorted(profile.slow_steps, key=lambda step: step.number):
-        before = [first for first in firsts if first <= step.number]
-        if before:
-            found[before[-1]].append(step_text(step))
+        place = bisect_right(firsts, step.number)
+        found[firsts[max(place - 1, 0)]].append(step_text(step))
     return {first: "; ".join(texts) for first, texts in found.items()}

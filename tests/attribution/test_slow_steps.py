@@ -1,0 +1,371 @@
+"""What slow steps did differently, to the nanosecond: a usual step takes 2 ms to load
+data, 4 in forward, 6 in backward, 3 in the optimizer and 1 outside."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from tests.attribution.test_garbage import TAKES_MS, long_collections
+from tests.cost.budgeted import THIRDS, Fixed, Limited, bare, followed, measured
+from tests.doing import Does, DoesInBackward
+from tests.fake_clock import MS, burn
+from tests.planted import Work
+from torchprof_hooks import Profile, profile, profile_function, region
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.step_history import SlowStep
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+USUAL: Mapping[str, float] = {
+    "data": 2,
+    "forward": 4,
+    "backward": 6,
+    "optimizer": 3,
+    "outside": 1,
+}
+USUAL_MS = sum(USUAL.values())
+STEPS, SLOW = 40, 21
+#: How much longer the slow step takes, in ms.
+MORE = 40
+
+
+class DoesBoth(nn.Module):
+    """Does something in forward, and something else in backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_forward = self.in_backward = lambda: None
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.in_forward()
+        return DoesInBackward.apply(x, lambda: self.in_backward())
+
+
+class Burning(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        burn(USUAL["optimizer"])
+        return super().step(closure)
+
+
+class Rows(IterableDataset[torch.Tensor]):
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number in range(1, self.loop.steps + 1):
+            burn(USUAL["data"])
+            self.loop.do("data", number)
+            yield torch.ones(2)
+
+
+class Loop:
+    """Trains. `slow` has what is done besides in a step, by its number and place."""
+
+    def __init__(self, steps: int = STEPS) -> None:
+        self.steps = steps
+        self.slow: dict[tuple[str, int], Callable[[], object]] = {}
+        self.work, self.inner = Work(4, 6), DoesBoth()
+        self.model = nn.Sequential(self.work, self.inner)
+        self.optimizer: torch.optim.Optimizer | None = None
+
+    def plant(self, place: str, more_ms: float = MORE, number: int = SLOW) -> None:
+        self.slow[place, number] = lambda: burn(more_ms)
+
+    def do(self, place: str, number: int) -> None:
+        self.slow.get((place, number), lambda: None)()
+
+    def run(self) -> None:
+        number = 0
+        for x in DataLoader(Rows(self), batch_size=None):
+            number += 1
+            self.step(x, number)
+
+    def step(self, x: torch.Tensor, number: int) -> None:
+        self.inner.in_forward = lambda: self.do("forward", number)
+        self.inner.in_backward = lambda: self.do("backward", number)
+        self.model(x).sum().backward()
+        burn(USUAL["outside"])
+        self.do("outside", number)
+        self.end(number)
+
+    def end(self, number: int) -> None:
+        if self.optimizer is None:
+            self.optimizer = Burning(self.model.parameters(), 0.1)
+        self.optimizer.step()
+
+
+def found_ms(step: SlowStep) -> dict[str, float]:
+    """How long each phase took, in ms."""
+    assert sum(each.self_ns for each in step.phases) == step.duration_ns
+    assert sum(each.usual_ns for each in step.phases) == step.usual_ns
+    usual = {each.phase: each.usual_ns / MS for each in step.phases if each.usual_ns}
+    assert usual == USUAL
+    return {each.phase: each.self_ns / MS for each in step.phases}
+
+
+@pytest.fixture(params=["all", "functions", "memory", "off", "on"])
+def measuring(
+    request: pytest.FixtureRequest, limited: Limited
+) -> AbstractContextManager[Any]:
+    """Of a budget, the slow step is in a block of either kind."""
+    every: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "all": profile,
+        "functions": lambda: profile(functions=True),
+        "memory": lambda: profile(memory=True),
+        "off": lambda: limited(measured(2), bare(8)),
+        "on": lambda: limited(bare(2), measured(8)),
+    }
+    return every[request.param]()
+
+
+@pytest.mark.parametrize("place", ["data", "forward", "backward", "outside"])
+def test_a_slow_step_says_where_it_took_longer(
+    measuring: AbstractContextManager[Any], place: str, request: Any
+) -> None:
+    loop = Loop()
+    loop.plant(place)
+    with measuring as prof:
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert (slow.number, slow.more_ns) == (SLOW, MORE * MS)
+    assert slow.usual_ns == USUAL_MS * MS
+    assert found_ms(slow) == {**USUAL, place: USUAL[place] + MORE}
+    assert slow.phases[0].phase == place  # the largest difference first
+    is_off = request.node.callspec.params["measuring"] == "off"
+    module = {"forward": "Sequential" if is_off else "Sequential.1"}.get(place, "")
+    if place == "backward" and not is_off:
+        module = "Sequential.1"
+    assert slow.module == module
+    if module and not is_off:
+        assert (slow.module_ns, slow.module_usual_ns) == (MORE * MS, 0)
+    check_history(prof.profile)
+
+
+def check_history(found: ProfileData) -> None:
+    history, times = found.step_history, found.step_times
+    assert history.first == 2
+    assert sum(history.stretch_steps) == times.later_steps
+    assert sum(history.stretch_ns) == times.later_ns
+    longest = {each.first: each.longest_ns for each in history.stretches}
+    assert longest[SLOW] == (USUAL_MS + MORE) * MS
+
+
+def test_garbage_is_told_apart_from_the_module_that_it_interrupts() -> None:
+    loop = Loop()
+    loop.slow["forward", SLOW] = gc.collect
+    with profile() as prof, long_collections():
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert found_ms(slow) == {**USUAL, "garbage": TAKES_MS}
+    assert slow.module == ""
+
+
+def test_garbage_of_usual_steps_is_usual() -> None:
+    """Also where the step before the slow one has some."""
+    loop = Loop()
+    for number in (12, SLOW - 1):
+        loop.slow["forward", number] = gc.collect
+    loop.plant("outside", 10 * MORE)
+    with profile() as prof, long_collections():
+        for _ in range(2):  # else these two are slow
+            loop.run()
+    slow = prof.profile.slow_steps[0]
+    assert {each.phase: each.self_ns / MS for each in slow.phases} == {
+        **USUAL,
+        "outside": 1 + 10 * MORE,
+        **({"garbage": 0} if len(slow.phases) > len(USUAL) else {}),
+    }
+
+
+def test_compiling_again_is_told() -> None:
+    def backend(graph: Any, inputs: Any) -> Any:
+        burn(MORE)
+        return graph.forward
+
+    compiled = torch.compile(lambda x: x + 1, backend=backend, dynamic=False)
+    compiled(torch.ones(2))
+    loop = Loop()
+    loop.slow["outside", SLOW] = lambda: compiled(torch.ones(3))
+    with profile() as prof:
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert found_ms(slow) == {**USUAL, "compiling": MORE}
+
+
+def test_the_first_step_is_not_slow_and_steady_steps_are_not() -> None:
+    loop = Loop()
+    loop.plant("data", number=1)
+    with profile() as prof:
+        loop.run()
+    assert prof.profile.slow_steps == ()
+    assert prof.profile.start_up.wall_ns == (USUAL_MS + MORE) * MS
+
+
+def test_a_slow_step_is_known_before_it_is_known_what_is_usual() -> None:
+    loop = Loop()
+    loop.plant("forward", number=2)
+    with profile() as prof:
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert (slow.number, slow.more_ns, slow.module) == (2, MORE * MS, "Sequential.1")
+
+
+def test_what_is_usual_is_not_known_from_few_steps() -> None:
+    loop = Loop(8)
+    loop.plant("forward", number=5)
+    with profile() as prof:
+        loop.run()
+    assert prof.profile.slow_steps == ()
+
+
+def test_evaluation_is_no_part_of_a_step() -> None:
+    loop = Loop()
+
+    @torch.no_grad()
+    def evaluate() -> None:
+        for _ in range(3):
+            loop.model(torch.ones(2))
+
+    class Evaluating(Loop):
+        def end(self, number: int) -> None:
+            super().end(number)
+            if number % 10 == 0:
+                evaluate()
+
+    loop = Evaluating()
+    loop.plant("data")
+    with profile() as prof:
+        loop.run()
+    assert prof.profile.step_times.evaluations == 12
+    [slow] = prof.profile.slow_steps
+    assert found_ms(slow) == {**USUAL, "data": 2 + MORE}
+
+
+def test_a_step_that_ends_inside_of_a_call() -> None:
+    class InFunction(Loop):
+        def __init__(self) -> None:
+            super().__init__()
+            self.function = profile_function(super().step)
+
+        def step(self, x: torch.Tensor, number: int) -> None:
+            self.function(x, number)
+
+    loop = InFunction()
+    loop.plant("data")
+    with profile() as prof:
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert slow.number == SLOW
+    assert slow.phases[0].phase == "data"
+    assert slow.phases[0].more_ns == slow.more_ns == MORE * MS
+
+
+def test_steps_that_share_a_region_are_not_compared() -> None:
+    loop = Loop()
+    loop.plant("data")
+    with profile() as prof, region("epoch"):
+        loop.run()
+    assert prof.profile.step_times.slow_steps() == (1, MORE * MS)
+    assert prof.profile.slow_steps == ()
+
+
+@pytest.mark.usefixtures("no_optimizer")
+def test_without_an_optimizer_of_torchs() -> None:
+    """There, all until the pass has ended is looked at: what comes after it, in the
+    next step."""
+
+    class ByHand(Loop):
+        def end(self, number: int) -> None:
+            burn(USUAL["optimizer"])
+
+    loop = ByHand()
+    loop.plant("forward")
+    with profile() as prof:
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert (slow.number, slow.more_ns, slow.module) == (SLOW, MORE * MS, "Sequential.1")
+    assert slow.phases[0].phase == "forward"
+    assert slow.phases[0].usual_ns == 4 * MS
+
+
+def test_what_was_paused_is_no_part_of_a_step() -> None:
+    loop, prof = Loop(), profile()
+
+    def pause() -> None:
+        prof.stop()
+        burn(1000)
+        prof.start()
+
+    loop.slow["outside", 11] = pause
+    loop.plant("data")
+    with prof:
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert found_ms(slow) == {**USUAL, "data": 2 + MORE}
+
+
+def test_the_slowest_are_kept_and_the_history_is_bounded() -> None:
+    """However many steps there are."""
+    work = Work(1, 0)
+    optimizer = torch.optim.SGD(work.parameters(), 0.1)
+    with profile() as prof:
+        for number in range(1, 10_001):
+            work(torch.ones(2)).sum().backward()
+            if number % 100 == 0:
+                burn(10 + number / 100)
+            optimizer.step()
+    found: Profile = prof.profile
+    history = found.step_history
+    assert found.step_times.slow_steps()[0] == 100
+    expected = [(number, 10 + number / 100) for number in range(10_000, 8_400, -100)]
+    assert [(s.number, s.more_ns / MS) for s in found.slow_steps] == expected
+    assert 256 <= len(history.stretch_steps) <= 512
+    assert {*history.stretch_steps[:-1]} == {32}
+    assert sum(history.stretch_steps) == 9_999
+    assert sum(history.stretch_ns) == found.step_times.later_ns
+    assert max(history.longest_ns) == 111 * MS
+
+
+def test_a_budget_without_usual_steps_of_the_kind_tells_how_long_it_took() -> None:
+    loop = Loop(30)
+    loop.plant("forward", number=2)
+    with followed(Fixed(measured(), bare(100))) as steps:
+        loop.run()
+        found = steps.profile()
+    [slow] = found.slow_steps
+    assert (slow.number, slow.more_ns) == (2, MORE * MS)
+    assert (slow.phases, slow.module) == ((), "")
+
+
+def test_a_slow_step_in_another_profile_is_told_there() -> None:
+    loop = Loop()
+    loop.plant("data")
+    with followed(Fixed(*THIRDS)) as steps:
+        loop.run()
+        assert [slow.number for slow in steps.profile().slow_steps] == [SLOW]
+        steps.stop()
+        steps.renew()
+        steps.start()
+        loop.run()
+        assert [slow.number for slow in steps.profile().slow_steps] == [SLOW]
+        assert steps.profile().step_history.first == 1
+
+
+def test_a_module_that_no_usual_step_calls() -> None:
+    loop = Loop()
+    loop.slow["outside", SLOW] = lambda: Does(lambda: burn(MORE))(
+        torch.ones(2, requires_grad=True)
+    )
+    with profile() as prof:
+        loop.run()
+    [slow] = prof.profile.slow_steps
+    assert (slow.number, slow.module, slow.module_ns) == (SLOW, "Does", MORE * MS)
+    assert "step 21: 56.00ms, usual 16.00ms: forward +40.00ms (own t" in prof.report()
