@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
@@ -23,7 +23,6 @@ from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
 from torchprof_hooks.hooks.rates import Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
-from torchprof_hooks.profile_type import Profile, Reportable
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
     check_flag,
@@ -32,6 +31,10 @@ from torchprof_hooks.profiles.options import (
     check_positive,
     check_share,
 )
+from torchprof_hooks.reportable import Reportable
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profile_type import Profile
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +124,7 @@ class Profiler(Reportable):
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also while the profiler is measuring."""
-        return self._signed(self._with_taken(Profile.of(self._threads.profile)))
+        return self._signed(self._with_taken(self._measured()))
 
     def take(self) -> Profile:
         """What was measured since the last `take`, or since the beginning. `profile`
@@ -132,10 +135,15 @@ class Profiler(Reportable):
         """
         if self._is_entered():
             raise RuntimeError("take() must be called while the profiler is stopped")
-        measured = Profile.of(self._threads.profile)
+        measured = self._measured()
         self._taken = [self._with_taken(measured)]
         self._threads.forget_all()  # a thread that goes on adds its own again
         return self._signed(measured)
+
+    def _measured(self) -> Profile:
+        from torchprof_hooks.profile_type import Profile
+
+        return Profile.of(self._threads.profile)
 
     def _is_entered(self) -> bool:
         return any(rounds.is_entered for rounds in self._rounds)

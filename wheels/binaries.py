@@ -29,7 +29,11 @@ BUILD: Final = ROOT / "build"
 
 PORTABLE: Final = Path(__file__).with_name("portable.cpp")
 #: torch's libraries are needed at run time, though their stand-ins define nothing.
-OPTIONS: Final = ("-D_GLIBCXX_USE_CXX11_ABI=1", "-Wl,--no-as-needed", "-s")
+OPTIONS: Final = (
+    ("-Wl,-x",)  # names of its own
+    if sys.platform == "darwin"
+    else ("-D_GLIBCXX_USE_CXX11_ABI=1", "-Wl,--no-as-needed", "-s")
+)
 
 #: The newest release of each minor version of torch, and the minor versions of Python
 #: that it has wheels for.
@@ -195,8 +199,10 @@ def compile_one(
     if path.exists() and stamp.exists() and stamp.read_text() == present:
         return
     print(path.name, flush=True)
-    libraries = stubs(compiler.find_compiler())
-    links = [str(PORTABLE), f"-L{libraries}", *(f"-l{name}" for name in STUBS)]
+    links: list[str] = []
+    if sys.platform != "darwin":  # there, it finds what torch has loaded
+        libraries = stubs(compiler.find_compiler())
+        links = [str(PORTABLE), f"-L{libraries}", *(f"-l{name}" for name in STUBS)]
     compiler.run_compiler(
         CORE / "native.cpp",
         path,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import torch
 
-from torchprof_hooks.profiles.data import ProfileData
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.data import ProfileData
 
 #: What the allocator of the CPU says (it raises no class of its own).
 _ON_THE_CPU = "can't allocate memory"

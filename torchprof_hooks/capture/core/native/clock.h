@@ -17,9 +17,15 @@ using Nanoseconds = int64_t;
 // perf_counter_ns.
 PyObject* other_clock = nullptr;
 
+#ifdef __APPLE__
+constexpr clockid_t kClock = CLOCK_UPTIME_RAW;  // that of perf_counter_ns, too
+#else
+constexpr clockid_t kClock = CLOCK_MONOTONIC;
+#endif
+
 inline Nanoseconds machine_ns() {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(kClock, &now);
   return int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 

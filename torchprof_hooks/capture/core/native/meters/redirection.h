@@ -4,7 +4,9 @@
 #pragma once
 
 #include <dlfcn.h>
+#ifdef __linux__
 #include <link.h>
+#endif
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@ struct Redirected {
 // By its mangled name, so with the types of its parameters; null: this torch has no such function.
 inline void* find_function(const char* name) { return dlsym(RTLD_DEFAULT, name); }
 
+#ifdef __linux__
 // What the loader has read of a library: the places that it has written addresses of functions to.
 class CallTable {
  public:
@@ -117,5 +120,8 @@ inline int redirect(const std::vector<Redirected>& functions, bool does) {
       &change);
   return change.found;
 }
+#else
+inline int redirect(const std::vector<Redirected>&, bool) { return 0; }  // another format of libraries
+#endif
 
 }  // namespace memory

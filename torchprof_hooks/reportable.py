@@ -1,0 +1,191 @@
+"""`Reportable`: what has reports and exports. It imports little: every user waits for
+the imports of what measures, which is one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+from torchprof_hooks.profiles.names import Grouping, Library, PlotKind, SortBy, TimeUnit
+from torchprof_hooks.profiles.options import check_file, check_path
+
+
+class Reportable:
+    """Base of what has reports and exports: a profile, and what measures one."""
+
+    def report(
+        self,
+        *,
+        full: bool = False,
+        unit: TimeUnit = "auto",
+        width: int = 120,
+        max_rows: int | None = None,
+        sort_by: SortBy | None = None,
+    ) -> str:
+        """Where the time went, on one screen: the answers, phases, steps, the modules,
+        functions and lines of the program that took most, the peak of memory, tips, and
+        what measuring took. It leaves out what was not measured.
+
+        Args:
+            full: whether tables follow the screen: the tree of modules, and tables of
+                functions and of memory if these were measured.
+            unit: the unit of times in the tables: "sec", "ms", "us", "ns", one for the
+                whole table ("auto") or the best for each cell ("auto_foreach").
+            width: characters in a line.
+            max_rows: rows of each table; by default 40 modules, 20 functions and 10
+                call sites. The rows left out are summed up in one line.
+            sort_by: the column by which rows are chosen and sorted, the largest first:
+                "calls", "forward", "backward", "recompute", "device", "self" or
+                "total". By default modules are in the order of their first calls, and
+                functions are sorted by their own time.
+
+        Raises:
+            TypeError, ValueError: a parameter has an invalid type or value; or `unit`,
+                `max_rows` or `sort_by`, which are for tables, is given without `full`.
+        """
+        from torchprof_hooks.documents.report import Layout, report
+
+        layout = Layout(unit, width, max_rows, sort_by)
+        profile = self._reported_profile()
+        return report(profile, layout, full=full)
+
+    def print_report(
+        self,
+        *,
+        unit: TimeUnit = "auto",
+        file: TextIO | None = None,
+        full: bool = False,
+        width: int = 120,
+        max_rows: int | None = None,
+        sort_by: SortBy | None = None,
+    ) -> None:
+        """Print the `report` with these parameters to `file`, by default standard
+        output. The screen has colours if the file is a terminal, unless the environment
+        has ``NO_COLOR``.
+
+        Raises:
+            TypeError, ValueError: as for `report`.
+        """
+        from torchprof_hooks.documents.report import Layout, report
+
+        check_file("file", file)
+        layout, stream = Layout(unit, width, max_rows, sort_by), file or sys.stdout
+        profile = self._reported_profile()
+        text = report(profile, layout, full=full, stream=stream)
+        print(text, file=stream)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page that shows the profile to one file. A browser opens it without a
+        network; without JavaScript, it still shows the tables.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from torchprof_hooks.documents.report import page
+        from torchprof_hooks.files.writing import write_text
+
+        where = check_path("path", path)
+        write_text(page(self._reported_profile()), where)
+
+    def to_json(self) -> str:
+        """The report for programs: `answers` first, then phases, steps and tables with
+        raw numbers. docs/json.md has the schema.
+
+        Example:
+            >>> json.loads(prof.to_json())["answers"]["hottest_module"]["answer"]
+            'Net.blocks.*.mlp'
+        """
+        from torchprof_hooks.documents.report import to_json
+
+        return to_json(self._reported_profile())
+
+    def to_dataframe(
+        self, by: Grouping = "module", *, library: Library | None = None
+    ) -> Any:
+        """The rows as a data frame: one line for each row of `Profile.rows(by)` and
+        each of its phases, times in nanoseconds. The column ``self_ns`` adds up to the
+        wall time.
+
+        library: "pandas" or "polars", either of which is an extra; by default the first
+            of them that is installed.
+
+        Raises:
+            ImportError: the library is not installed.
+            ValueError: unknown `by` or `library`.
+
+        Example:
+            >>> frame = prof.to_dataframe("class")
+            >>> frame.groupby("phase").self_ns.sum()
+        """
+        from torchprof_hooks.documents.export.frames import dataframe
+
+        return dataframe(self._reported_profile(), by, library)
+
+    def plot(self, kind: PlotKind = "modules", *, ax: Any = None) -> Any:
+        """Draw a chart with matplotlib, which is an extra, and return its axes.
+
+        Args:
+            kind: "modules" (own times of the most expensive modules, with one bar for
+                layers of a kind), "phases" (times of phases) or "memory" (what modules
+                leave in use when forward returns).
+            ax: the axes to draw on; by default those of a new figure.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            ValueError: unknown `kind`; no module was called; or memory was not
+                measured.
+        """
+        from torchprof_hooks.documents.export.plots import plot
+
+        return plot(self._reported_profile(), kind, ax)
+
+    def scalars(
+        self, top: int = 10, *, since: Reportable | None = None
+    ) -> dict[str, float]:
+        """Numbers for TensorBoard and similar tools, by names that stay the same.
+
+        ``steps``, ``overhead`` (share of the time that measuring took),
+        ``time/step_ms`` with ``_median_ms`` and ``_p90_ms`` (of all steps but the first
+        of a run), ``time/evaluation_ms`` (of a call), ``time/forward_ms`` and so on for
+        each phase, ``mfu``, ``hfu`` (shares, see `Profile.utilisation`) and
+        ``items_per_second``, ``memory/peak_mb``, ``module/NAME/forward_ms``,
+        ``backward_ms``, ``recompute_ms``. Times of phases and modules are mean own
+        times per step; if there was no step, of all that was measured. What was not
+        measured has no name here; a phase that took no time is 0.
+
+        Args:
+            top: how many modules to include: those with the most own time. Layers of
+                one class whose names differ in numbers count as one: ``Net.blocks.0``
+                and ``Net.blocks.1`` are ``Net.blocks._-Block``.
+            since: an earlier profile of the same run; then only what came later counts
+                (but the peak of memory, utilisation and items are of the whole run).
+
+        Raises:
+            TypeError, ValueError: `top` is not a whole number, 0 or more.
+
+        Example:
+            >>> for name, value in prof.scalars(top=3).items():
+            ...     writer.add_scalar(name, value, step)
+        """
+        from torchprof_hooks.documents.export.scalars import scalars
+
+        before = None if since is None else since._reported_profile()
+        return scalars(self._reported_profile(), top, before)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """The report as plain text, for notebook front ends that show no HTML."""
+        return {"text/plain": self.report()}
+
+    def _repr_html_(self) -> str:
+        """The page of `to_html`, which a notebook shows as the result of a cell."""
+        from torchprof_hooks.documents.render.html import framed
+        from torchprof_hooks.documents.report import page
+
+        return framed(page(self._reported_profile()))
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _reported_profile(self) -> Any:
+        raise NotImplementedError
