@@ -46,7 +46,7 @@ class DoesBoth(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         self.in_forward()
-        return DoesInBackward.apply(x, lambda: self.in_backward())
+        return DoesInBackward.apply(x, self.in_backward)
 
 
 class Burning(torch.optim.SGD):
@@ -83,9 +83,7 @@ class Loop:
         self.slow.get((place, number), lambda: None)()
 
     def run(self) -> None:
-        number = 0
-        for x in DataLoader(Rows(self), batch_size=None):
-            number += 1
+        for number, x in enumerate(DataLoader(Rows(self), batch_size=None), 1):
             self.step(x, number)
 
     def step(self, x: torch.Tensor, number: int) -> None:

@@ -129,6 +129,39 @@ for batch_size in (8, 8, 16, 16):
     compiled(torch.randn(batch_size, 64)).square().mean().backward()
     optimizer.step()
 """
+#: Reads a large file now and then, saves the model twice, and collects garbage once.
+_SLOW_STEPS: Final = """
+import gc, io, torch, torchprof_hooks
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+class Shards(IterableDataset):
+    def __iter__(self):
+        for number in range(1, 301):
+            if number % 90 == 0:
+                torch.randn(1_500_000).sort()
+            yield torch.randn(64, 256)
+
+class Net(nn.Sequential):
+    pass
+
+objects = [[number] for number in range(1_500_000)]
+model = Net(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.Linear(1024, 8))
+optimizer = torch.optim.AdamW(model.parameters())
+gc.collect()
+gc.disable()
+with torchprof_hooks.profile() as prof:
+    for number, batch in enumerate(DataLoader(Shards(), batch_size=None)):
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if number in (99, 199):
+            for _ in range(8):
+                torch.save(optimizer.state_dict(), io.BytesIO())
+        if number == 240:
+            gc.collect()
+prof.profile.save({0!r})
+"""
 
 _TRAIN = """
 import torch
@@ -167,6 +200,7 @@ def _programs(path: str) -> dict[str, str]:
         "budget": _BUDGET.format(path),
         "compiled": _COMPILED.format(path),
         _OF_DEVICE: _IDLE.format(path),
+        "slow_steps": _SLOW_STEPS.format(path),
     }
 
 

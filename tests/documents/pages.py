@@ -120,6 +120,24 @@ COURSE = Table(
     section="Memory",
 )
 
+#: Steps over time, of which one took much longer than what is drawn.
+STEPS = Table(
+    "over_time",
+    "Steps over time",
+    "steps",
+    labels=("step 2", "step 3", "step 4", "steps 5 to 8", "steps 9 to 12"),
+    columns=[
+        Column("mean", "ns", [n * MS for n in (10, 400, 10, 15, 10)], "mean_ns"),
+        Column("longest", "ns", [n * MS for n in (10, 400, 10, 30, 10)], "longest_ns"),
+        Column("slow", "text", ("", "step 3: data loading", "", "", ""), "slow"),
+        Column("first", "count", (2, 3, 4, 5, 9), "first_step", is_detail=True),
+        Column("steps", "count", (1, 1, 1, 4, 4), is_detail=True),
+    ],
+    tones=("", "slow", "", "slow", ""),
+    drawing="steps",
+    is_detail=True,
+)
+
 
 def document(*blocks: object, title: str = "train.py") -> Document:
     """One with a picture, bars, tables and sentences; or with other blocks."""
@@ -135,6 +153,7 @@ def document(*blocks: object, title: str = "train.py") -> Document:
         STACK,
         Facts("memory", "", ["Most memory: 5.00MB"], section="Memory"),
         COURSE,
+        STEPS,
         Tips([Tip("The loop waits for data", "give it more workers.")]),
         Facts("measured", "What was measured", ["all of it, 5 %"]),
     )

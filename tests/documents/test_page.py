@@ -82,7 +82,7 @@ def test_the_script_has_all_numbers_as_they_are() -> None:
     data = data_of(page_of(document()))
     tables = {each["name"]: each for each in data["tables"]}
     names = ("tree.modules", "rows.module", "rows.class", "phases", "steps")
-    assert set(tables) == {*names, "memory_of_step"}
+    assert set(tables) == {*names, "memory_of_step", "over_time"}
     found = tables["tree.modules"]
     assert found["names"] == list(NAMES)
     assert found["depths"] == [0, 1, 1, 2, 0]

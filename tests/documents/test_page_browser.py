@@ -175,6 +175,53 @@ def test_the_keyboard_does_it_all(opened: Any) -> None:
     assert frames(page)["Net.b"] < 100
 
 
+# Steps over time
+
+
+def test_bars_are_as_high_as_steps_took(opened: Any) -> None:
+    """Ten times the median step at most; the room of each is by its steps."""
+    page = opened(page_of(document()))
+
+    def sizes(bars: str) -> list[list[float]]:
+        found: list[list[float]] = page.locator(f"svg.steps {bars}").evaluate_all(
+            "all => all.map(bar => [bar.getBBox().width, bar.getBBox().height])"
+        )
+        return found
+
+    longest, mean = sizes(".longest"), sizes(".mean")
+    heights = [height / 180 for _, height in longest]
+    assert heights == pytest.approx([0.1, 1, 0.1, 0.3, 0.1], abs=0.002)
+    assert [height / 180 for _, height in mean] == pytest.approx([0.15, 0.1], abs=0.002)
+    widths = [width + 1 for width, _ in longest]  # with the gap
+    assert widths == pytest.approx([widths[0] * n for n in (1, 1, 1, 4, 4)], abs=1)
+    assert page.locator("svg.steps .longest.slow").count() == 2
+    assert page.locator("svg.steps .cut").count() == 1
+
+
+def test_a_step_is_told_by_pointer_and_by_keys(opened: Any) -> None:
+    page = opened(page_of(document()))
+    steps = page.get_by_role("slider", name="Steps over time")
+    panel = page.locator("svg.steps + .details")
+    told = [line for line in panel.inner_text().split("\n") if line]
+    assert told == ["step 3", "400.00ms, slow", "step 3: data loading"]
+    steps.hover(position={"x": steps.bounding_box()["width"] - 30, "y": 100})
+    assert "steps 9 to 12" in panel.inner_text()
+    assert "10.00ms on average, the longest 10.00ms" in panel.inner_text()
+    page.mouse.move(0, 0)
+    assert "step 3" in panel.inner_text()
+    steps.focus()
+    for key, wanted in {
+        "ArrowRight": "step 4: 10.00ms",
+        "PageUp": "steps 5 to 8: 15.00ms on average, the longest 30.00ms, slow",
+        "End": "steps 9 to 12",
+        "PageDown": "steps 5 to 8",
+        "Home": "step 2",
+        "Escape": "step 3: 400.00ms, slow; step 3: data loading",
+    }.items():
+        page.keyboard.press(key)
+        assert steps.get_attribute("aria-valuetext").startswith(wanted)
+
+
 # The course of memory
 
 

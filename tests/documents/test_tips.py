@@ -22,7 +22,8 @@ from torchprof_hooks.profiles.compilation import (
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.program import OptimizerFacts, Program, ProgramFacts
-from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, StepHistory
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 Cells = Mapping[tuple[str, Phase], Totals]
@@ -288,3 +289,50 @@ def test_recompiles() -> None:
     [tip] = tips(a_run({}), compilation=CompilationSummary(timed=1, graphs=graphs))
     assert "give it as a tensor" in tip.remedy
     assert compiled(graphs=graphs[:1]) == ""
+
+
+# Slow steps
+
+
+def slow_run(
+    *phases: PhaseOfStep, cells: Cells | None = None, step_ms: float = 10
+) -> Profile:
+    """One of 20 steps is slow; a step usually takes 1 ms in each phase."""
+    duration_ns = sum(phase.self_ns for phase in phases)
+    slow = SlowStep(7, duration_ns, len(phases) * 10**6, phases)
+    later = (Bucket(1, 19, round(19e6 * step_ms)), Bucket(2, 1, duration_ns))
+    run = a_run(cells or {}, steps=20, step_history=StepHistory(slowest=(slow,)))
+    times = StepTimes(later=tuple(later))
+    return run.with_parts(lambda part: replace(part, step_times=times))
+
+
+def took(phase: Phase, milliseconds: int) -> PhaseOfStep:
+    return PhaseOfStep(phase, milliseconds * 10**6, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("phases", "wanted"),
+    [
+        ((took("garbage", 51), took("forward", 1)), "gc.freeze"),
+        ((took("data", 61), took("forward", 41)), "prefetch_factor"),
+        ((took("compiling", 41), took("outside", 31)), "dynamic=True"),
+        ((took("data", 41), took("forward", 61)), None),  # less than half
+        ((took("outside", 61), took("forward", 1)), None),  # what it is is not known
+    ],
+)
+def test_a_reason_of_slow_steps_that_can_be_removed(
+    phases: tuple[PhaseOfStep, ...], wanted: str | None
+) -> None:
+    tips = tips_of(slow_run(*phases))
+    assert len(tips) == (wanted is not None)
+    assert all(wanted is not None and wanted in tip.remedy for tip in tips)
+
+
+def test_waiting_for_data_is_told_once() -> None:
+    run = slow_run(took("data", 61), cells={("(data loading)", "data"): ms(150, 10)})
+    [tip] = tips_of(run)
+    assert tip.claim.startswith("Waiting for data")
+
+
+def tips_of(profile: Profile) -> list[Tip]:
+    return find_tips(view_of(profile))

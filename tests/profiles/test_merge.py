@@ -17,6 +17,12 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
 from torchprof_hooks.profiles.parts import divided
 from torchprof_hooks.profiles.program import MeasuredSteps
+from torchprof_hooks.profiles.step_history import (
+    PhaseOfStep,
+    SlowStep,
+    StepHistory,
+    slowest_of,
+)
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes, sorted_buckets
 from torchprof_hooks.profiles.totals import Totals
 
@@ -86,6 +92,27 @@ def step_times(draw: st.DrawFn) -> StepTimes:
     )
 
 
+slow_steps = st.builds(
+    SlowStep,
+    st.integers(1, 3),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from([(), (PhaseOfStep("data", 7, 2), PhaseOfStep("garbage", 1, 0))]),
+    st.sampled_from(["", "Net.a"]),
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> StepHistory:
+    size = draw(st.integers(0, 2))
+    numbers = st.lists(st.integers(1, 3), min_size=size, max_size=size).map(tuple)
+    slow = draw(st.lists(slow_steps, max_size=9))
+    return StepHistory(
+        *(draw(st.integers(0, 2)), draw(numbers), draw(numbers), draw(numbers)),
+        slowest_of(slow),
+    )
+
+
 runs = st.builds(
     profile_of,
     cells=st.dictionaries(
@@ -101,6 +128,7 @@ runs = st.builds(
     overhead_error_ns=counts,
     measured=st.builds(MeasuredSteps, counts, counts, counts, counts),
     step_times=step_times(),
+    step_history=histories(),
 )
 
 

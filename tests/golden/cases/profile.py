@@ -78,5 +78,7 @@ CASES: Final[dict[str, Callable[[], str]]] = {
     "rows_by_class.txt": lambda: rows_report(sample("budget"), "class", max_rows=8),
     "page.txt": lambda: _page("char_lm"),
     "page_device.txt": lambda: _named("device_idle", "kernels"),
+    "full_slow_steps.txt": lambda: sample("slow_steps").report(full=True, max_rows=5),
+    "page_steps.txt": lambda: _section("slow_steps", "Steps"),
     "page_memory.txt": lambda: _section("char_lm_functions", "Memory"),
 }
