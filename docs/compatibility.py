@@ -65,18 +65,17 @@ _WHEELS: Final = """
 ## Wheels
 
 Which binary of the wheel was taken, in an environment without a compiler, a home or a
-network, and what the tests gave that need the native core. *Begin*, *end*: of the first
-profile, with all that is imported for it, after torch is; the best of nine processes.
-*Refused*: binaries for another torch or Python that were tried there on purpose; each
-was refused, and none crashed. Then torch claimed to be a newer one: the reference core
+network, and what the tests gave that need the native core. *Refused*: binaries for
+another torch or Python that were tried there on purpose; each was refused, and none
+crashed. Then torch claimed to be a newer one: the reference core
 ran, with one line that said why. A row is written by
 
     make wheel
     make check-wheel TORCH={torch} PYTHON=python{python}
 
-| torch | Python | build | binary | begin | end | refused | date | passed | failed \
+| torch | Python | build | binary | refused | date | passed | failed \
 | skipped |
-|---|---|---|---|---|---|---|---|---|---|---|
+|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -87,8 +86,6 @@ class WheelRecord(NamedTuple):
     python: str
     build: str
     binary: str
-    entered_ms: float
-    whole_ms: float
     refused: int
     date: str
     passed: int
@@ -98,10 +95,7 @@ class WheelRecord(NamedTuple):
     def row(self) -> str:
         """Of the table."""
         binary = f"`{self.binary.partition('-x86')[0]}`"
-        times = (self.entered_ms, self.whole_ms)
-        begin, end = (f"{ms:.0f} ms" for ms in times)
         shown = self._replace(binary=binary)._asdict()
-        shown |= {"entered_ms": begin, "whole_ms": end}
         return f"| {' | '.join(map(str, shown.values()))} |\n"
 
 

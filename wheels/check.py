@@ -36,7 +36,7 @@ TESTS: Final = (
     "tests/invisibility/test_interceptor.py",
 )
 NOT_HERE: Final = "not thorough and not serial"
-#: The longest until the first profile measures, once torch has been imported.
+#: The most processor time until the first profile measures, once torch is imported.
 FIRST_MS: Final = 30.0
 
 
@@ -171,21 +171,18 @@ def main(arguments: Sequence[str]) -> int:
     record = {
         "torch": given.torch,
         "python": version,
-        "build": " ".join(answers["first"][1].split()[4:]),
+        "build": " ".join(answers["first"][1].split()[3:]),
         "binary": Path(answers["first"][1].split()[1]).name,
-        "entered_ms": answers.get("entered_ms"),
-        "whole_ms": answers.get("whole_ms"),
         "refused": len(answers.get("others", {})),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "passed": passed,
         "failed": failed,
         "skipped": skipped,
     }
-    print(
-        json.dumps(
-            {"others": answers.get("others"), "newer": answers["newer"]}, indent=1
-        )
-    )
+    for name, answer in answers.get("others", {}).items():
+        print(name, *answer, sep=": ")
+    print("newer torch:", *answers["newer"])
+    print("the first profile begins after", answers.get("entered_ms"), "ms")
     print(json.dumps(record, indent=1), *wrong, *left, sep="\n")
     RECORDS.mkdir(exist_ok=True)
     text = json.dumps(record, indent=1) + "\n"
