@@ -39,8 +39,9 @@ OBJECTS_IN_LOG = {
 }
 
 WARM_UP = 30
-#: Steps in which something kept of each would be seen, and how often they are run.
-STEPS, ROUNDS = 60, 5
+#: Steps in which something kept of each would be seen, and how often they are run: more
+#: than are held back until it is clear that no optimizer follows them.
+STEPS, ROUNDS = 60, 8
 OURS = f"{PACKAGE}/"
 
 

@@ -241,5 +241,5 @@ def test_arguments_of_build(
         main(["build", argument])
     assert exit_.value.code == code
     printed = capsys.readouterr()
-    usage = "usage: torchprof-hooks build [-h]\n"
+    usage = "usage: torchprof-hooks build [-h] [--clear]\n"
     assert (printed.err if code else printed.out).startswith(usage)
