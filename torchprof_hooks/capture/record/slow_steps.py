@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.profiles.step_history import MOST_SLOW
 
 
-class SlowReading(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class SlowReading:
     """What was booked in a step: nanoseconds by the code of the site, of calls that
-    have ended in it, and of collections of garbage. Longer steps are larger."""
+    have ended in it, and of collections of garbage."""
 
     duration_ns: int
     number: int
     booked_ns: Int64s
     garbage_ns: Counter[int]
+
+    def __lt__(self, other: SlowReading) -> bool:
+        """In a heap, the shortest step comes first."""
+        return self.duration_ns < other.duration_ns
 
 
 class SlowSteps:
