@@ -62,15 +62,17 @@ def region(name: str) -> AbstractContextManager[None]:
     """Give a block of code a row of its own in reports, as `profile_function` does for
     a function. All blocks with the same name share one row, wherever they are.
 
-    The block has to be entered and left in one thread and outside of compiled code. It
-    must not contain an ``await`` during which another task enters a region.
+    The block has to be entered and left in one call of a module, in one thread, and
+    outside of compiled code. It must not contain an ``await``, or a ``yield``, during
+    which another task or generator enters a region.
 
     Args:
         name: what the block is called in reports.
 
     Raises:
         TypeError, ValueError: `name` is not a string, or is empty.
-        RuntimeError: where the block begins, another task of asyncio is in a region.
+        RuntimeError: where the block begins, another task of asyncio is in a region; or
+            where it ends, a region that began in it is still open.
 
     Example:
         >>> for batch in loader:

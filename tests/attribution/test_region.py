@@ -197,3 +197,38 @@ def test_tasks_that_are_in_regions_one_after_the_other() -> None:
         asyncio.run(both())
     rows = {row.name: row for row in prof.profile.rows()}
     assert rows["one"].self_ns == rows["other"].self_ns == 3 * MS
+
+
+def test_regions_of_generators_that_overlap_are_refused() -> None:
+    def generator(name: str) -> Iterator[None]:
+        with region(name):
+            burn(1)
+            yield
+
+    one, other, after = map(generator, ("one", "other", "after"))
+    with profile() as prof:
+        next(one)
+        next(other)
+        with pytest.raises(
+            RuntimeError, match=r"'one'.*'other'.*must not contain a `yield"
+        ):
+            next(one)
+        assert not [*other]  # one refusal is enough
+        burn(2)
+        assert len([*after]) == 1
+    cells = prof.profile.cells
+    assert cells[("(outside modules)",), "outside"].self_ns == 2 * MS
+    assert cells[("after",), "forward"].self_ns == 1 * MS
+
+
+def test_a_region_that_fails_says_why_and_ends_those_inside() -> None:
+    def generator() -> Iterator[None]:
+        with region("inside"):
+            yield
+
+    left = generator()
+    with pytest.raises(KeyError), region("failing"):
+        next(left)
+        raise KeyError
+    left.close()
+    test_blocks_of_one_name_are_one_row_and_nest()

@@ -51,8 +51,9 @@ def begin_region(module: torch.nn.Module) -> None:
             "thread: a region must not contain an `await`; put one around each part "
             "between two of them"
         )
-    entered.append(_OpenRegion(len(modules_on_stack()), module, task))
+    place, position = len(entered), len(modules_on_stack())
     try:
+        entered.append(_OpenRegion(position, module, task))
         if (interceptor := interceptor_in_calls()) is not None:
             interceptor.forward_pre(module, ())
         for number, hook in _hooks_of_call(module, "_forward_pre_hooks"):
@@ -61,16 +62,40 @@ def begin_region(module: torch.nn.Module) -> None:
             else:
                 hook(module, ())
     except BaseException:
-        entered.pop()
+        del entered[place:]
         raise
 
 
 def end_region(module: torch.nn.Module, by_exception: bool) -> None:
-    """Tell hooks that the call which `begin_region` has begun is over.
+    """Tell hooks that the call which `begin_region` has begun is over, and those inside
+    of it.
 
     by_exception: whether an exception has ended it; then this calls only hooks that ask
         for that (``always_call``), as torch does.
+
+    Raises:
+        RuntimeError: a region that began inside of it is still open, as that of a
+            generator is which waits at a ``yield``: all time would be that of one.
     """
+    entered = _open_regions.entered
+    places = [n for n, each in enumerate(entered) if each.module is module]
+    if not places:
+        return  # it has ended with the one around it, which was refused
+    inside = entered[places[-1] + 1 :]
+    try:
+        _tell_of_end(module, by_exception)
+    finally:
+        del entered[places[-1] :]
+    if inside and not by_exception:
+        raise RuntimeError(
+            f"region({_name(module)!r}) ends while region({_name(inside[0].module)!r}),"
+            " which began inside of it, is open: a region must not contain a `yield` "
+            "at which its generator is left for another; put one around each part "
+            "between two of them"
+        )
+
+
+def _tell_of_end(module: torch.nn.Module, by_exception: bool) -> None:
     settings = {**vars(torch.nn.modules.module), **vars(module)}
     prefix = "_global_forward_hooks", "_forward_hooks"
     with_kwargs, always = (
@@ -83,11 +108,8 @@ def end_region(module: torch.nn.Module, by_exception: bool) -> None:
                 kwargs: tuple[Any, ...] = ({},) if number in with_kwargs else ()
                 hook(module, (), *kwargs, None)
     finally:
-        try:
-            if (interceptor := interceptor_in_calls()) is not None:
-                interceptor.forward_post(module, (), None)
-        finally:
-            _open_regions.entered.pop()
+        if (interceptor := interceptor_in_calls()) is not None:
+            interceptor.forward_post(module, (), None)
 
 
 def _current_task() -> Any:
@@ -150,7 +172,7 @@ def error_of_call() -> BaseException | None:
     if all(frame is not handling for frame in stack):
         return error  # handled in C++, by the native interceptor
     for frame in stack:
-        if frame.f_code is end_region.__code__:  # of a block of the program's
+        if frame.f_code is _tell_of_end.__code__:  # of a block of the program's
             return error if frame.f_locals["by_exception"] else None
         if frame is handling:
             return error
