@@ -222,13 +222,18 @@ def test_regions_of_generators_that_overlap_are_refused() -> None:
 
 
 def test_a_region_that_fails_says_why_and_ends_those_inside() -> None:
-    def generator() -> Iterator[None]:
+    def generator() -> Generator[None, None, None]:
         with region("inside"):
             yield
 
     left = generator()
-    with pytest.raises(KeyError), region("failing"):
-        next(left)
-        raise KeyError
+
+    def fails() -> None:
+        with region("failing"):
+            next(left)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
     left.close()
     test_blocks_of_one_name_are_one_row_and_nest()
