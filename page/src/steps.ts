@@ -4,7 +4,7 @@ import { make, shape } from "./dom";
 import { inUnit, ticks } from "./numbers";
 
 /** In pixels: the room around the bars, their height, and from one mark of an axis to the next. */
-const [LEFT, RIGHT, TOP, HEIGHT] = [70, 16, 12, 180];
+const [LEFT, RIGHT, TOP, HEIGHT] = [70, 24, 12, 180];
 const BOTTOM = TOP + HEIGHT;
 const [ACROSS, UP] = [90, 45];
 /** Bars that are wider than this have a gap between them. */

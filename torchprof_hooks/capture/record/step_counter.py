@@ -107,9 +107,11 @@ class StepCounter:
         if duration_ns > over_time[at + 2] * steps:
             over_time[at + 2] = duration_ns // steps
         if over_time[at] >= self._stretch_steps:
-            self._at = at + _NUMBERS
-            if self._at == _NUMBERS * _STRETCHES:
+            # The handler of a signal that trains finds room at any moment.
+            if at + _NUMBERS == _NUMBERS * _STRETCHES:
                 self._join_stretches()
+            else:
+                self._at = at + _NUMBERS
         if self.steps >= self._look_at:  # seldom, as it takes some time
             self._look_at = self.steps + max(LEAST_STEPS, self.steps // 8)
             self.slow_ns = StepTimes(later=tuple(self._later)).slow_ns
@@ -117,13 +119,18 @@ class StepCounter:
     def _join_stretches(self) -> None:
         """Make room: join neighbours, two by two."""
         old, room = self._over_time, _NUMBERS * _STRETCHES
-        self._over_time = found = array("q", bytes(8 * room))
+        found = array("q", bytes(8 * room))
         for at in range(0, room, 2 * _NUMBERS):
             steps, total_ns, longest_ns, *next_ = old[at : at + 2 * _NUMBERS]
             found[at // 2] = steps + next_[0]
             found[at // 2 + 1] = total_ns + next_[1]
             found[at // 2 + 2] = max(longest_ns, next_[2])
-        self._at, self._stretch_steps = room // 2, 2 * self._stretch_steps
+        # All at once: the handler of a signal may count steps, too.
+        self._over_time, self._at, self._stretch_steps = (
+            found,
+            room // 2,
+            2 * self._stretch_steps,
+        )
 
     def history(self) -> StepHistory:
         """The steps but the first, over time; another thread may count meanwhile."""
