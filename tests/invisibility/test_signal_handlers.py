@@ -8,6 +8,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -54,6 +55,7 @@ def traced(
     run_traced(step, trace)
 
 
+@pytest.mark.usefixtures("clock")  # no step is a slow one
 def test_what_one_calls_raises_nothing() -> None:
     """The numbers of that step may be off, but they add up."""
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
