@@ -242,6 +242,21 @@ def test_no_data_sheet_of_other_devices(clock: FakeClock) -> None:
     assert measured_peak("float32") is None  # time stands still
 
 
+@pytest.mark.parametrize("flops", [2e10, 1e11, 2e11, 1e12, 1e13])
+def test_a_report_does_not_wait_long_for_the_cpus_peak(
+    flops: float, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def product(one: torch.Tensor, other: torch.Tensor, out: torch.Tensor) -> None:
+        burn(2 * len(one) ** 3 / flops * 1e3)
+
+    monkeypatch.setattr(torch, "mm", product)
+    began_ns = clock.now_ns
+    peak = measured_peak("float32")
+    assert peak is not None
+    assert peak.flops == pytest.approx(flops, rel=0.01)
+    assert clock.now_ns - began_ns < 150 * MS
+
+
 def trained(**options: Any) -> torchprof_hooks.Profiler:
     """A profiler of two steps, with inputs of 6 rows."""
     model = nn.Linear(16, 32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 from tests.running import TRAIN, plain, profiled, python, reports_in, written
 from tests.thorough import THOROUGH
 from torchprof_hooks import __version__
-from torchprof_hooks.program.cli import main
+from torchprof_hooks.profiles.options import trouble_with_file
+from torchprof_hooks.program.cli import COMMANDS, main
 from torchprof_hooks.program.launch import interpreter_options
 
 ROOT = str(Path(__file__).parents[2])
@@ -194,6 +197,31 @@ def test_a_file_that_cannot_be_written_is_told_of_before_the_program_runs(
         assert run.err.count("\n") == 1
 
 
+def test_a_folder_in_which_nothing_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file there could be written to, but is replaced by a new one."""
+    place = tmp_path / "folder"
+    place.mkdir()
+    file = place / "profile.json"
+    file.touch()
+    place.chmod(0o555)
+
+    def may_write(path: Path, mode: int) -> bool:  # who is root may do everything
+        return mode == os.W_OK and bool(path.stat().st_mode & stat.S_IWUSR)
+
+    monkeypatch.setattr(os, "access", may_write)
+    trouble = f"the folder {place} cannot be written to: name another file"
+    assert trouble_with_file(file) == trouble
+    assert trouble_with_file(place / "new.json") == trouble
+    (tmp_path / "link.json").symlink_to(file)
+    assert trouble_with_file(tmp_path / "link.json") == trouble
+    place.chmod(0o755)
+    assert not trouble_with_file(file)
+    file.chmod(0o444)
+    assert trouble_with_file(file).startswith("that file cannot be written to")
+
+
 def test_the_same_for_the_other_ways_in(tmp_path: Path) -> None:
     where, reason = cannot(tmp_path)[0]
     path = written(tmp_path, "import torchprof_hooks\nprint('ran')")
@@ -227,6 +255,31 @@ def test_files_go_where_it_was_started(tmp_path: Path) -> None:
 def test_the_version() -> None:
     run = profiled("--version")
     assert (run.code, run.out, run.err) == (0, f"torchprof-hooks {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [
+        ("bin/torchprof-hooks", "torchprof-hooks"),
+        ("torchprof_hooks/__main__.py", "python -m torchprof_hooks"),
+    ],
+)
+def test_the_help_has_all_commands_by_the_name_that_was_called(
+    called: str,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", [called])
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {name} [options] (script.py | -m module | ")
+    for command, meaning in COMMANDS.items():
+        assert re.search(rf"^  {command} +{re.escape(meaning)}$", text, re.MULTILINE)
+    assert "--max-overhead SHARE" in text
+    assert "VALUE" not in text
 
 
 @pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("x", 2)])

@@ -372,6 +372,9 @@ def test_what_cannot_be_written_does_not_cost_the_report(
         ([], "usage:"),
         (["show", "nowhere.json"], "nowhere.json"),
         (["--max-overhead", "half", "x.py"], "2%\" or 0.02, not 'half'\n"),
+        (["--max-overhead", "5", "x.py"], "above 1, write \"5%\", not '5'\n"),
+        (["--max-overhead", "1.01", "x.py"], 'write "1.01%"'),
+        (["shw", "a.json"], "did you mean python -m torchprof_hooks show?"),
     ],
 )
 def test_mistakes_end_with_2(arguments: list[str], complaint: str) -> None:

@@ -42,7 +42,7 @@ class Rates(NamedTuple):
 
     def tried(self, profile: P) -> P:
         """The same profile; if it has no peak, and the CPU did most operations, with
-        the measured peak of the CPU. To measure it takes some tenths of a second, the
+        the measured peak of the CPU. To measure it takes a tenth of a second or so, the
         first time."""
         if not profile.has_functions or profile.peak is not None:
             return profile
