@@ -133,7 +133,7 @@ def test_a_phase_of_no_module_may_take_most() -> None:
 def test_no_modules_or_no_time_have_no_answers() -> None:
     assert answers(Profile()) == {}
     functions = made({("relu(3)", "forward"): ms(4)}, {})
-    assert [*answers(functions)] == ["most_time"]
+    assert [*answers(functions)] == ["bottleneck", "most_time"]
     assert not table_in(document_of(functions), "layers").labels
 
 
@@ -382,7 +382,8 @@ def test_the_hottest_layers_are_shown_however_many_others_take_more() -> None:
 
 
 def test_a_device_that_is_always_busy_tells_what_is_hot() -> None:
-    hot, most = answers(BUSY).values()
+    first, hot, most = answers(BUSY).values()
+    assert (first.answer, first.numbers["phase"]) == (hot.answer, "backward")
     assert (hot.answer, hot.share) == ("Net.large", 0.9)
     assert hot.numbers["clock"] == "cuda"
     assert (most.answer, most.share) == ("backward", 0.52)

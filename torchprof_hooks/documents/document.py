@@ -128,7 +128,8 @@ class Answer(NamedTuple):
     uncertainty: how far the share may be off; None if that is not known.
     evidence: what the answer rests on, in words.
     numbers: the evidence as raw numbers, by names with units.
-    next_step: what to call or to run next; "" for nothing.
+    next_step: what to call, to run or to change next; "" for nothing.
+    is_said: whether another answer says the same, so that only programs get it.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Answer(NamedTuple):
     evidence: str = ""
     numbers: Mapping[str, Value] = MappingProxyType({})
     next_step: str = ""
+    is_said: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,11 @@ class Answers:
     warnings: Sequence[str] = ()
     name: str = "answers"
     title: str = ""
+
+    @property
+    def shown(self) -> Sequence[Answer]:
+        """The answers for people."""
+        return [answer for answer in self.answers if not answer.is_said]
 
 
 class Tip(NamedTuple):

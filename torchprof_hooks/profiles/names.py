@@ -67,6 +67,11 @@ def without_numbers(module_name: str) -> str:
     return _NUMBER.sub(".*", module_name)
 
 
+def numbers_in(module_name: str) -> list[str]:
+    """What `without_numbers` leaves out: ``["3"]`` of ``Net.blocks.3.norm``."""
+    return [found.removeprefix(".") for found in _NUMBER.findall(module_name)]
+
+
 def optimizer_name(class_name: str) -> str:
     """The name of the row for the steps of optimizers of one class."""
     return f"(optimizer) {class_name}"

@@ -1,4 +1,4 @@
-"""All tips there are, as a text has them."""
+"""All tips there are, as a text has them; what takes most, and what is unusual."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.documents.made import made, ms
+from tests.documents.test_bottleneck import LEADING
+from tests.documents.test_unusual_layers import SLOW_LAYER
+from torchprof_hooks.documents.build import screen
 from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import view_of
-from torchprof_hooks.documents.document import Document, Tips
+from torchprof_hooks.documents.document import Answers, Document, Tips
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.compilation import (
     CompilationSummary,
@@ -54,4 +57,18 @@ def _tips() -> str:
     return text_of(Document("program", "", [], [Tips(find_tips(view_of(run)))]))
 
 
-CASES: Final[dict[str, Callable[[], str]]] = {"tips.txt": _tips}
+def _bottlenecks() -> str:
+    """The beginnings of screens, and what is said to do."""
+    texts = []
+    for profile, _, _ in LEADING.values():
+        answer = screen.answers(view_of(profile)).shown[:1]
+        tips = Tips(find_tips(view_of(profile)))
+        texts.append(text_of(Document("profile", "", [], [Answers(answer), tips])))
+    return "\n\n".join(texts)
+
+
+CASES: Final[dict[str, Callable[[], str]]] = {
+    "tips.txt": _tips,
+    "bottlenecks.txt": _bottlenecks,
+    "screen_slow_layer.txt": SLOW_LAYER.report,
+}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import sqrt
 from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.documents.document import Tone
@@ -20,6 +21,11 @@ from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 R = TypeVar("R", bound=Row)
 
+#: From so many calls on, one that was interrupted is told from others.
+_FEWEST_CALLS: Final = 3
+#: More than so many standard errors are no chance.
+_ERRORS: Final = 3
+
 _TONES: Final[tuple[Tone, ...]] = (
     *("heat0", "heat1", "heat2"),
     *("heat3", "heat4", "heat5"),
@@ -29,24 +35,28 @@ _TONES: Final[tuple[Tone, ...]] = (
 class Kind(NamedTuple):
     """Modules of one class whose names differ in numbers only.
 
-    name: their common name, ``Net.blocks.*.norm``; of other rows, the name.
+    name: their common name, ``Net.blocks.*.norm``; of other rows, and of layers that
+        are told apart, the name.
     """
 
     name: str
     class_name: str
 
 
-def kind_of(row: Row) -> Kind:
-    """The kind of a row."""
-    name = without_numbers(row.name) if row.kind == "module" else row.name
-    return Kind(name, row.class_name)
+def kind_of(row: Row, apart: Collection[str] = ()) -> Kind:
+    """The kind of a row.
+
+    apart: names of layers that are a kind of their own (see `departing`).
+    """
+    is_alike = row.kind == "module" and row.name not in apart
+    return Kind(without_numbers(row.name) if is_alike else row.name, row.class_name)
 
 
-def by_kind(rows: Iterable[R]) -> dict[Kind, list[R]]:
-    """The layers of each kind."""
+def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[Kind, list[R]]:
+    """The layers of each kind (see `kind_of`)."""
     kinds: dict[Kind, list[R]] = {}
     for row in rows:
-        kinds.setdefault(kind_of(row), []).append(row)
+        kinds.setdefault(kind_of(row, apart), []).append(row)
     return kinds
 
 
@@ -64,8 +74,41 @@ def own_ns(found: Row | Totals, device: str) -> int:
     return found.device_self_ns if device else found.self_ns
 
 
+def variance_ns2(totals: Totals, part: float = 1.0) -> float:
+    """The square of the standard error of the time of calls, from the spread of their
+    durations; 0.0 if they are too few, or all alike.
+
+    part: which part of each call counts.
+    """
+    return totals.calls * (totals.std_ns * part) ** 2 if totals.calls > 1 else 0.0
+
+
+class Noise(NamedTuple):
+    """How far times may be off by chance: work of other programs, interrupts.
+
+    device: whose clock counts; the spread of calls is known by the host's only.
+    measured_share: the share of steps in which layers were measured.
+    """
+
+    device: str = ""
+    measured_share: float = 1.0
+
+    def is_known(self, totals: Iterable[Totals]) -> bool:
+        """Whether there are enough calls to tell chance from the rule."""
+        return any(each.calls >= _FEWEST_CALLS for each in totals)
+
+    def most_ns(self, totals: Iterable[Totals]) -> float:
+        """What chance may have added to the time of these calls, at most."""
+        if self.device:
+            return 0.0
+        # All of a call, also if less of it counts: chance may have struck there.
+        squares = sum(map(variance_ns2, totals))
+        return _ERRORS * sqrt(squares / max(self.measured_share, 1e-9))
+
+
 class Hottest(NamedTuple):
-    """The layers of the kind with the most own time.
+    """The layers of the kind with the most own time, or the one of them that has most
+    of it.
 
     device: the device whose clock measured that; "" for the host's.
     """
@@ -89,16 +132,26 @@ class Hottest(NamedTuple):
         return {phase: phase_ns for phase, phase_ns in sums.items() if phase_ns}
 
 
-def hottest(rows: Iterable[Row], device: str = "") -> Hottest | None:
-    """The layers of the kind with the most own time; None if there are no rows.
+def hottest(
+    rows: Iterable[Row], device: str = "", apart: Collection[str] = ()
+) -> Hottest | None:
+    """The layers of the kind with the most own time; None if there are no rows. If at
+    least half of that is of one layer that departs from the others, only that one.
 
     device: the device whose clock counts (see `busy_device`); "" for the host's.
+    apart: the names of layers that depart from their kind.
     """
     found = [
         Hottest(kind, alike, sum(own_ns(row, device) for row in alike), device)
         for kind, alike in by_kind(rows).items()
     ]
-    return max(found, key=lambda each: each.own_ns, default=None)
+    most = max(found, key=lambda each: each.own_ns, default=None)
+    if most is not None:
+        for row in most.rows:
+            own = own_ns(row, device)
+            if row.name in apart and 2 * own >= most.own_ns:
+                return Hottest(kind_of(row, apart), [row], own, device)
+    return most
 
 
 class Shares(NamedTuple):

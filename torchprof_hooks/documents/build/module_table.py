@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Final
 from torchprof_hooks.documents.build.layers import (
     Kind,
     by_kind,
+    kind_of,
     own_ns,
     summed_phases,
 )
@@ -19,6 +21,7 @@ from torchprof_hooks.documents.build.tables import (
 )
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Column, Table
+from torchprof_hooks.profiles.names import without_numbers
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.
@@ -66,26 +69,33 @@ class Layers:
     def _short_name(self) -> str:
         if self.around is None:
             return self.name
-        prefix = f"{self.around.name}."
-        if self.name.startswith(prefix):
-            return self.name.removeprefix(prefix)
-        return self.kind.name.removeprefix(f"{self.around.kind.name}.")
+        outer, kind = f"{self.around.name}.", f"{self.around.kind.name}."
+        if self.name.startswith(outer):
+            return self.name.removeprefix(outer)
+        if self.kind.name.startswith(kind):
+            return self.kind.name.removeprefix(kind)
+        if self.kind.name.startswith(without_numbers(outer)):  # in one that departs
+            return self.kind.name.removeprefix(without_numbers(outer))
+        # One that departs, in layers that do not: its number is told.
+        return self.name.removeprefix(f"{outer.partition('.*')[0]}.")
 
 
 def folded_modules(view: View) -> Table:
-    """The most expensive layers as a tree, with one row for layers of a kind. The
-    hottest ones are always shown, and marked."""
-    hot = view.hottest
-    shown, ranks = _ranked(view, hot.kind if hot else None)
+    """The most expensive layers as a tree, with one row for layers of a kind, and one
+    for each that departs from its kind. The hottest ones are always shown, and
+    marked."""
+    hot, apart = view.hottest, view.departing
+    hottest = {kind_of(row, apart) for row in hot.rows} if hot else set()
+    shown, ranks = _ranked(view, hottest)
     nodes = [layers.node for layers in shown]
     totals, whole_ns = [node.cumulative_ns for node in nodes], view.shown.wall_ns
     columns = [
         *call_columns(nodes),
         share_column("%", totals, whole_ns, "share"),
         share_column("own %", [n.self_ns for n in nodes], whole_ns, "self_share"),
+        *flag_columns(view, [layers.kind for layers in shown]),
         *_details(shown),
     ]
-    is_hot = [hot is not None and layers.kind == hot.kind for layers in shown]
     return Table(
         "layers",
         "",
@@ -96,9 +106,18 @@ def folded_modules(view: View) -> Table:
         depths=[layers.depth for layers in shown],
         ranks=ranks,
         most=_ROWS,
-        tones=["hot" if hottest else "" for hottest in is_hot],
+        tones=["hot" if layers.kind in hottest else "" for layers in shown],
         left_out="",
     )
+
+
+def flag_columns(view: View, kinds: Sequence[Kind]) -> list[Column]:
+    """What is unusual about the layers in these rows, if anything is."""
+    texts: defaultdict[Kind, list[str]] = defaultdict(list)
+    for flag in view.flags:
+        texts[flag.kind].append(flag.text)
+    flags = [", ".join(texts[kind]) for kind in kinds]
+    return [Column("note", "text", flags, "flags")] if any(flags) else []
 
 
 def _details(shown: Sequence[Layers]) -> list[Column]:
@@ -115,18 +134,20 @@ def _details(shown: Sequence[Layers]) -> list[Column]:
     ]
 
 
-def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
+def _ranked(view: View, hot: Collection[Kind]) -> tuple[list[Layers], list[int]]:
     """The layers that may be shown, in the order of lines, and their ranks. The hottest
     ones come first, at the place where they take most time, then those around them,
-    then the others by time. Those that take little time are left out."""
-    layers = list(folded(view.tree))
-    hottest = [each for each in layers if each.kind == hot]
+    those with flags, and the others by time. Those that take little time are left
+    out."""
+    layers = list(folded(view.tree, apart=view.departing))
+    hottest = [each for each in layers if each.kind in hot]
     most = max(hottest, key=lambda each: own_ns(each.node, view.device), default=None)
     way = set[int]()
     around = most
     while around is not None:
         way.add(id(around))
         around = around.around
+    flagged = {flag.kind for flag in view.flags}
     least_ns = _LEAST_SHARE * view.shown.wall_ns
     shown = [e for e in layers if id(e) in way or e.node.cumulative_ns >= least_ns]
     # The sort is stable: of equal layers, callers stay before the called.
@@ -135,6 +156,7 @@ def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
         key=lambda n: (
             shown[n] is not most,
             id(shown[n]) not in way,
+            shown[n].kind not in flagged,
             -shown[n].node.cumulative_ns,
         ),
     )
@@ -143,27 +165,33 @@ def _ranked(view: View, hot: Kind | None) -> tuple[list[Layers], list[int]]:
 
 
 def folded(
-    tree: Node, kinds: Collection[str] | None = _SHOWN_KINDS
+    tree: Node,
+    kinds: Collection[str] | None = _SHOWN_KINDS,
+    apart: Collection[str] = (),
 ) -> Iterator[Layers]:
     """All layers, each before the layers that it calls, the most expensive first.
 
     kinds: of rows; None: all.
+    apart: names of layers that have a row of their own.
     """
-    coming = _inside(tree, None, kinds)
+    coming = _inside(tree, None, kinds, apart)
     while coming:
         layers = coming.pop()
         yield layers
-        coming += _inside(layers.node, layers, kinds)
+        coming += _inside(layers.node, layers, kinds, apart)
 
 
 def _inside(
-    node: Node, around: Layers | None, kinds: Collection[str] | None
+    node: Node,
+    around: Layers | None,
+    kinds: Collection[str] | None,
+    apart: Collection[str],
 ) -> list[Layers]:
     """The layers that a node calls, the most expensive last (for `folded`)."""
     called = (each for each in node.children if kinds is None or each.kind in kinds)
     found = [
         Layers(kind, _together(alike), len({node.name for node in alike}), around)
-        for kind, alike in by_kind(called).items()
+        for kind, alike in by_kind(called, apart).items()
     ]
     found.sort(key=lambda each: -each.node.cumulative_ns)
     return found[::-1]

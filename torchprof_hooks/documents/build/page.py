@@ -15,6 +15,7 @@ from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
 from torchprof_hooks.documents.build.memory import peak_answer, peak_table
 from torchprof_hooks.documents.build.memory_growth import growth_table
+from torchprof_hooks.documents.build.module_table import flag_columns
 from torchprof_hooks.documents.build.slow_steps import slow_table, steps_over_time
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
@@ -146,8 +147,10 @@ def _trees(view: View) -> Iterator[Table]:
 def _tree(name: str, title: str, view: View, nodes: Sequence[PlacedNode]) -> Table:
     rows = [node for _, node in nodes]
     whole_ns = max(view.shown.wall_ns, 1)
+    kinds = [kind_of(row, view.departing) for row in rows]
+    columns = [*_columns(rows, whole_ns), *flag_columns(view, kinds)]
     return replace(
-        tree_of(name, title, nodes, _columns(rows, whole_ns)),
+        tree_of(name, title, nodes, columns),
         tones=_tones(rows, view),
         shares=[row.self_ns / whole_ns for row in rows],
         drawing="tree",

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
+from torchprof_hooks.documents.build.bottleneck import bottleneck_answer
 from torchprof_hooks.documents.build.device import idle_blocks, kernel_lines
-from torchprof_hooks.documents.build.layers import Hottest, own_ns
+from torchprof_hooks.documents.build.layers import Hottest, own_ns, variance_ns2
 from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
 from torchprof_hooks.documents.build.module_table import folded_modules
@@ -21,7 +22,7 @@ from torchprof_hooks.documents.build.tables import (
     own_columns,
     share_column,
 )
-from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.tips import find_tips, tip_on_bottleneck
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import (
     Answer,
@@ -34,7 +35,7 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.documents.words import PHASE_TITLES, percent, phase_times_ns
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.names import MODULE_PHASES, numbers_in
 
 #: The most rows of functions, and of lines of the program.
 _MOST_FUNCTIONS: Final = 5
@@ -75,16 +76,29 @@ def screen_document(view: View, more: str) -> Document:
 
 
 def answers(view: View) -> Answers:
-    """Which layers are the hottest, which phase takes most, which steps were slow, and
-    what memory is."""
-    found = [
-        _hottest_module(view),
-        _most_time(view),
-        slow_answer(view),
-        peak_answer(view.profile),
-    ]
+    """What takes most, which phase and which layers do, which steps were slow, and what
+    memory is."""
+    hot, most, peak = _hottest_module(view), _most_time(view), peak_answer(view.profile)
+    first, slow = _bottleneck(view, hot), slow_answer(view)
+    found = [first, most, slow, hot, peak]
+    if hot and view.bottleneck and view.bottleneck.kind == "module":
+        found = [first, hot._replace(is_said=True), most, slow, peak]
     warnings = [*failure_warnings(view.profile), *growth_warnings(view.profile)]
     return Answers([answer for answer in found if answer is not None], warnings)
+
+
+def _bottleneck(view: View, hot: Answer | None) -> Answer | None:
+    """What takes most, and can be changed: if that is layers, the same as for these."""
+    found = view.bottleneck
+    if found is None:
+        return None
+    tip = tip_on_bottleneck(view)
+    if found.kind != "module":
+        return bottleneck_answer(found, view.shares, tip.remedy if tip else "")
+    assert hot is not None, "these are the hottest layers"
+    numbers = {"kind": found.kind, "phase": found.phase, **hot.numbers}
+    next_step = tip.remedy if tip else hot.next_step
+    return hot._replace(name="bottleneck", numbers=numbers, next_step=next_step)
 
 
 def _hottest_module(view: View) -> Answer | None:
@@ -97,6 +111,7 @@ def _hottest_module(view: View) -> Answer | None:
     if hot.kind.class_name != hot.name:
         count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
         parts.insert(0, f"{count}{hot.kind.class_name}")
+    parts += _departure(view, hot)
     numbers: dict[str, Value] = {
         "class_name": hot.kind.class_name,
         "modules": len(hot.rows),
@@ -118,6 +133,15 @@ def _hottest_module(view: View) -> Answer | None:
     )
 
 
+def _departure(view: View, hot: Hottest) -> Iterator[str]:
+    """The one of the hottest layers that departs most from the others, if any does."""
+    found = [row.name for row in hot.rows if row.name in view.departing]
+    if found:
+        most = max(found, key=lambda name: view.departing[name].more_ns)
+        name = f"*={'.'.join(numbers_in(most))} is " * (len(hot.rows) > 1)
+        yield f"{name}{view.departing[most]}"
+
+
 def _next_step(profile: ProfileData) -> str:
     """What to call to learn more about a module."""
     if not profile.has_functions:
@@ -137,9 +161,9 @@ def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
     for row in hot.rows:
         for phase in MODULE_PHASES:
             totals = row.phases[phase]
-            if totals.calls > 1 and totals.duration_ns > 0:
+            if totals.duration_ns > 0:
                 own = max(totals.self_ns, 0) / totals.duration_ns
-                squares += totals.calls * (totals.std_ns * min(own, 1.0)) ** 2
+                squares += variance_ns2(totals, min(own, 1.0))
     if not squares:
         return None
     # If modules were measured in some steps only, the number of calls is scaled.

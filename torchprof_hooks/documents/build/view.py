@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from torchprof_hooks.documents.build.bottleneck import Bottleneck, bottleneck_of
+from torchprof_hooks.documents.build.departing import Departure, departing
+from torchprof_hooks.documents.build.flags import Flag, flags_of
 from torchprof_hooks.documents.build.layers import (
     Hottest,
+    Noise,
     Shares,
     hottest,
     shares_of,
 )
 from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.tree import Node
 
@@ -82,10 +88,39 @@ class View:
         return self.shares.device
 
     @cached_property
+    def _rows(self) -> Sequence[Row]:
+        return self.shown.rows("module")
+
+    @cached_property
+    def _modules(self) -> Sequence[Row]:
+        return [row for row in self._rows if row.kind == "module"]
+
+    @property
+    def _noise(self) -> Noise:
+        return Noise(self.device, self.profile.measured.share)
+
+    @cached_property
+    def departing(self) -> Mapping[str, Departure]:
+        """The layers that depart from their kind, by name (see `departing`)."""
+        return departing(self._modules, self.whole_ns, self._noise)
+
+    @cached_property
     def hottest(self) -> Hottest | None:
         """The layers of the kind with the most own time (see `hottest`)."""
-        rows = (row for row in self.shown.rows("module") if row.kind == "module")
-        return hottest(rows, self.device)
+        return hottest(self._modules, self.device, self.departing)
+
+    @cached_property
+    def bottleneck(self) -> Bottleneck | None:
+        """What takes most, and can be changed: layers, or what is no module."""
+        rows, shares, hot = self._rows, self.shares, self.hottest
+        is_loop = self.start_up is not None
+        return bottleneck_of(self.shown, rows, shares, hot, is_loop=is_loop)
+
+    @cached_property
+    def flags(self) -> Sequence[Flag]:
+        """What is unusual about layers that take much, the longest first."""
+        rows, apart = self._modules, self.departing
+        return flags_of(self.shown, self.whole_ns, rows, apart, self._noise)
 
 
 def view_of(profile: ProfileData) -> View:

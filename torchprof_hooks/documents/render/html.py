@@ -199,7 +199,7 @@ def _titled(title: str, content: str, heading: str = "h2") -> str:
 
 def _answers(block: Answers) -> str:
     warnings = "".join(f'<p class="warning">{escaped(w)}</p>' for w in block.warnings)
-    cards = "".join(map(_card, block.answers))
+    cards = "".join(map(_card, block.shown))
     return (
         f'<section aria-label="Summary">{warnings}<div class="cards">{cards}</div>'
         "</section>"

@@ -40,7 +40,7 @@ def json_of(document: Document) -> str:
          "kind": "profile",
          "title": "Net",
          "answers": {
-          "hottest_module": {
+          "bottleneck": {
            "question": "Hottest module",
            "answer": "Net.blocks.*.mlp",
            "share": 0.41,
@@ -85,7 +85,7 @@ def _by_name(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
 
 def _answer(answer: Answer) -> dict[str, Any]:
     found = answer._asdict()
-    del found["name"]
+    del found["name"], found["is_said"]
     return {**_plain(found), "numbers": _plain(answer.numbers)}
 
 

@@ -156,7 +156,7 @@ def _answers(block: Answers, sheet: Sheet) -> Iterator[Line]:
     for warning in block.warnings:
         lines = wrapped(warning, sheet.width, most=_FACT * sheet.is_screen)
         yield from (Line(line, "red") for line in lines)
-    for number, answer in enumerate(block.answers):
+    for number, answer in enumerate(block.shown):
         for line in _answer(answer, sheet):
             yield Line(line, "" if number else "hot")
 

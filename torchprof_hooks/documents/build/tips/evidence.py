@@ -47,6 +47,7 @@ class Evidence:
     def __init__(self, view: View) -> None:
         self.view = view
         self.profile = view.shown
+        self.view = view
         self.memory = view.profile.memory  # of the whole run
         self.program = view.profile.program or Program()
         self._whole = "loop" if view.of_shown else "run"

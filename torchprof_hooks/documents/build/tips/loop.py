@@ -34,6 +34,15 @@ SMALL_CALL_NS: Final = 10_000
 #: ... and all take at least this share of the time.
 LEAST_CALLS: Final = 0.1
 
+#: What helps.
+MORE_WORKERS: Final = (
+    "give the DataLoader more workers (num_workers), or have it do less per sample."
+)
+LATEST_PROCESS: Final = (
+    "processes that are early wait here for the latest one. Look at the report of the "
+    "process that spends the least time here: it keeps the others waiting."
+)
+
 #: Phases that only programs of several processes have.
 _OF_OTHERS: Final = ("waiting", "communication")
 
@@ -66,8 +75,7 @@ def data_loading(evidence: Evidence) -> Iterator[Tip]:
     if share.fraction >= LEAST_DATA:
         yield Tip(
             f"Waiting for data takes {share}",
-            "give the DataLoader more workers (num_workers), or have it do less per "
-            "sample.",
+            MORE_WORKERS,
         )
 
 
@@ -81,8 +89,7 @@ def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
     yield Tip(
         f"Communication with other processes, and waiting for them, takes {share}, "
         f"the most in {dearest.name} ({seconds(dearest.self_ns)})",
-        "processes that are early wait here for the latest one. Look at the report of "
-        "the process that spends the least time here: it keeps the others waiting.",
+        LATEST_PROCESS,
     )
 
 

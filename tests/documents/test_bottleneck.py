@@ -1,0 +1,213 @@
+"""What takes most leads, module or not, in the screen, the page, JSON and the tips."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import torchprof_hooks
+from tests.documents.made import MS, after, made, ms
+from tests.documents.runs import BUSY
+from tests.fake_clock import FakeClock, burn
+from tests.planted import Work
+from torchprof_hooks.documents.build.page import page_document
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.render.html import page_of
+from torchprof_hooks.documents.report import to_json
+from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.program import OptimizerFacts, Program, ProgramFacts
+from torchprof_hooks.profiles.totals import Totals
+
+Cells = Mapping[tuple[str, Phase], Totals]
+
+MODULES: Mapping[str, ModuleInfo | str] = {
+    "Net": "Net",
+    "Net.0": "Linear",
+    "Net.1": "Linear",
+    **{
+        name: ModuleInfo(kind=kind)  # type: ignore[arg-type]
+        for name, kind in {
+            "(optimizer) Adam": "optimizer",
+            "(waiting for gradients)": "waiting",
+            "(communication) broadcast": "communication",
+            "(torch.compile)": "compiling",
+            "(garbage collection)": "garbage",
+            "(before torch was imported)": "outside",
+        }.items()
+    },
+}
+
+
+def a_run(cells: Cells, layer_ms: float = 10, **facts: Any) -> Profile:
+    """Steps of 100 ms in all: two layers, which take so long together, the cells, and
+    the profiler."""
+    every: dict[tuple[str, Phase], Totals] = {
+        ("Net > Net.0", "forward"): ms(layer_ms / 2),
+        ("Net > Net.1", "forward"): ms(layer_ms / 2),
+        **cells,
+    }
+    rest_ms = 100 - sum(totals.self_ns for totals in every.values()) / MS
+    every["(profiler overhead)", "profiler"] = ms(rest_ms)
+    return made(every, MODULES, steps=10, **facts)
+
+
+def first(profile: Profile) -> Any:
+    """The first answer of the report for programs, which is the bottleneck; that of the
+    screen says the same, and the first tip."""
+    found: dict[str, Any] = json.loads(to_json(profile))["answers"]
+    name, answer = next(iter(found.items()))
+    assert name == "bottleneck"
+    line = profile.report().splitlines()[2 - (not profile.steps)]
+    assert line.startswith(f"{answer['question']}: {answer['answer']}, ")
+    if answer["numbers"]["kind"] != "module":
+        assert answer["next_step"] == find_tips(view_of(profile))[0].remedy
+    assert f"<h2>{answer['question']}</h2>" in page_of(page_document(profile))
+    return answer
+
+
+LEADING: dict[str, tuple[Profile, str, str]] = {
+    "data": (
+        a_run({("(data loading)", "data"): ms(11, 10)}),
+        "data loading",
+        "10 batches, 1.10ms each",
+    ),
+    "an optimizer": (
+        a_run({("(optimizer) Adam", "optimizer"): ms(20, 10)}),
+        "optimizers",
+        "Adam, 10 steps, 2.00ms each",
+    ),
+    "other processes": (
+        a_run(
+            {
+                ("(waiting for gradients)", "waiting"): ms(8, 10),
+                ("(communication) broadcast", "communication"): ms(4, 10),
+            }
+        ),
+        "waiting for other processes",
+        "waiting for gradients 8.0 %, broadcast 4.0 %, 20 calls, 600.00us each",
+    ),
+    "compiling": (
+        a_run({("(torch.compile)", "compiling"): ms(30, 3)}),
+        "torch.compile",
+        "3 compilations, 10.00ms each",
+    ),
+    "garbage": (
+        a_run({("(garbage collection)", "garbage"): ms(30, 10)}),
+        "garbage collection",
+        "10 collections, 3.00ms each",
+    ),
+    "the program": (
+        a_run({("(outside modules)", "outside"): ms(30, 0)}),
+        "outside modules",
+        "10 steps, 3.00ms each",
+    ),
+    "a loss": (
+        a_run(
+            {
+                ("loss(8)", "forward"): ms(10, 10),
+                ("loss(8)", "backward"): ms(16, 10),
+                ("(outside modules)", "outside"): ms(4, 0),
+            }
+        ),
+        "outside modules",
+        "loss 26.0 %, 10 steps, 3.00ms each",
+    ),
+}
+
+
+@pytest.mark.parametrize("situation", LEADING)
+def test_what_is_no_module_leads_if_it_takes_most(situation: str) -> None:
+    profile, name, evidence = LEADING[situation]
+    found = first(profile)
+    assert (found["question"], found["answer"]) == ("Bottleneck", name)
+    assert found["evidence"] == evidence
+    assert found["share"] == found["numbers"]["self_ns"] / profile.wall_ns
+
+
+@pytest.mark.parametrize(
+    ("cells", "layer_ms"),
+    [
+        ({("(data loading)", "data"): ms(11, 10)}, 11),
+        # Too little to be called that, even if no layers take more.
+        ({("(data loading)", "data"): ms(9.9, 10)}, 5),
+        ({("(optimizer) Adam", "optimizer"): ms(19, 10)}, 15),
+        ({("(outside modules)", "outside"): ms(19, 10)}, 15),
+        # Nothing can be done about these.
+        ({("(not measured)", "outside"): ms(70, 0)}, 5),
+        ({("(before torch was imported)", "outside"): ms(70, 0)}, 5),
+    ],
+)
+def test_else_layers_do(cells: Cells, layer_ms: float) -> None:
+    profile = a_run(cells, layer_ms)
+    found = first(profile)
+    assert (found["question"], found["answer"]) == ("Hottest module", "Net.*")
+    assert found["numbers"]["phase"] == "forward"
+    report = json.loads(to_json(profile))["answers"]
+    assert report["hottest_module"]["share"] == found["share"]
+    # That would be the same line, and the same card, twice.
+    assert profile.report().count("Hottest module") == 1
+    assert page_of(page_document(profile)).count("<h2>Hottest module") == 1
+
+
+def test_imports_of_a_program_are_no_bottleneck() -> None:
+    outside: Cells = {("(outside modules)", "outside"): ms(60, 0)}
+    run = a_run(outside, program=Program("x.py"))
+    assert first(run)["answer"] == "Net.*"
+    start_up = a_run({}, part="start-up")
+    assert first(after(start_up, run))["answer"] == "outside modules"
+
+
+def test_a_device_that_waits_has_the_host_for_a_bottleneck() -> None:
+    waiting = replace(BUSY, device_asked=40, device_waits=31)
+    host = replace(
+        waiting, parts=(waiting.parts[0].with_cells(_without_outside(waiting)),)
+    )
+    found = first(host)
+    assert (found["answer"], found["share"]) == ("the host", 1)
+    assert found["evidence"].startswith("cuda waited for it at 77.5 % of calls")
+    assert "the most in Net.small 66.7 %" in found["evidence"]
+    assert "Net.small" in found["next_step"]
+    # By the clock of a device that is busy, layers take most; the rest is the host's.
+    assert first(BUSY)["answer"] == "Net.large"
+
+
+def _without_outside(profile: Profile) -> Any:
+    return {k: t for k, t in profile.cells.items() if k[1] != "outside"}
+
+
+def test_the_tip_that_knows_more_is_the_advice() -> None:
+    adam = OptimizerFacts("Adam", 300, True, False, "cpu")
+    run = a_run({("(optimizer) Adam", "optimizer"): ms(40, 10)})
+    known = replace(run, program=Program("x.py", facts=ProgramFacts((adam,))))
+    assert first(known)["next_step"].startswith("Adam(..., fused=True)")
+    assert len(find_tips(view_of(known))) == 1
+    assert first(run)["next_step"].startswith("fused=True, where its class has that")
+
+
+class _Slowly(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        burn(40)
+        return torch.ones(())
+
+
+def test_a_loop_that_waits_for_a_slow_loader(clock: FakeClock) -> None:
+    model = Work(4, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchprof_hooks.profile() as prof:
+        for batch in DataLoader(_Slowly()):
+            model(batch).sum().backward()
+            optimizer.step()
+    assert first(prof.profile)["evidence"] == "5 batches, 40.00ms each"
+    assert first(prof.profile)["share"] == 0.8

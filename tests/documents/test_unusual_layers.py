@@ -1,0 +1,289 @@
+"""Layers about which something is unusual: that depart from their kind, whose backward
+takes many times their forward, or that take much time for few operations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from tests.documents.found import values
+from tests.documents.made import MS, made
+from tests.fake_clock import FakeClock
+from tests.golden import SAMPLES, sample
+from tests.planted import Work
+from torchprof_hooks.documents.build.module_table import folded_modules
+from torchprof_hooks.documents.build.page import page_document
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.document import Table
+from torchprof_hooks.documents.report import to_json
+from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.totals import Totals
+
+
+def calls(
+    own_ms: float, count: int = 10, std_ms: float = 0, flops: int = 0, **fields: Any
+) -> Totals:
+    """Calls that take so long together, and differ by `std_ms`."""
+    mean_ns, own_ns = own_ms * MS / count, round(own_ms * MS)
+    squares = round(count * (mean_ns**2 + (std_ms * MS) ** 2))
+    return Totals(
+        count, own_ns, duration_ns=own_ns, squares_ns2=squares, flops=flops, **fields
+    )
+
+
+def layers(*forward: Totals, backward: Mapping[int, Totals] | None = None) -> Profile:
+    """A run of blocks, each with a layer, and a head that takes the rest of 1000 ms."""
+    cells: dict[tuple[str, Phase], Totals] = {}
+    infos: dict[str, ModuleInfo | str] = {"Net": "Net", "Net.head": "Head"}
+    for n, totals in enumerate(forward):
+        block = f"Net.blocks.{n}"
+        infos |= {block: "Block", f"{block}.fc": "Linear"}
+        path = f"Net > {block} > {block}.fc"
+        cells[path, "forward"] = totals
+        if backward and n in backward:
+            cells[path, "backward"] = backward[n]
+    rest_ms = 1000 - sum(totals.self_ns for totals in cells.values()) / MS
+    cells["Net > Net.head", "forward"] = calls(rest_ms, 1)
+    return made(cells, infos, steps=10)
+
+
+def rows(profile: Profile) -> dict[str, tuple[str, str]]:
+    """The notes and tones of the layers on a screen, by their labels."""
+    table = folded_modules(view_of(profile))
+    is_noted = any(column.name == "flags" for column in table.columns)
+    notes = [*values(table, "flags").values()] if is_noted else [""] * len(table.labels)
+    return dict(zip(table.labels, zip(notes, table.tones, strict=True), strict=True))
+
+
+def flags(profile: Profile) -> list[tuple[str, str]]:
+    return [(flag.name, flag.text) for flag in view_of(profile).flags]
+
+
+SLOW_LAYER = layers(*(calls(500 if n == 1 else 20) for n in range(4)))
+
+# Layers that depart from their kind
+
+
+def test_a_slow_layer_has_its_own_line() -> None:
+    assert rows(SLOW_LAYER) == {
+        "Net": ("", ""),
+        "blocks.*: 4 Block": ("", ""),
+        "1.fc: Linear": ("25x its siblings", "hot"),
+        "fc: 3 Linear": ("", ""),
+        "head: Head": ("", ""),
+    }
+    answer = json.loads(to_json(SLOW_LAYER))["answers"]["bottleneck"]
+    assert answer["answer"] == "Net.blocks.1.fc"
+    assert answer["evidence"].endswith("25x its siblings")
+    assert answer["next_step"].startswith("look at what it does that they do not")
+    page = page_document(SLOW_LAYER)
+    tree = next(b for b in page.blocks if b.name == "tree.modules")
+    assert isinstance(tree, Table)
+    assert values(tree, "flags")["Net.blocks.1.fc"] == "25x its siblings"
+
+
+@pytest.mark.parametrize(
+    ("others", "slow", "departs"),
+    [
+        ((100, 100), calls(151), True),
+        ((100, 100), calls(150), False),  # not enough times
+        ((40, 40), calls(89), False),  # too little of the time
+        ((40, 40), calls(90), True),
+        ((100,), calls(300), False),  # of two, which one is it?
+        ((40, 90), calls(200), True),
+        ((20, 20), calls(200, 2), False),  # may be chance
+        ((20, 20), calls(200, 9, 180 / 9 / 3 * sqrt(9)), True),
+        ((20, 20), calls(200, 9, 181 / 9 / 3 * sqrt(9)), False),
+    ],
+)
+def test_when_a_layer_departs(
+    others: tuple[float, ...], slow: Totals, departs: bool
+) -> None:
+    profile = layers(*map(calls, others), slow)
+    assert bool(view_of(profile).departing) is departs
+
+
+def test_layers_that_do_not_take_half_are_told_as_a_kind() -> None:
+    """The one that departs is named with them."""
+    profile = layers(calls(200), calls(200), calls(350))
+    hot = json.loads(to_json(profile))["answers"]["hottest_module"]
+    assert (hot["answer"], hot["share"]) == ("Net.blocks.*.fc", 0.75)
+    assert hot["evidence"] == "3 Linear, forward 75.0 %, *=2 is 1.8x its siblings"
+    found = rows(profile)
+    assert found["2.fc: Linear"] == ("1.8x its siblings", "hot")
+    assert found["fc: 2 Linear"] == ("", "hot")
+    assert find_tips(view_of(profile)) == []  # it may just be larger
+
+
+def test_more_operations_explain_more_time() -> None:
+    """It has its own line, but nothing is unusual about it."""
+
+    def twice(flops: int) -> Profile:
+        return layers(
+            calls(100, flops=10), calls(100, flops=10), calls(200, flops=flops)
+        )
+
+    assert flags(twice(20)) == []
+    assert "2.fc: Linear" in rows(twice(20))
+    assert flags(twice(10)) == [("Net.blocks.2.fc", "2.0x its siblings")]
+
+
+def test_blocks_that_depart_have_their_layers_below_them(clock: FakeClock) -> None:
+    class Block(Work):
+        def __init__(self, forward_ms: float) -> None:
+            super().__init__(forward_ms, 2)
+            self.fc = Work(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(self.fc(x))
+
+    model = nn.Sequential(*(Block(50 if n == 3 else 1) for n in range(6)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchprof_hooks.profile() as prof:
+        for _ in range(5):
+            model(torch.ones(())).backward()
+            optimizer.step()
+    found = rows(prof.profile)
+    labels = ["Sequential", "3: Block", "fc: Work", "*: 5 Block", "fc: 5 Work"]
+    assert list(found) == labels
+    assert found["3: Block"] == ("17x its siblings", "hot")
+
+
+# Backward
+
+
+def slow_backward(forward_ms: float, backward: Totals) -> Profile:
+    return layers(calls(forward_ms), backward={0: backward})
+
+
+@pytest.mark.parametrize(
+    ("forward_ms", "backward", "text"),
+    [
+        (10, calls(60), "backward 6.0x forward"),
+        (10, calls(59), ""),
+        (8, calls(50), "backward 6.2x forward"),
+        (8, calls(49), ""),  # too little of the time
+        (10, calls(90, 2), ""),  # may be chance
+        (10, calls(90, 9, 30 / 9 / 3 * sqrt(9)), "backward 9.0x forward"),
+        (10, calls(90, 9, 31 / 9 / 3 * sqrt(9)), ""),
+        (2, calls(300), "backward >99x forward"),
+    ],
+)
+def test_a_backward_of_many_times_the_forward(
+    forward_ms: float, backward: Totals, text: str
+) -> None:
+    found = [flag for _, flag in flags(slow_backward(forward_ms, backward))]
+    assert "".join(found) == text
+
+
+def remedy(profile: Profile) -> str:
+    [tip] = find_tips(view_of(profile))
+    return tip.remedy
+
+
+def with_function(name: str, kind: str = "C", class_name: str = "Linear") -> Profile:
+    """A slow backward in one function."""
+    path = f"Net > Net.a > {name}(8)"
+    cells: dict[tuple[str, Phase], Totals] = {
+        ("Net > Net.a", "forward"): calls(1),
+        ("Net > Net.a", "backward"): calls(0),
+        (path, "forward"): calls(19),
+        (path, "backward"): calls(600),
+        ("Net", "forward"): calls(380),
+    }
+    function = ModuleInfo(name, "function", implementation=kind)
+    infos: dict[str, ModuleInfo | str] = {"Net": "Net", "Net.a": class_name}
+    infos[f"{name}(8)"] = function
+    return made(cells, infos, steps=10)
+
+
+def test_the_likely_reason_of_a_slow_backward() -> None:
+    plain = slow_backward(10, calls(900))
+    [tip] = find_tips(view_of(plain))
+    assert "takes 90.0 % of the run (0.900s) in backward, 90x its forward" in tip.claim
+    assert "hooks on gradients" in tip.remedy
+    assert "profile(functions=True)" in tip.remedy
+    custom = remedy(with_function("Slow", "custom"))
+    assert custom == "look at the backward of Slow, a torch.autograd.Function."
+    assert "deterministic algorithms" in remedy(with_function("index"))
+    assert "sparse=True" in remedy(with_function("f", class_name="Embedding"))
+    assert remedy(with_function("tanh")).startswith("most of it is in tanh: look for")
+
+
+def test_one_tip_is_enough_for_a_layer() -> None:
+    both = layers(*(calls(5) for _ in range(4)), backward={2: calls(500)})
+    texts = [">99x its siblings", "backward >99x forward"]
+    assert [text for _, text in flags(both)] == texts
+    assert "in backward" in find_tips(view_of(both))[0].claim
+    assert len(find_tips(view_of(both))) == 1
+
+
+# Operations
+
+
+def counted(
+    functions: Mapping[str, Totals],
+    own: Totals | None = None,
+    linear_flops: int = 100,
+) -> Profile:
+    """A layer whose operations are known, and one with these functions.
+
+    own: calls of that one, without the time in functions.
+    """
+    linear = "linear(8x8)"
+    cells: dict[tuple[str, Phase], Totals] = {
+        (f"Net > Net.fc > {linear}", "forward"): calls(600, flops=linear_flops),
+        ("Net > Net.fc", "forward"): calls(0),
+        ("Net > Net.slow", "forward"): own or calls(0),
+    }
+    for name, totals in functions.items():
+        cells[f"Net > Net.slow > {name}", "forward"] = totals
+    return made(cells, {"Net": "Net", "Net.fc": "Linear", "Net.slow": "Slow"}, steps=10)
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        (
+            counted({"add(8)": calls(400, 100_000)}),
+            "many small functions, most often add",
+        ),
+        (counted({"add(8)": calls(400, 10)}), "add is likely limited by memory"),
+        (counted({"add(8)": calls(100, 10)}, calls(300)), "look at its Python code"),
+        (counted({"add(8)": calls(200, 10)}), ""),  # activations may take so much
+        (counted({"bmm(8)": calls(400, 10, flops=10)}), "bmm is likely"),
+        (counted({"bmm(8)": calls(400, 10, flops=20)}), ""),
+        (counted({"add(8)": calls(400, 10)}, calls(0, 2)), ""),  # may be chance
+        (counted({"add(8)": calls(400, 10)}, calls(0, 10, 11)), ""),
+        (counted({"add(8)": calls(400, 10)}, linear_flops=0), ""),  # not known
+    ],
+)
+def test_much_time_for_few_operations(profile: Profile, reason: str) -> None:
+    found = [tip for tip in find_tips(view_of(profile)) if "Net.slow" in tip.claim]
+    assert bool(found) is bool(reason)
+    if reason:
+        assert reason in found[0].remedy
+        assert flags(profile)[0][1].endswith("% of FLOPs")
+        waits = replace(profile, devices=("cuda",))
+        assert flags(waits) == []
+
+
+# Ordinary models
+
+
+@pytest.mark.parametrize("name", [path.stem for path in SAMPLES.glob("*.json")])
+def test_nothing_is_unusual_about_models_of_the_documentation(name: str) -> None:
+    view = view_of(sample(name))
+    assert [*view.flags] == []
+    assert dict(view.departing) == {}
