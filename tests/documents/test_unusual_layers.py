@@ -282,7 +282,13 @@ def test_much_time_for_few_operations(profile: Profile, reason: str) -> None:
 # Ordinary models
 
 
-@pytest.mark.parametrize("name", [path.stem for path in SAMPLES.glob("*.json")])
+#: One of its layers is wider than the others.
+UNUSUAL = ("slow_steps",)
+
+
+@pytest.mark.parametrize(
+    "name", [path.stem for path in SAMPLES.glob("*.json") if path.stem not in UNUSUAL]
+)
 def test_nothing_is_unusual_about_models_of_the_documentation(name: str) -> None:
     view = view_of(sample(name))
     assert [*view.flags] == []
