@@ -70,6 +70,9 @@ _OF_PROGRAM: Final = "exit_report"
 _OF_COST: Final = (_OF_PROGRAM, "budget")
 #: The profiles of several ranks, in a folder of that name.
 _RANKS: Final = "ranks"
+#: The line that these print while they run, if they write their files often.
+_SLOW_RANK: Final = "slow_rank"
+_LAUNCHER: Final = ("torch.distributed.run", "--standalone", "--nproc-per-node", "4")
 #: Characters in a line of a sample; longer ones are cut, like names in reports are.
 WIDTH: Final = 120
 _SAMPLE = re.compile(
@@ -238,6 +241,7 @@ def _texts() -> dict[str, Callable[[], str]]:
         _FIT: _fitted,
         _PREDICTIONS: partial(captured, "-m", predictions),
         _COMPARED: _compared,
+        _SLOW_RANK: _slow_rank,
         _FASTER: partial(_comparison, _FASTER_RUNS, ROOT),
     }
 
@@ -299,9 +303,8 @@ def _comparison(options: Sequence[str], folder: Path) -> str:
 
 def _record_ranks() -> None:
     folder = f"docs/samples/{_RANKS}"
-    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "4")
     saved = ("--save", str(ROOT / folder / "profile.json"))
-    _run("-m", *launcher, "examples/ranks.py", *saved)
+    _run("-m", *_LAUNCHER, "examples/ranks.py", *saved)
     for path in (ROOT / folder).iterdir():
         content = json.loads(path.read_text("utf-8"))
         content["provenance"][0].update(host="node0", command="examples/ranks.py")
@@ -309,7 +312,20 @@ def _record_ranks() -> None:
         _write_in_one_line(path)
 
 
-def _run(*arguments: str, stdout: int | None = None) -> str:
+def _slow_rank() -> str:
+    with TemporaryDirectory() as folder:
+        options = ("--flush-secs", "2", "--save", f"{folder}/profile.json")
+        program = ("examples/ranks.py", "--steps", "200", "--save", f"{folder}/own")
+        printed = _run(
+            *("-m", *_LAUNCHER, "-m", "torchprof_hooks"),
+            *(*options, *program),
+            stderr=subprocess.PIPE,
+        )
+    lines = printed.splitlines()
+    return next(f"{e}\n" for e in lines if e.startswith("torchprof_hooks: step"))
+
+
+def _run(*arguments: str, stdout: int | None = None, stderr: int | None = None) -> str:
     chosen = {"OMP_NUM_THREADS": "1", "TORCHPROF_HOOKS_CORE": "native"}
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -317,9 +333,10 @@ def _run(*arguments: str, stdout: int | None = None) -> str:
         env={**os.environ, **chosen},
         check=True,
         stdout=stdout,
+        stderr=stderr,
         text=True,
     )
-    return done.stdout or ""
+    return done.stdout or done.stderr or ""
 
 
 def _write_in_one_line(path: Path) -> None:

@@ -35,7 +35,9 @@ def path(tmp_path: Path) -> Path:
 
 def test_rank_0_tells_of_all(path: Path) -> None:
     save(path, SECOND)
-    assert final_report(path, FIRST) == load_ranks(path.parent).report()
+    report, _, last = final_report(path, FIRST).rpartition("\n")
+    assert report == load_ranks(path.parent).report()
+    assert last.endswith(f"show {path.parent / 'profile-rank0.json'}")
     assert final_report(path, SECOND) == ""
     assert final_report(path, of_rank(0, 1)) == ""
 

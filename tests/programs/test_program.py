@@ -315,10 +315,19 @@ def test_a_file_as_the_destination(script: Path, tmp_path: Path) -> None:
 
 
 def test_a_rank_has_a_file_of_its_own(script: Path, tmp_path: Path) -> None:
-    options = ("--destination", "stdout", f"--save={tmp_path / 'profile.json'}")
+    save = f"--save={tmp_path / 'profile.json'}"
+    run = profiled(save, str(script), RANK="3", WORLD_SIZE="8")
+    assert (run.out, run.err) == ("trained\n", "")
+    [path] = tmp_path.glob("*.json")
+    assert path.name == "profile-rank3.json"
+    assert Profile.load(path).steps > 0
+
+
+@pytest.mark.parametrize("options", [(), ("--ranks-report=off",)], ids=["one", "all"])
+def test_of_several_ranks_one_prints(script: Path, options: tuple[str, ...]) -> None:
     run = profiled(*options, str(script), RANK="3", WORLD_SIZE="8")
-    assert reports_in(run.out) == 1
-    assert [path.name for path in tmp_path.glob("*.json")] == ["profile-rank3.json"]
+    assert run.reports == len(options)
+    assert ("rank 3 of 8 is measured, too: --save FILE" in run.err) == (not options)
 
 
 @pytest.mark.parametrize(
@@ -358,6 +367,15 @@ def test_what_cannot_be_written_does_not_cost_the_report(
     assert run.err.startswith(said.format(where=where))
     assert str(where) in run.err.partition("\n")[0]
     assert reports_in(run.err) == 1
+
+
+def test_a_rank_that_has_no_file_prints_its_report(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    program = written(tmp_path, f"import os; os.rmdir({str(folder)!r})\n" + TRAIN)
+    save = f"--save={folder / 'profile.json'}"
+    run = profiled(save, program, RANK="3", WORLD_SIZE="8")
+    assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
 
 
 # Mistakes

@@ -26,8 +26,9 @@ def final_report(
     patience_s: float = PATIENCE_S,
     is_hurried: Callable[[], bool] = lambda: False,
 ) -> str:
-    """The report of ranks, for rank 0 to print at its end; "" for other ranks, and if
-    there is only one process. It waits for the last files of the others.
+    """The report of ranks, for rank 0 to print at its end, with the command that shows
+    the report of a single rank; "" for other ranks, and if there is only one process.
+    It waits for the last files of the others.
 
     If no other rank writes a file, they may be on machines with folders of their own:
     then the text names the command that makes the report when all files are together.
@@ -44,7 +45,13 @@ def final_report(
     until_s = time.monotonic() + patience_s
     _wait(files, provenance, lambda: time.monotonic() >= until_s or is_hurried())
     if any(_is_there(file, provenance) for file in files):
-        return text_of(ranks_document(read_run(path.parent)))
+        ranks = read_run(path.parent)
+        slow = [rank for rank in ranks.ranks if rank.number == ranks.verdict.rank]
+        file = path.parent / (slow or ranks.ranks)[0].name
+        return (
+            f"{text_of(ranks_document(ranks))}\n"
+            f"The report of one rank: python -m torchprof_hooks show {file}"
+        )
     return (
         f"torchprof_hooks: no files of other ranks in {path.parent}. When they are "
         f"together in a folder: python -m torchprof_hooks ranks FOLDER"

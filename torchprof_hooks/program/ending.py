@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.files.own_file import OwnFile, rank_path
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.program.flags import Flags
+from torchprof_hooks.program.flags import STREAMS, Flags
 from torchprof_hooks.program.handover import print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
@@ -20,6 +20,10 @@ if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     from torchprof_hooks.profiles.data import ProfileData
 
 _NOTHING: Final = "torchprof_hooks: no module was called"
+_LEFT_TO_RANK_0: Final = (
+    "torchprof_hooks: rank {} of {} is measured, too: --save FILE keeps its report and "
+    "compares the ranks, --ranks-report off prints it"
+)
 _NOT_CHILDREN: Final = " (processes that a program starts are not measured)"
 
 
@@ -32,7 +36,15 @@ class Outputs:
     def __init__(self, flags: Flags, origin: Origin) -> None:
         self._flags = flags
         self._origin = origin
-        self._file = OwnFile(Path(flags.save), origin.provenance, flags.flush_secs)
+        look = None
+        if flags.save and flags.ranks_report:
+            from torchprof_hooks.documents.ranks_live import RanksWatch
+
+            look = RanksWatch(Path(flags.save)).look
+        self._file = OwnFile(
+            Path(flags.save), origin.provenance, flags.flush_secs, look
+        )
+        self._is_saved = False
         self._flushed_at = time.monotonic()
 
     def flush_if_due(self, so_far: Callable[[], ProfileData]) -> None:
@@ -71,25 +83,40 @@ class Outputs:
         with_end: Callable[[ProfileData], ProfileData],
         is_hurried: Callable[[], bool],
     ) -> None:
-        """Write the page; then, when the progress bar is gone, the report."""
+        """Write the page; then, when the progress bar is gone, the report. Rank 0 tells
+        of all ranks first."""
         from torchprof_hooks.documents.progress import with_progress
         from torchprof_hooks.program.report_output import exit_report
 
+        if self._is_left_to_rank_0():
+            self._write_page(program)
+            return
         report: list[str] = []
         work: tuple[Callable[[], None], ...] = (
             lambda: self._write_page(program),
             lambda: report.append(exit_report(program, self._flags, with_end)),
-            lambda: report.append(self._of_ranks(is_hurried)),
+            lambda: report.insert(0, self._of_ranks(is_hurried)),
         )
         for part in with_progress(work, "torchprof_hooks: writing the report"):
             part()
         self._write_report("".join(report))
+
+    def _is_left_to_rank_0(self) -> bool:
+        """Whether rank 0 alone prints a report: those of all would be in its way. If
+        that of this rank is in no file, tell how to get it."""
+        place, flags = self._origin.look(), self._flags
+        if not (place.rank and flags.ranks_report and flags.destination in STREAMS):
+            return False
+        if not flags.save:
+            print_warning(_LEFT_TO_RANK_0.format(*place))
+        return self._is_saved or not flags.save
 
     def _save(self, program: ProfileData) -> None:
         if not self._flags.save:
             return
         try:
             self._file.finish(program)
+            self._is_saved = True
         except Exception as error:  # there is still the report
             print_warning(f"torchprof_hooks: {self._file.path} is not saved: {error}")
 
@@ -118,7 +145,7 @@ class Outputs:
             write_report(report, "stderr")  # the program may have run for days
 
     def _of_ranks(self, is_hurried: Callable[[], bool]) -> str:
-        """The report of ranks, to go below the report of rank 0; "" for other ranks."""
+        """The report of ranks, to go above the report of rank 0; "" for other ranks."""
         if not (self._flags.save and self._flags.ranks_report):
             return ""
         from torchprof_hooks.documents.ranks_at_exit import final_report
@@ -130,7 +157,7 @@ class Outputs:
             )
         except Exception as error:  # there is still the report
             found = f"torchprof_hooks: ranks are not compared: {error}"
-        return f"\n\n{found}" if found else ""
+        return f"{found}\n\n" if found else ""
 
 
 def flush_output() -> None:

@@ -138,7 +138,7 @@ class Flags:
     ranks_report: bool = _flag(
         True,
         _switch("on or off"),
-        "have rank 0 compare the saved profiles of all, at exit",
+        "have rank 0 alone print, and compare the saved profiles of all",
         "BOOL",
     )
 

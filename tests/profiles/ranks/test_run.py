@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.ranks_of import (
     profile_of,
 )
 from torchprof_hooks import Profile, ProfileFileError, load_ranks
+from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.program import Program
@@ -185,6 +187,18 @@ def test_reading_leaves_the_garbage_collector_as_it_is(
         assert gc.isenabled() == is_enabled
     finally:
         gc.enable()
+
+
+def test_another_thread_leaves_the_collector_to_the_program() -> None:
+    """Which may switch it off, for itself, while that thread reads."""
+
+    def is_on() -> bool:
+        with without_collections():
+            return gc.isenabled()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(is_on).result()
+    assert not is_on()
 
 
 def test_evaluations_are_no_steps_of_a_rank() -> None:

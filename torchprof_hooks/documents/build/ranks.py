@@ -25,6 +25,7 @@ from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.ranks import RanksData, StaleRank
+from torchprof_hooks.profiles.ranks.recent import News
 from torchprof_hooks.profiles.ranks.skew import (
     RANK_PHASES,
     RankCollective,
@@ -173,6 +174,26 @@ def _even(verdict: Verdict) -> Iterator[str]:
         f"Each spends about {waiting} ({share}) in communication: what that takes, or "
         "waiting for ranks that are slow in turns."
     )
+
+
+def news_line(news: News, verdict: Verdict, step: int) -> str:
+    """The line to print while the program runs.
+
+    verdict: the one that brought the news.
+    step: how many steps have ended.
+    """
+    line = f"torchprof_hooks: step {step}: "
+    if news.now is None:
+        return f"{line}rank {news.before} is no longer slow"
+    slow = sorted([news.now, *verdict.also])
+    lost, whole = best_time(verdict.lost_ns), best_time(verdict.step_ns)
+    line += f"{ranks_text(slow)} {'is' if len(slow) == 1 else 'are'} slow: "
+    line += f"the others wait {lost} in each step of {whole}; "
+    reason = verdict.reason
+    if reason is None:
+        return f"{line}no row explains most of that"
+    line += "it spends that in " if reason.is_own else "it is slower in all of "
+    return f"{line}{place_text(reason)} (+{best_time(reason.excess_ns)} a step)"
 
 
 def _are(numbers: Sequence[int]) -> str:

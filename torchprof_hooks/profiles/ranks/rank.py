@@ -126,12 +126,12 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
         loop.wall_ns / count,
         cells,
         dict(loop.modules),
-        _waits(loop.step_times, cells),
+        waits_in(loop.step_times, cells),
         loop.collectives,
     )
 
 
-def _waits(times: StepTimes, cells: Mapping[CellKey, float]) -> Waits:
+def waits_in(times: StepTimes, cells: Mapping[CellKey, float]) -> Waits:
     """How long a rank waits in a step. Without times of single steps, the error of the
     mean is not known: inf."""
     if times.waits:
