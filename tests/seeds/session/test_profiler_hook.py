@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+import torchprof_hooks
 from tests.ranks.processes import run_processes
 from tests.running import python
 from tests.seeds.session.loops import Loop, nothing_is_registered, run_loop, run_session
@@ -201,13 +202,21 @@ def test_compressed(loop: Loop, tmp_path: Path) -> None:
     assert small.stat().st_size < plain.stat().st_size / 5
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")],
+    ids=["torchrun", "Slurm"],
+)
 def test_the_rank_is_in_the_name(
-    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
 ) -> None:
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    run_session(ProfilerHook(2, output_dir=tmp_path), loop, 2)
-    assert files(tmp_path) == timelines("2-rank3")
+    """Without a process group, too; and the same in the name of a profile."""
+    for name, value in zip(names, "34", strict=True):
+        monkeypatch.setenv(name, value)
+    save = tmp_path / "profile.json"
+    with torchprof_hooks.profile(save=save):
+        run_session(ProfilerHook(2, output_dir=tmp_path), loop, 2)
+    assert files(tmp_path) == ["profile-rank3.json", *timelines("2-rank3")]
 
 
 def test_the_rank_of_a_process_group(tmp_path: Path) -> None:
