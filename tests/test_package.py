@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import distribution
+
 import pytest
 
 import torchprof_hooks
@@ -32,6 +34,14 @@ for name in torchprof_hooks.__all__:
 def test_no_other_name_is_there() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'profiles_'"):
         torchprof_hooks.profiles_  # noqa: B018
+
+
+def test_installing_it_adds_the_command_and_nothing_to_other_tools() -> None:
+    """The plugin for pytest is there where a project asks for it."""
+    found = distribution("torchprof-hooks").entry_points
+    assert [(each.group, each.name) for each in found] == [
+        ("console_scripts", "torchprof-hooks")
+    ]
 
 
 def test_importing_imports_nothing_that_is_not_used() -> None:
