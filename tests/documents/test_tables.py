@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.documents.found import block, column, table_in, values
 from tests.documents.made import MS, made, ms
 from tests.documents.runs import ALLOCATING, BUSY, COUNTED, KB, LOOP, MB, RUN, TRAINED
+from tests.golden import sample
 from torchprof_hooks.documents.build import facts, screen
 from torchprof_hooks.documents.build.full import communication, full_tables
 from torchprof_hooks.documents.build.tables import call_sites, grouped_table
@@ -247,6 +249,16 @@ def test_a_screen_may_have_fewer_lines() -> None:
 def test_what_a_full_report_is_about_is_said_where_there_is_a_choice() -> None:
     assert "Modules of the whole run" in RUN.report(full=True)
     assert "whole run" not in LOOP.report(full=True)
+
+
+def test_what_a_tip_says_a_table_says_too() -> None:
+    profile = sample("char_lm_functions")
+    tip = re.search(r"for ([\d.]+) % more time", profile.report().replace("\n", " "))
+    assert tip
+    longer = values(full(profile, "checkpointing"), "extra_share")
+    assert 100 * longer["CharLM.blocks.*: 4 Block"] == pytest.approx(
+        float(tip[1]), abs=0.05
+    )
 
 
 @pytest.mark.parametrize("is_full", [False, True])

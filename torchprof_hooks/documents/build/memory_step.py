@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from torchprof_hooks.documents.build.memory_tree import kind_column
+from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
@@ -95,13 +96,15 @@ def step_course(profile: ProfileData) -> Iterator[Table]:
 
 
 def savings_table(profile: ProfileData) -> Iterator[Table]:
-    """What checkpointing would save; nothing if it would not."""
+    """What checkpointing would save; nothing if it would not. Times are those of what
+    is shown, as in the tip."""
     step = profile.memory.step if profile.memory else None
-    found = savings(profile, step) if step else []
+    shown = view_of(profile).shown
+    found = savings(shown, step) if step else []
     if not found:
         return
     peak_bytes = found[0].peak_bytes + found[0].saved_bytes
-    steps_ns = profile.step_times.mean_ns
+    steps_ns = shown.step_times.mean_ns
     columns = [
         Column("peak", "bytes", [one.peak_bytes for one in found], "peak_bytes"),
         Column("saved", "bytes", [one.saved_bytes for one in found], "saved_bytes"),
