@@ -56,7 +56,7 @@ _FASTER: Final = "faster"
 _FASTER_RUNS: Final = (
     *("--run", "examples/slow.py"),
     "examples/slow.py --encode-once --layer-norm --fused",
-    *("-n", "3", "--max-rows", "6"),
+    *("-n", "5", "--max-rows", "6"),
 )
 #: What `fit` says of the first.
 _FIT: Final = "fit"

@@ -94,7 +94,7 @@ def test_each_grouping_of_the_report_is_made_once(
     monkeypatch.setattr(data, "group_rows", make)
     assert "Apply" in program_text(program)
     # Calls twice: single shapes for tips, and ranges of them for the table.
-    assert sorted(made) == ["call", "call", "class", "function"]
+    assert sorted(made) == ["call", "call", "class", "function", "module"]
 
 
 EINSUM = """
