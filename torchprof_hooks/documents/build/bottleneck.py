@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from torchprof_hooks.documents.build.layers import Hottest, Shares, own_ns
+from torchprof_hooks.documents.build.layers import (
+    Hottest,
+    Shares,
+    own_ns,
+    waits_for_the_host,
+)
 from torchprof_hooks.documents.document import Answer
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import (
-    LEAST_ASKED,
-    MOSTLY,
     PHASE_TITLES,
     percent,
     plural,
@@ -179,17 +182,16 @@ def _host(
 ) -> Bottleneck | None:
     """The host, if a device mostly waits for it: all time in modules, most of which is
     that of launching what they do."""
-    asked, waits = profile.device_asked, profile.device_waits
-    if asked < LEAST_ASKED or waits < MOSTLY * asked:
+    if not waits_for_the_host(profile):
         return None
+    share = percent(profile.device_waits, profile.device_asked)
     modules = [row for row in rows if row.kind == "module"]
     found = Bottleneck(
         "host",
         sum(row.self_ns for row in modules),
         _longest_phase(modules),
         {hot.name: hot.own_ns},
-        waits=f"{', '.join(profile.devices)} waited for it at {percent(waits, asked)} "
-        "of calls",
+        waits=f"{', '.join(profile.devices)} waited for it at {share} of calls",
     )
     return found if found.own_ns >= _least_ns(found, shares) else None
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from torchprof_hooks.documents import utilisation
+from torchprof_hooks.documents.build.layers import waits_for_the_host
 from torchprof_hooks.documents.build.memory import memory_text, peak_numbers
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Block, Document, Facts, Value
@@ -15,8 +16,6 @@ from torchprof_hooks.documents.render.units import (
     counted,
 )
 from torchprof_hooks.documents.words import (
-    LEAST_ASKED,
-    MOSTLY,
     OTHER_THREADS,
     percent,
     plural,
@@ -200,11 +199,11 @@ def rates(view: View) -> Facts:
 def device_text(profile: ProfileData) -> str:
     """A warning if the device mostly waited for the host, so that its times tell little
     of its own work; else ""."""
-    asked, waits = profile.device_asked, profile.device_waits
-    if asked < LEAST_ASKED or waits < MOSTLY * asked:
+    if not waits_for_the_host(profile):
         return ""
+    share = percent(profile.device_waits, profile.device_asked)
     return (
-        f"{', '.join(profile.devices)} waited for the host at {percent(waits, asked)} "
+        f"{', '.join(profile.devices)} waited for the host at {share} "
         "of the begins and ends of calls: its times are mostly waiting"
     )
 

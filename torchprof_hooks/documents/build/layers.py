@@ -13,7 +13,7 @@ from math import sqrt
 from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.documents.document import Tone
-from torchprof_hooks.documents.words import HEATS, LEAST_ASKED, phase_times_ns
+from torchprof_hooks.documents.words import HEATS, LEAST_ASKED, MOSTLY, phase_times_ns
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, without_numbers
 from torchprof_hooks.profiles.rows import Row
@@ -184,6 +184,12 @@ def busy_device(profile: ProfileData) -> str:
     asked, waits = profile.device_asked, profile.device_waits
     is_known = asked >= LEAST_ASKED and len(profile.devices) == 1
     return profile.devices[0] if is_known and waits < asked / 2 else ""
+
+
+def waits_for_the_host(profile: ProfileData) -> bool:
+    """Whether the device mostly had nothing to do at begins and ends of calls."""
+    asked, waits = profile.device_asked, profile.device_waits
+    return asked >= LEAST_ASKED and waits >= MOSTLY * asked
 
 
 def heat(share: float) -> Tone:
