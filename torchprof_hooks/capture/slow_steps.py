@@ -13,13 +13,16 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.slow_steps import SlowReading
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import place_without_functions
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase, kind_of_other
+from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
+from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep
 from torchprof_hooks.profiles.step_times import StepTimes
 
 #: A module is named if its own time is such a part of the difference.
 _MOSTLY: Final = 0.5
+
+#: Descriptions of names.
+Infos = Mapping[str, ModuleInfo]
 
 
 def slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
@@ -38,9 +41,11 @@ def slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
             tracker.log.usual_ns,
             tracker.slow_steps.usual_garbage_ns,
         )
-        usual = _Times(tracker, sites, sums, steps)
+        names = {name for site in sites for name in site.path}
+        infos = descriptions(names, tracker.names.infos)
+        usual = _Times(sites, infos, sums, steps)
         for each in found:
-            yield _slow_step(each, _Times(tracker, sites, each), usual)
+            yield _slow_step(each, _Times(sites, infos, each), usual)
 
 
 class _Times:
@@ -50,10 +55,9 @@ class _Times:
     """
 
     def __init__(
-        self, tracker: Tracker, sites: list[Site], sums: SlowReading, steps: int = 1
+        self, sites: list[Site], infos: Infos, sums: SlowReading, steps: int = 1
     ) -> None:
         phases, modules = Counter[Phase](), Counter[str]()
-        infos = _infos(tracker, sites)
         for site, own_ns in zip(sites, _own_ns(sites, sums), strict=False):
             path, phase = place_without_functions(site.path, site.phase, infos)
             phases[phase] += own_ns
@@ -65,11 +69,6 @@ class _Times:
         self.phases = {phase: round(ns / steps) for phase, ns in phases.items() if ns}
         self.phases["outside"] = self.duration_ns - sum(self.phases.values())
         self.modules = {name: round(ns / steps) for name, ns in modules.items()}
-
-
-def _infos(tracker: Tracker, sites: list[Site]) -> Mapping[str, ModuleInfo]:
-    known, names = tracker.names.infos, {n for site in sites for n in site.path}
-    return {n: known.get(n) or ModuleInfo(kind=kind_of_other(n)) for n in names}
 
 
 def _own_ns(sites: list[Site], sums: SlowReading) -> list[int]:

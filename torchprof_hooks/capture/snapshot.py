@@ -41,11 +41,10 @@ from torchprof_hooks.profiles.cells import (
 )
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
-from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
 from torchprof_hooks.profiles.names import (
     GARBAGE_NAME,
     OUTSIDE_NAME,
-    kind_of_other,
 )
 from torchprof_hooks.profiles.parts import Part, divided
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
@@ -312,10 +311,9 @@ def _totals_of_sites(  # noqa: PLR0917
 
 def _infos(tracker: Tracker, cells: Mapping[CellKey, Totals]) -> dict[str, ModuleInfo]:
     names = dict.fromkeys(name for path, _ in cells for name in path)
-    known = tracker.names.infos
+    found = descriptions(names, tracker.names.infos)
     return {
-        name: replace(known.get(name) or ModuleInfo(kind=kind_of_other(name)), order=n)
-        for n, name in enumerate(names)
+        name: replace(info, order=n) for n, (name, info) in enumerate(found.items())
     }
 
 

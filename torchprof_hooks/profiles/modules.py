@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from torchprof_hooks.profiles.names import Kind, united
+from torchprof_hooks.profiles.names import Kind, kind_of_other, united
 
 #: The shapes of tensors; -1 stands for a size that is not known.
 Shapes = tuple[tuple[int, ...], ...]
@@ -91,3 +91,10 @@ def _same_inputs(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...
     if one == other or not other:
         return one
     return MIXED_INPUTS if one else other
+
+
+def descriptions(
+    names: Iterable[str], known: Mapping[str, ModuleInfo]
+) -> dict[str, ModuleInfo]:
+    """A description of each name: that of `known`, or what the name itself tells."""
+    return {n: known.get(n) or ModuleInfo(kind=kind_of_other(n)) for n in names}

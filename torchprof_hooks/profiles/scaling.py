@@ -29,14 +29,13 @@ from torchprof_hooks.profiles.cells import (
     without_functions,
 )
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     BACKWARD_PHASES,
     ENGINE_NAME,
     NOT_MEASURED_NAME,
     Phase,
-    kind_of_other,
 )
 from torchprof_hooks.profiles.totals import Totals
 
@@ -71,9 +70,8 @@ def of_all_steps(
     if outside := cells.pop(OUTSIDE_CELL, None):
         add_outside(cells, outside, after_backward_ns)
     parts = [p.with_cells(cells) if p.name == "loop" else p for p in whole.parts]
-    known = whole.modules
     names = dict.fromkeys(n for part in parts for path, _ in part.cells for n in path)
-    infos = {n: known.get(n) or ModuleInfo(kind=kind_of_other(n)) for n in names}
+    infos = descriptions(names, whole.modules)
     return replace(whole, parts=tuple(parts), modules=infos)
 
 
