@@ -3,7 +3,6 @@ planted time, so what is booked on its clock is right to the nanosecond, or wron
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.devices.accelerator.found import found_in
 from tests.devices.accelerator.scenarios import COUNTS_MEMORY
 from tests.running import python
 from torchprof_hooks.capture.core.compiler import find_compiler
@@ -31,8 +31,7 @@ def found(request: pytest.FixtureRequest, extension: Path) -> dict[str, Any]:
         planted.append(str(library))
     command = ("-m", "tests.devices.accelerator.scenarios", *planted)
     done = python(*command, environment=environment)
-    assert done.returncode == 0, done.stderr
-    scenarios: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    scenarios: dict[str, Any] = found_in(done)
     return scenarios
 
 

@@ -3,13 +3,13 @@ the interface that makers of accelerators have, so each nanosecond is known."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.devices.accelerator.found import traced_in
 from tests.fake_clock import MS
 from tests.running import python
 from torchprof_hooks import Profile
@@ -24,10 +24,7 @@ NO_ROWS: dict[str, float] = {}
 def found(extension: Path) -> dict[str, Any]:
     """What each scenario has found: step, its ms, of devices busy ms and ms of rows."""
     done = python("-m", "tests.devices.accelerator.idle", str(extension))
-    assert done.returncode == 0, done.stderr
-    scenarios: dict[str, Any] | None = json.loads(done.stdout.splitlines()[-1])
-    if scenarios is None:
-        pytest.skip("this torch has no headers of Kineto, or others")
+    scenarios: dict[str, Any] = traced_in(done)
     return scenarios
 
 

@@ -3,12 +3,12 @@ profiler records planted ones, with the threads that launched them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.devices.accelerator.found import traced_in
 from tests.running import python
 
 pytestmark = pytest.mark.slow
@@ -21,10 +21,7 @@ def found(extension: Path) -> dict[str, Any]:
     """What each scenario has found: step; of devices, ms in which they ran anything,
     and number and ms of kernels; reason; steps in tables, and traced ones."""
     done = python("-m", "tests.devices.accelerator.kernels", str(extension))
-    assert done.returncode == 0, done.stderr
-    scenarios: dict[str, Any] | None = json.loads(done.stdout.splitlines()[-1])
-    if scenarios is None:
-        pytest.skip("this torch has no headers of Kineto, or others")
+    scenarios: dict[str, Any] = traced_in(done)
     return scenarios
 
 

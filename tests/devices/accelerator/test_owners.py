@@ -3,7 +3,6 @@ counts what it hands out, and runs backward in a thread of the engine's."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.attribution.test_memory_owners import A, B
 from tests.cores import NATIVE_CORE
+from tests.devices.accelerator.found import found_in
 from tests.devices.accelerator.owners import OPTIMIZERS, ROWS, blocks_of
 from tests.devices.accelerator.scenarios import COUNTS_MEMORY
 from tests.running import python
@@ -35,8 +35,7 @@ OUTSIDE = "(outside modules), outside"
 def found(extension: Path) -> dict[str, Any]:
     """What each scenario has found."""
     done = python("-m", "tests.devices.accelerator.owners", str(extension))
-    assert done.returncode == 0, done.stderr
-    scenarios: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    scenarios: dict[str, Any] = found_in(done)
     return scenarios
 
 

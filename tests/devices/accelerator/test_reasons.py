@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.devices.accelerator.found import traced_in
 from tests.running import python
 
 ROOT = Path(__file__).parents[3]
@@ -28,10 +28,7 @@ def found(extension: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
         f"import os; os.environ['BENCH_RESULTS'] = {folder!r}\n"
         "from tests.devices.accelerator.reasons import main; main()",
     )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout.splitlines()[-1])
-    if rows is None:
-        pytest.skip("this torch has no headers of Kineto, or others")
+    rows = traced_in(done)
     return {(row["module"], row["phase"]): (between, row) for between, row in rows}
 
 
