@@ -52,7 +52,7 @@ def test_old_profiles_do_not_say_which_steps_were_slow() -> None:
 def test_the_slowest_step_is_told_with_what_it_did_differently() -> None:
     answer = slow_answer(view_of(with_slow(110)))
     assert answer is not None
-    assert answer.answer == "1 of 20 took 100.00ms more than usual"
+    assert answer.answer == "1 of 20 took +100.00ms"
     assert answer.share == 0.1
     assert answer.evidence == (
         "step 7: 110.00ms, usual 10.00ms: data loading +100.00ms (own time of Net.a)"

@@ -24,7 +24,7 @@ _MUCH_LONGER_NS: Final = 50_000_000
 #: What a phase took more than usual is told if it is such a part of the difference, of
 #: at most so many phases.
 _LEAST_PART: Final = 0.1
-_MOST_PHASES: Final = 3
+_MOST_PHASES: Final = 2
 
 
 def told_steps(view: View) -> tuple[SlowStep, ...]:
@@ -59,7 +59,7 @@ def slow_answer(view: View) -> Answer | None:
     return Answer(
         "slow_steps",
         "Slow steps",
-        f"{count} of {times.later_steps} took {best_time(more_ns)} more than usual",
+        f"{count} of {times.later_steps} took +{best_time(more_ns)}",
         more_ns / max(view.shown.wall_ns, 1),
         evidence=step_text(worst),
         numbers=numbers,
