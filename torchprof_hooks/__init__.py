@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torchprof_hooks.profile_type import Profile
     from torchprof_hooks.profiler import Profiler, profile
     from torchprof_hooks.profiles.batch import BatchFit, largest_batch
+    from torchprof_hooks.profiles.changes import Change, Together
     from torchprof_hooks.profiles.collectives import Collective
-    from torchprof_hooks.profiles.compare import Change, Together
     from torchprof_hooks.profiles.errors import (
         FlagError,
         MemoryUnavailableError,
@@ -170,7 +170,7 @@ _HOMES = {
     "profiler": ("Profiler", "profile"),
     "profiles.batch": ("BatchFit", "largest_batch"),
     "profiles.collectives": ("Collective",),
-    "profiles.compare": ("Change", "Together"),
+    "profiles.changes": ("Change", "Together"),
     "profiles.errors": (
         "FlagError",
         "MemoryUnavailableError",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from torchprof_hooks.profiles.compare import ComparisonData
+from torchprof_hooks.profiles.changes import ComparisonData
 from torchprof_hooks.profiles.compare import compare as compare_runs
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping

@@ -17,6 +17,7 @@ from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
 MS = 10**6
@@ -79,7 +80,7 @@ def test_answers_count_rows_and_name_the_largest_change() -> None:
     assert found["relative_change"] == pytest.approx(0.2, abs=1e-3)
     assert faster.numbers["row"] == "c"
     assert faster.numbers["relative_change"] == pytest.approx(-0.2, abs=1e-3)
-    assert "the machine's speed, taken out of all rows" in together.answer
+    assert "the machine's speed, taken out of the times now" in together.answer
     assert visible.numbers["visible"] == pytest.approx(0.05, abs=1e-3)
 
 
@@ -164,3 +165,45 @@ def test_a_single_run_has_no_noise_anybody_knows() -> None:
     assert row["noise"] is None
     assert row["old_ns"] == pytest.approx(MS)
     assert content["numbers"]["visible"] is None
+
+
+def with_layers(slow_ms: float) -> list[Profile]:
+    """Two runs of 10 steps, of 100 ms and what two layers take, three times a step."""
+    cells: dict[tuple[str, Phase], Totals] = {
+        (f"layers.{n}", "forward"): steady(slow_ms) for n in range(2)
+    }
+    cells |= {(name, "forward"): steady(ms) for name, ms in SAME.items()}
+    buckets = [Bucket(n, 1, round((100 + 6 * slow_ms) * MS) + n) for n in range(10)]
+    names = {**dict.fromkeys(SAME, "Linear"), "layers.0": "Block", "layers.1": "Block"}
+    times = StepTimes(later=tuple(buckets))
+    return [hand_built(cells, names, steps=10, step_times=times)] * 2
+
+
+def test_what_changes_make_of_a_step_comes_first() -> None:
+    found = compare(with_layers(2), with_layers(3))
+    document = comparison_document(found)
+    step, slower, *_ = block(document, Answers).answers
+    assert (step.answer, slower.answer) == (
+        "112.00ms before, 118.00ms now",
+        "1 of 5 rows, +6.00ms a step",
+    )
+    assert step.evidence.startswith("+5.4 %, slower")
+    assert "layers.* (Block), forward, by 6.00ms a step (50.0 %)" in slower.evidence
+    table = table_in(document, "rows")
+    assert table.labels[:2] == ["(step)", "layers.* (Block)"]
+    assert column(table, "step_change_ns")[:2] == pytest.approx([6 * MS] * 2, rel=1e-3)
+
+
+def test_times_before_and_now_differ_by_the_change() -> None:
+    """Also where the machine was slower by 30 % in all later runs."""
+    news = [net(a=2.6, b=13, c=6.5, **{k: 1.3 * ms for k, ms in SAME.items()})] * 3
+    table = table_in(compared(news), "rows")
+    old, new, change = (
+        column(table, f"{name}_ns") for name in ("old", "new", "change")
+    )
+    assert [b - a for a, b in zip(old, new, strict=True)] == pytest.approx(
+        change, abs=1
+    )
+    assert dict(zip(table.labels, new, strict=True))["b"] == pytest.approx(
+        10 * MS, 0.01
+    )

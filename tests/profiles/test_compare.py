@@ -67,6 +67,59 @@ def test_it_says_what_it_would_have_found() -> None:
     assert compare(*in_turns(0, 3)).visible > found[0]
 
 
+# Layers of a kind
+
+
+def blocks(seed: int, slower: dict[int, float], layers: int = 8) -> Profile:
+    """A run of a model of blocks that differ by 2 % by chance. slower: factors."""
+    rng = random.Random(seed)
+    names = [f"Net.blocks.{number}" for number in range(layers)]
+    cells: dict[tuple[str, Phase], Totals] = {
+        (name, "forward"): timed(
+            *(
+                round(MS * rng.gauss(1, 0.02) * slower.get(number, 1.0))
+                for _ in range(20)
+            )
+        )
+        for number, name in enumerate(names)
+    }
+    for number, size in enumerate(SIZES):  # they tell the speed of the machine
+        steady = [round(size * rng.gauss(1, 0.02)) for _ in range(20)]
+        cells[f"Net.part{number}", "forward"] = timed(*steady)
+    modules = {name: name.rpartition(".")[2] for name, _ in cells}
+    return hand_built(cells, {**modules, **dict.fromkeys(names, "Block")})
+
+
+@pytest.mark.parametrize(
+    ("slower", "told"),
+    [
+        (dict.fromkeys(range(8), 1.2), {"Net.blocks.* (Block)"}),
+        ({n: 1.2 for n in range(8) if n != 3}, {"Net.blocks.* (Block)"}),
+        ({5: 1.2}, {"Net.blocks.5"}),
+        ({5: 1.2, 6: 1.3, 7: 1.4}, {f"Net.blocks.{n}" for n in (5, 6, 7)}),
+        ({}, set()),
+    ],
+)
+def test_layers_that_changed_alike_are_one_row(
+    slower: dict[int, float], told: set[str]
+) -> None:
+    olds = [blocks(seed, {}) for seed in range(5)]
+    found = compare(olds, [blocks(seed, slower) for seed in range(-5, 0)])
+    assert names(found) == told
+    rows = {change.name for change in found.told}
+    assert "Net.blocks.* (Block)" in rows or told == names(found)
+    assert "Net.blocks.0" not in rows
+    assert {f"Net.blocks.{n}" for n in range(8)} < {c.name for c in found.changes}
+
+
+def test_a_layer_that_changed_otherwise_than_the_others_is_a_row_of_its_own() -> None:
+    changed = {**dict.fromkeys(range(8), 1.3), 2: 0.6}
+    olds = [blocks(seed, {}) for seed in range(5)]
+    found = compare(olds, [blocks(seed, changed) for seed in range(-5, 0)])
+    assert names(found) == {"Net.blocks.* (Block)"}
+    assert {change.name for change in found.faster} == {"Net.blocks.2"}
+
+
 # What all rows have in common
 
 

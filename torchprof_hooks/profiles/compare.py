@@ -5,14 +5,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from math import exp, expm1, hypot, inf, log, log1p
 from statistics import fmean
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from torchprof_hooks.profiles.changes import (
+    UNKNOWN,
+    Cause,
+    Change,
+    ComparisonData,
+    Together,
+)
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping, Phase
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.run_noise import (
     Values,
     difference_of,
@@ -23,15 +29,20 @@ from torchprof_hooks.profiles.run_noise import (
 from torchprof_hooks.profiles.run_sides import check_related, checked_runs, pairs_of
 from torchprof_hooks.profiles.run_times import (
     MEASURES,
+    STEP,
     CallTimes,
     Measure,
     RowPhase,
     Sides,
     call_times,
+    layers_of,
+    with_layers,
 )
 
 #: The probability that a comparison calls anything slower by chance alone.
 RISK: Final = 0.005
+#: The part of it that is for the whole step, which is what people ask first.
+_RISK_OF_STEP: Final = 0.25
 #: Rows of fewer modules do not tell the machine's speed from a change of one of them.
 _ENOUGH_NAMES: Final = 4
 #: Shorter rows, as a share of the time of all, are too noisy to tell it.
@@ -42,132 +53,7 @@ _MOST: Final = 100.0
 #: One or several runs.
 Runs = ProfileData | Sequence[ProfileData]
 
-#: What the change that all rows have in common is: the "machine", which was faster or
-#: slower, so that the change is taken out of all rows; the "program", since the runs
-#: took turns, and chance does not explain it; or "unknown", of too few rows.
-Cause = Literal["machine", "program", "unknown"]
-
-
-class Together(NamedTuple):
-    """The change that all rows have in common.
-
-    change: by which share calls became slower; 0 if that is not known.
-    noise: what chance explains of that (inf: not known, as runs did not take turns).
-    cause: see `Cause`.
-    """
-
-    change: float = 0.0
-    noise: float = inf
-    cause: Cause = "unknown"
-
-
-_UNKNOWN: Final = Together()
 _NOTHING: Final = Together(0.0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The calls of one row in one phase, before and after.
-
-    measure: what of the calls is compared: the shortest of a run, or their mean, less
-        its standard error, which leaves out what interrupts single calls. Both are
-        looked at, and this is the one that tells more.
-    old_ns, new_ns: that time of a call, with inner calls; the geometric mean of runs.
-    old_calls, new_calls: how many calls there were in all runs.
-    relative_change: by which share calls became slower. If the machine was faster or
-        slower, that is taken out.
-    noise: the share that chance explains (inf: not known).
-    threshold: a smaller share does not matter.
-    """
-
-    name: str
-    phase: Phase | Literal[""]
-    measure: Measure
-    old_ns: float
-    new_ns: float
-    old_calls: int
-    new_calls: int
-    relative_change: float
-    noise: float
-    threshold: float
-
-    @property
-    def difference_ns(self) -> float:
-        """By how much longer calls became."""
-        return self.relative_change * self.old_ns
-
-    @property
-    def verdict(self) -> Literal["slower", "faster", ""]:
-        """Whether the calls became slower or faster, beyond noise and threshold."""
-        change = self.relative_change
-        if abs(change) <= self.threshold or abs(log1p(change)) <= log1p(self.noise):
-            return ""
-        return "slower" if change > 0 else "faster"
-
-    @property
-    def evidence(self) -> float:
-        """By how many times the noise the calls changed, as logarithms."""
-        noise = log1p(self.noise)
-        return abs(log1p(self.relative_change)) / noise if noise else inf
-
-    @property
-    def is_slower(self) -> bool:
-        return self.verdict == "slower"
-
-    @property
-    def is_faster(self) -> bool:
-        return self.verdict == "faster"
-
-
-@dataclass(frozen=True)
-class ComparisonData:
-    """The result of `compare`.
-
-    olds, news: the runs of either side; in pairs, if they took turns.
-    in_turns: whether old and new runs took turns, so that the machine was the same for
-        both.
-    together: what all rows have in common.
-    changes: of rows and phases with calls in all runs, the most expensive first.
-    visible: the least share by which a row could have changed so that this would have
-        been found in 19 of 20 comparisons; for rows with half of the time. inf if that
-        is not known.
-    gone, added: rows and phases with calls only in old, or only in new runs.
-    """
-
-    olds: Sequence[ProfileData]
-    news: Sequence[ProfileData]
-    by: Grouping
-    threshold: float
-    in_turns: bool = False
-    together: Together = _UNKNOWN
-    changes: tuple[Change, ...] = ()
-    visible: float = inf
-    gone: tuple[RowPhase, ...] = ()
-    added: tuple[RowPhase, ...] = ()
-
-    @cached_property
-    def old(self) -> ProfileData:
-        """All old runs, merged."""
-        return reduce(ProfileData.merge, self.olds)
-
-    @cached_property
-    def new(self) -> ProfileData:
-        """All new runs, merged."""
-        return reduce(ProfileData.merge, self.news)
-
-    @property
-    def slower(self) -> tuple[Change, ...]:
-        return tuple(change for change in self.changes if change.is_slower)
-
-    @property
-    def faster(self) -> tuple[Change, ...]:
-        return tuple(change for change in self.changes if change.is_faster)
-
-    @property
-    def is_guess(self) -> bool:
-        """Whether there is one run on a side: how much such runs differ by chance is
-        then guessed from how much rows differ from each other."""
-        return min(len(self.olds), len(self.news)) < 2
 
 
 def compare(
@@ -201,7 +87,11 @@ def compare(
     if pairs:
         olds = [olds[one] for one, _ in pairs]
         news = [news[other] for _, other in pairs]
-    measured = [[call_times(run, by) for run in side] for side in (olds, news)]
+    layers = reduce(dict.__or__, (layers_of(run, by) for run in (*olds, *news)))
+    measured = [
+        [with_layers(call_times(run, by), layers) for run in side]
+        for side in (olds, news)
+    ]
     called = [Counter(key for run in side for key in run) for side in measured]
     times: dict[RowPhase, Sides] = {
         key: ([run[key] for run in measured[0]], [run[key] for run in measured[1]])
@@ -220,6 +110,7 @@ def compare(
         by,
         threshold,
         bool(pairs),
+        layers,
         max(shortest.together, mean.together, key=_certainty),
         tuple(changes),
         min(shortest.visible, mean.visible),
@@ -272,7 +163,9 @@ def _judged(
         [fmean(each.total_ns for each in (*old, *new)) for old, new in times.values()],
     )
     found = dict(zip(times, differences, strict=True))
-    each_risk = risk / max(len(times), 1)
+    step = (STEP, "")
+    of_step = _RISK_OF_STEP * risk if step in times else 0.0
+    of_rows = (risk - of_step) / max(len(times) - (step in times), 1)
     # What is not taken out is part of a change, and so is its noise.
     left = together if together.cause == "program" else _NOTHING
     changes = {
@@ -282,7 +175,10 @@ def _judged(
             sides,
             (
                 found[key].mean + log1p(left.change),
-                hypot(found[key].noise(each_risk), log1p(left.noise)),
+                hypot(
+                    found[key].noise(of_step if key == step else of_rows),
+                    log1p(left.noise),
+                ),
             ),
             threshold,
         )
@@ -290,7 +186,7 @@ def _judged(
     }
     visible = weighted_median(
         [
-            (found[key].visible(each_risk, log1p(threshold)), old[0].total_ns)
+            (found[key].visible(of_rows, log1p(threshold)), old[0].total_ns)
             for key, (old, _) in times.items()
             if old[0].is_own
         ]
@@ -306,7 +202,7 @@ def _in_common(
     rows: those that tell; none if they are too few.
     """
     if not rows:
-        return (), _UNKNOWN
+        return (), UNKNOWN
     common = in_common(rows)
     split = _pairs_of if in_turns else _sides_of
     shared = difference_of(split(common, olds))

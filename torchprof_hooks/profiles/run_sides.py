@@ -48,7 +48,10 @@ def check_related(
                 key = row.name, row.class_name
                 found[key] = found.get(key, 0) + max(row.self_ns, 1)
         if not found and by == "function":
-            raise ValueError(f"functions were not measured in {name}: compare modules")
+            raise ValueError(
+                f"functions were not measured in {name}: compare modules, or run "
+                "compare --run with --by function"
+            )
         if not found:
             raise ValueError(f"no module and no function was called in {name}")
         times.append(found)

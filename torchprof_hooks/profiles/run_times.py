@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
+from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping, Kind, Phase
+from torchprof_hooks.profiles.names import Grouping, Kind, Phase, without_numbers
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -63,6 +65,39 @@ def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
     if part.step_times.later_steps:
         found[STEP, ""] = _of_steps(part.step_times)
     return {key: times for key, times in found.items() if times.mean_ns > 0}
+
+
+def layers_of(run: ProfileData, by: Grouping) -> dict[str, str]:
+    """For each module of which there are several, the name of the row of all of them:
+    ``Net.blocks.*.norm (Norm)``."""
+    kinds = defaultdict[str, list[str]](list)
+    for row in run.rows(by) if by == "module" else ():
+        if row.kind == "module":
+            kinds[f"{without_numbers(row.name)} ({row.class_name})"].append(row.name)
+    several = {kind: names for kind, names in kinds.items() if len(names) > 1}
+    return {name: kind for kind, names in several.items() for name in names}
+
+
+def with_layers(
+    times: Mapping[RowPhase, CallTimes], layers: Mapping[str, str]
+) -> dict[RowPhase, CallTimes]:
+    """The times, with those of a row for all layers of a kind (see `layers_of`)."""
+    kinds = defaultdict[RowPhase, list[CallTimes]](list)
+    for (name, phase), found in times.items():
+        if name in layers:
+            kinds[layers[name], phase].append(found)
+    return {**times, **{kind: _mean_of(each) for kind, each in kinds.items()}}
+
+
+def _mean_of(layers: Sequence[CallTimes]) -> CallTimes:
+    shortest = [each.shortest_ns for each in layers]
+    return CallTimes(
+        fmean(shortest) if all(shortest) else 0,
+        fmean(each.mean_ns for each in layers),
+        sum(each.calls for each in layers),
+        sum(each.total_ns for each in layers),
+        is_own=False,  # it contains other rows: these layers
+    )
 
 
 def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes]]:

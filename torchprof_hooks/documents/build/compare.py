@@ -7,11 +7,16 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
+from torchprof_hooks.documents.build.compare_answers import (
+    answers_of,
+    known_noise,
+    ranked,
+    warnings_of,
+)
 from torchprof_hooks.documents.build.facts import measuring, notes_of, title_of
 from torchprof_hooks.documents.build.tables import placed_nodes, tree_of
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import (
-    Answer,
     Answers,
     Block,
     Column,
@@ -22,26 +27,16 @@ from torchprof_hooks.documents.document import (
     Value,
 )
 from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import percent, plural
-from torchprof_hooks.profiles.compare import (
-    RISK,
-    Change,
-    ComparisonData,
-    compare,
-)
+from torchprof_hooks.documents.words import plural
+from torchprof_hooks.profiles.changes import Change, ComparisonData
+from torchprof_hooks.profiles.compare import RISK, compare
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.run_times import STEP, RowPhase
+from torchprof_hooks.profiles.run_times import RowPhase
 
 #: The most rows, and names of rows that were not compared, by default.
 ROWS: Final = 40
 #: A row changed strongly if it changed by more than this share of its old mean.
 _STRONGLY: Final = 0.25
-#: A larger noise is not told: it is that of too few runs.
-_NO_NOISE: Final = 10.0
-_MORE_RUNS: Final = (
-    "compare --run starts a few runs of both in turns; or give two folders with a "
-    "profile of each run."
-)
 #: The legend of the tones of the tree.
 _TREE_LEGEND: Final = (
     "Frames are as wide as the time that they take now. Red became slower, blue "
@@ -62,8 +57,10 @@ def comparison_document(
     """
     most = max_rows or ROWS
     old, new = comparison.old, comparison.new
-    blocks: list[Block] = [Answers([*_answers(comparison)], [*_warnings(comparison)])]
-    changes = _ranked(comparison.changes)
+    blocks: list[Block] = [
+        Answers([*answers_of(comparison)], [*warnings_of(comparison)])
+    ]
+    changes = ranked(comparison, comparison.told)
     if not new.is_empty:
         blocks.append(_tree(comparison))
     if changes:
@@ -86,10 +83,10 @@ def comparison_document(
             "old_step_ns": _step_ns(old),
             "new_step_ns": _step_ns(new),
             "together": together.change,
-            "together_noise": _known(together.noise),
+            "together_noise": known_noise(together.noise),
             "together_cause": together.cause,
-            "visible": _known(comparison.visible),
-            "compared": len(changes),
+            "visible": known_noise(comparison.visible),
+            "compared": len(comparison.changes),
             "slower": len(comparison.slower),
             "faster": len(comparison.faster),
             "gone": [[*key] for key in comparison.gone],
@@ -98,162 +95,20 @@ def comparison_document(
     )
 
 
-def _warnings(comparison: ComparisonData) -> Iterator[str]:
-    """What readers must know before the answers."""
-    if comparison.is_guess:
-        yield (
-            "With one run on a side, it cannot be known whether a change is more than "
-            f"chance; what follows is a guess. {_MORE_RUNS}"
-        )
-    merged = [
-        name
-        for name, runs in (("old", comparison.olds), ("new", comparison.news))
-        if any(_processes(run) > 1 for run in runs)
-    ]
-    if merged:
-        yield (
-            f"A profile of {' and of '.join(merged)} is one of several runs merged, "
-            "and counts as one: give a folder with a profile of each run instead."
-        )
-    if comparison.together.cause == "unknown" and not comparison.in_turns:
-        yield (
-            "There are too few modules to tell the machine's speed from a change: what "
-            "is slower may be the machine. Runs in turns (compare --run) tell."
-        )
-
-
-def _processes(run: ProfileData) -> int:
-    """How many runs were merged; ranks of one run do not count."""
-    return len(
-        {each.run or each.started_ns for each in run.provenance if not each.rank}
-    )
-
-
-def _answers(comparison: ComparisonData) -> Iterator[Answer]:
-    if not comparison.changes:
-        text = "nothing to compare: no row was called in all runs"
-        yield Answer("slower", "Slower", text)
-        return
-    yield _answer(comparison, "slower", comparison.slower)
-    yield _answer(comparison, "faster", comparison.faster)
-    yield _together(comparison)
-    if _known(comparison.visible):
-        yield Answer(
-            "visible",
-            "Would be found",
-            f"changes from {percent(comparison.visible)}",
-            evidence="in rows with half of the time, in 19 of 20 comparisons like this",
-            numbers={"visible": comparison.visible},
-        )
-
-
-def _together(comparison: ComparisonData) -> Answer:
-    """What all rows have in common."""
-    change, noise, cause = comparison.together
-    known = _known(noise)
-    moved = _signed(change) + (f", noise {percent(known)}" if known else "")
-    if cause == "unknown":
-        text = "too few modules to tell the machine's speed: it is not taken out"
-    elif cause == "program":
-        text = (
-            f"{moved}: the program, as runs took turns on the same machine; in all rows"
-        )
-    else:
-        text = f"{moved}: the machine's speed, taken out of all rows"
-    evidence = ""
-    if cause == "machine" and not comparison.in_turns:
-        evidence = "whether the program is slower as a whole, runs in turns would tell"
-    return Answer(
-        "together",
-        "All rows together",
-        text,
-        evidence=evidence,
-        numbers={"change": change, "noise": _known(noise), "cause": cause},
-    )
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share:+.1f} %"
-
-
-def _answer(comparison: ComparisonData, name: str, found: Sequence[Change]) -> Answer:
-    """How many rows became slower (or faster), and the largest of these changes."""
-    of = plural(len(comparison.changes), "row")
-    if not found:
-        return Answer(name, name.title(), f"none of {of}")
-    most = _innermost(_ranked(found))
-    by = best_time(abs(most.difference_ns))
-    where = f"{most.name}, {most.phase}" if most.phase else most.name
-    perhaps = "perhaps " if comparison.is_guess else ""
-    return Answer(
-        name,
-        name.title(),
-        f"{perhaps}{len(found)} of {of}",
-        evidence=f"most of all {where}, by {by} "
-        f"({percent(abs(most.relative_change))}) a call",
-        numbers={
-            "rows": len(found),
-            "row": most.name,
-            "phase": most.phase,
-            "old_ns": most.old_ns,
-            "new_ns": most.new_ns,
-            "change_ns": most.difference_ns,
-            "relative_change": most.relative_change,
-            "noise": _known(most.noise),
-        },
-        next_step=_next_step(comparison),
-    )
-
-
-def _innermost(ranked: Sequence[Change]) -> Change:
-    """The row with the largest change; or a row inside of it with half of that."""
-    most = ranked[0]
-    for change in ranked[1:]:
-        is_inside = most.name == STEP or change.name.startswith(f"{most.name}.")
-        is_same = most.name == STEP or change.phase == most.phase
-        if is_inside and is_same and 2 * _total_ns(change) >= _total_ns(most):
-            most = change
-    return most
-
-
-def _total_ns(change: Change) -> float:
-    return abs(change.difference_ns) * change.new_calls
-
-
-def _next_step(comparison: ComparisonData) -> str:
-    """What tells which functions changed; "" if the comparison does."""
-    if comparison.by in ("function", "call"):
-        return ""
-    if comparison.old.has_functions and comparison.new.has_functions:
-        return "compare --by call"
-    return "profile(functions=True) of both, and compare --by call"
-
-
-def _ranked(changes: Sequence[Change]) -> list[Change]:
-    """Slower rows, then faster ones, each with the largest difference first; then the
-    others in their present order."""
-    order = {"slower": 0, "faster": 1, "": 2}
-    return sorted(
-        changes,
-        key=lambda c: (order[c.verdict], -abs(c.difference_ns) if c.verdict else 0),
-    )
-
-
 def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> Table:
-    noise = [_known(change.noise) for change in changes]
-    shares = [change.relative_change for change in changes]
-    counts = [_counts(change) for change in changes]
     doubt = "?" if comparison.is_guess else ""
     verdicts = [f"{c.verdict}{doubt}" if c.verdict else "" for c in changes]
     columns = [
         Column("phase", "text", [change.phase for change in changes]),
-        Column("of", "text", [change.measure for change in changes], "measure", 2),
-        _times("old", [change.old_ns for change in changes], "old_ns", 3),
-        _times("new", [change.new_ns for change in changes], "new_ns"),
-        _times("change", [c.difference_ns for c in changes], "change_ns"),
-        Column("%", "share", shares, "relative_change", shows_zeros=True),
-        Column("noise %", "share", noise, "noise", 2, shows_zeros=True),
-        Column("calls", "text", counts, "calls", leaves=1),
+        Column("of", "text", [change.measure for change in changes], "measure", 1),
+        _times("old", [change.old_ns for change in changes], "old_ns", 4),
+        _times("new", [change.comparable_ns for change in changes], "new_ns", 4),
+        _times("change", [c.difference_ns for c in changes], "change_ns", 2),
+        _shares("%", [change.relative_change for change in changes], "relative_change"),
+        _shares(
+            "noise %", [known_noise(change.noise) for change in changes], "noise", 3
+        ),
+        Column("calls", "text", [*map(_counts, changes)], "calls", leaves=1),
         Column("", "text", verdicts, "verdict"),
         *(
             Column(f"{which} calls", "count", found, f"{which}_calls", is_detail=True)
@@ -263,26 +118,28 @@ def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> 
             )
         ),
     ]
+    if comparison.steps:
+        in_step = [comparison.in_step_ns(change) for change in changes]
+        columns.insert(5, _times("in a step", in_step, "step_change_ns"))
     return Table(
         "rows",
         "Time of a call",
         comparison.by,
         [change.name for change in changes],
         columns,
-        most=max(most, len(comparison.slower)),
+        most=max(most, sum(change.is_slower for change in changes)),
         tones=[_tone(change) for change in changes],
         left_out="{count} more rows, not slower",
         notes=[_legend(comparison)],
     )
 
 
+def _shares(title: str, values: Sequence[Value], name: str, leaves: int = 0) -> Column:
+    return Column(title, "share", values, name, leaves, shows_zeros=True)
+
+
 def _times(title: str, values: Sequence[Value], name: str, leaves: int = 0) -> Column:
     return Column(title, "ns", values, name, leaves, shows_zeros=True)
-
-
-def _known(noise: float) -> float | None:
-    """The noise; None if it is not known, or so large that it says nothing."""
-    return noise if noise < _NO_NOISE else None
 
 
 def _tone(change: Change | None) -> Tone:
@@ -307,7 +164,7 @@ def _tree(comparison: ComparisonData) -> Table:
         olds, news = comparison.olds, comparison.news
         found = compare(olds, news, "module", comparison.threshold)
     largest: dict[str, Change] = {}
-    for change in _ranked(found.changes):
+    for change in ranked(found, found.changes):
         known = largest.get(change.name)
         if change.verdict and (
             known is None or abs(change.difference_ns) > abs(known.difference_ns)
@@ -365,10 +222,11 @@ def _measured(when: str, profile: ProfileData) -> Facts:
 
 def _legend(comparison: ComparisonData) -> str:
     is_without = comparison.together.cause == "machine"
-    change = "change: without the machine's" if is_without else "change: as measured"
+    now = "on the machine of before" if is_without else "as measured"
+    kinds = "; *: the mean of all layers of a kind" if comparison.layers else ""
     return (
         "old, new: the shortest call of a run, or the mean less its standard error, "
-        f"whichever tells more; with inner calls; {change}; noise: how much "
+        f"whichever tells more; with inner calls; new: {now}{kinds}; noise: how much "
         f"rows differ by chance, at a risk of {100 * RISK:g} % for all of them together"
         "; slower, faster: by more than noise and by more than "
         f"{100 * comparison.threshold:g} %"
@@ -403,7 +261,7 @@ def _steps(profile: ProfileData, runs: int) -> str:
     step_ns = _step_ns(profile)
     if step_ns is None:
         return f"{best_time(profile.wall_ns / runs)} without steps"
-    return f"{plural(round(profile.steps / runs), 'step')} of {best_time(step_ns)}"
+    return plural(round(profile.steps / runs), "step")
 
 
 def _step_ns(profile: ProfileData) -> float | None:
@@ -420,7 +278,7 @@ def _only_in_one(comparison: ComparisonData, max_names: int) -> Iterator[str]:
         ("only before", comparison.gone),
         ("only now", comparison.added),
     ):
-        names = _with_phases(keys)
+        names = _with_phases([key for key in keys if key[0] not in comparison.layers])
         rest = [f"... {len(names) - max_names} more"] * (len(names) > max_names)
         if names:
             yield f"{title}: {', '.join(chain(names[:max_names], rest))}"
