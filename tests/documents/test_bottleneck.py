@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -211,3 +212,24 @@ def test_a_loop_that_waits_for_a_slow_loader(clock: FakeClock) -> None:
             optimizer.step()
     assert first(prof.profile)["evidence"] == "5 batches, 40.00ms each"
     assert first(prof.profile)["share"] == 0.8
+
+
+def test_a_loop_that_makes_batches_itself(clock: FakeClock) -> None:
+    """Beside a loader that is slow, too; neither takes more than the model does."""
+
+    def batches() -> Iterator[torch.Tensor]:
+        for batch in DataLoader(_Slowly()):
+            burn(60)
+            yield torch.roll(batch, 1)
+
+    model = Work(150, 150)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torchprof_hooks.profile(functions=True) as prof:
+        for batch in batches():
+            model(batch).sum().backward()
+            optimizer.step()
+    program, data, *_ = find_tips(view_of(prof.profile))
+    assert program.claim.startswith("The program takes 15.0 % of the loop (0.300s)")
+    assert "1.18x as fast without" in program.claim
+    assert re.search(r"in test_bottleneck\.py:\d+ \(.*roll", program.claim)
+    assert data.claim.startswith("Waiting for data takes 10.0 % of the loop (0.200s)")

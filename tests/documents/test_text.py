@@ -195,7 +195,7 @@ def parts(text: str) -> list[list[str]]:
     return [part.splitlines() for part in text.split("\n\n")]
 
 
-def test_the_tree_gives_way_then_tips_then_tables() -> None:
+def test_the_tree_gives_way_then_some_tips_then_tables_then_tips() -> None:
     document = screen_of(30, tips=4, flat=3)
     for lines in range(21, 40):
         text = text_of(document, lines=lines)
@@ -203,11 +203,11 @@ def test_the_tree_gives_way_then_tips_then_tables() -> None:
         rows = next(part for part in parts(text) if part[0].startswith("row"))
         assert len(rows) >= 1 + 6
     tight = text_of(document, lines=21)
-    assert "(3 more tips)" in tight
-    assert "flat" in tight
-    assert "flat" not in text_of(document, lines=19)
+    assert "(2 more tips)" in tight
+    assert "flat" not in tight
     # As small as it gets.
-    assert len(text_of(document, lines=5).splitlines()) == 11
+    assert "(3 more tips)" in text_of(document, lines=5)
+    assert len(text_of(document, lines=5).splitlines()) == 12
 
 
 def test_without_a_tree_the_longest_table_gives_way() -> None:
@@ -227,6 +227,25 @@ def test_a_title_that_is_too_long_has_its_own_line() -> None:
     cut = text_of(document, width=40).splitlines()
     assert len(cut[0]) == 40
     assert cut[0].endswith("...")
+
+
+def test_the_first_tip_is_never_cut() -> None:
+    """What to do is at its end."""
+    tips = Tips([Tip("claim " * 20, "do " * 40), Tip("another")])
+    document = Document("profile", "Net", (), [tips])
+    text = text_of(document, lines=5)
+    assert "..." not in text
+    assert text.endswith("(1 more tip)")
+
+
+def test_evidence_ends_with_a_phrase() -> None:
+    evidence = ", ".join(f"phase {number} +100.00ms" for number in range(9))
+    answer = Answer("q", "Slow steps", "7 of 99", 0.25, None, evidence)
+    document = Document("p", "t", (), [Answers([answer])])
+    line = text_of(document, lines=40).splitlines()[-1]
+    assert line.startswith("Slow steps: 7 of 99, 25.0 %: phase 0 +100.00ms, ")
+    assert line.endswith("+100.00ms")
+    assert len(line) <= 120
 
 
 def test_an_answer_keeps_its_evidence_where_the_name_is_long() -> None:

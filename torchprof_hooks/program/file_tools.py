@@ -117,7 +117,7 @@ def _text(profile: Profile, args: argparse.Namespace) -> str:
     stream = sys.stdout if args.output is None else None
     if args.full and profile.program:
         screen_layout = Layout(width=min(_width(), WIDTH))
-        screen = report(profile, screen_layout, stream=stream, tips=False)
+        screen = report(profile, screen_layout, stream=stream, more="", tips=False)
         return f"{screen}\n\n{_report(profile, args)}"
     layout = Layout(
         width=_width() if args.full else min(_width(), WIDTH),

@@ -134,8 +134,14 @@ def _layers(hot: Hottest) -> Bottleneck:
     return Bottleneck("module", hot.own_ns, phase, {hot.name: hot.own_ns})
 
 
+def is_outside(row: Row) -> bool:
+    """Whether it is the program itself, or the backward of losses and the like."""
+    is_program = row.kind == "outside" and row.name != BEFORE_NAME
+    return is_program or row.name == BACKWARD_NAME
+
+
 def _kind_of(row: Row) -> BottleneckKind | None:
-    if row.name == BACKWARD_NAME:  # of losses and the like
+    if is_outside(row):
         return "outside"
     return None if row.name == BEFORE_NAME else _OF_KINDS.get(row.kind)
 

@@ -3,9 +3,8 @@ function and line of the program."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from math import sqrt
 from typing import Final
 
@@ -13,6 +12,7 @@ from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.bottleneck import bottleneck_answer
 from torchprof_hooks.documents.build.device import idle_blocks, kernel_lines
 from torchprof_hooks.documents.build.layers import Hottest, own_ns, variance_ns2
+from torchprof_hooks.documents.build.lines import lines_of_program, listed
 from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
 from torchprof_hooks.documents.build.module_table import folded_modules
@@ -48,10 +48,6 @@ _REST: Final = "other phases"
 #: The most phases that the answer names besides the longest, and their least share.
 _PHASES_NAMED: Final = 3
 _LEAST_NAMED: Final = 0.01
-#: How many of the modules and functions that a line calls are named.
-_NAMES_SHOWN: Final = 3
-#: The words before the line in `ModuleInfo.place`.
-_NO_PLACE: Final = re.compile(r"(called first|made) at ")
 
 
 def screen_document(view: View, more: str) -> Document:
@@ -241,34 +237,14 @@ def places(view: View) -> Table:
     """The lines of the program with the most cumulative time in their calls: of models,
     and of functions outside of these. A function that is called on several lines counts
     for the first."""
-    times, names = _places(view.shown)
+    times, names = lines_of_program(view.shown)
     shown = times.most_common(_MOST_PLACES)
     own = [ns for _, ns in shown]
     columns = [
         Column("total", "ns", own, "cumulative_ns"),
         share_column("%", own, view.shown.wall_ns, "share"),
     ]
-    labels = [f"{place} {_listed(names[place])}" for place, _ in shown]
+    labels = [f"{place} {listed(names[place])}" for place, _ in shown]
     corner = f"line of the program{view.of_shown and ' (loop)'}"
     names_of_rows = [place for place, _ in shown]
     return Table("lines", "", corner, labels, columns, names=names_of_rows)
-
-
-def _places(profile: ProfileData) -> tuple[Counter[str], dict[str, list[str]]]:
-    """The time of each line of the program, and the names of its modules and
-    functions."""
-    times: Counter[str] = Counter()
-    names: defaultdict[str, list[str]] = defaultdict(list)
-    for (path, _), totals in profile.cells.items():
-        info = profile.modules[path[0]]
-        place = _NO_PLACE.sub("", info.place)
-        if place:
-            times[place] += totals.self_ns
-            if info.class_name not in names[place]:
-                names[place].append(info.class_name)
-    return times, names
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = ["..."] if len(names) > _NAMES_SHOWN else []
-    return ", ".join([*names[:_NAMES_SHOWN], *more])

@@ -28,12 +28,17 @@ from torchprof_hooks.documents.render.terminal import (
 )
 from torchprof_hooks.documents.words import plural, share_text
 
-#: The most lines of tips on a screen; and the most where there is little room.
+#: The most lines of tips on a screen; where there is little room; and where there is
+#: none, though the first tip is never cut, unless it has more than so many lines.
 _MOST_TIPS: Final = 6
+_FEWER_TIPS: Final = 5
 _FEWEST_TIPS: Final = 2
+_LONGEST_TIP: Final = 5
 #: The most lines of a fact, a note or a warning on a screen; and of a faint fact.
 _FACT: Final = 2
 _FAINT_FACT: Final = 3
+#: Names of answers are cut to so many characters before evidence is left out.
+_SHORT_NAME: Final = 30
 #: Other blocks of a screen are shortened to keep so many rows of the tree, or without
 #: one, of the longest table.
 _FEWEST_ROWS: Final = 6
@@ -133,11 +138,16 @@ def _shortened(
 
     tables: the positions of tables that may be left out.
     """
-    for most in range(_MOST_TIPS - 1, _FEWEST_TIPS - 1, -1):
-        for n, block in enumerate(blocks):
-            if isinstance(block, Tips):
-                yield n, list(_tips(block.tips, sheet.width, most))
+    tips = [
+        (n, block.tips) for n, block in enumerate(blocks) if isinstance(block, Tips)
+    ]
+
+    def with_fewer(most: int) -> Iterator[tuple[int, list[Line]]]:
+        return ((n, list(_tips(found, sheet.width, most))) for n, found in tips)
+
+    yield from with_fewer(_FEWER_TIPS)
     yield from ((n, []) for n in sorted(tables, reverse=True))
+    yield from with_fewer(_FEWEST_TIPS)
 
 
 def _block(block: Block, sheet: Sheet, rows: int | None = None) -> list[Line]:
@@ -163,7 +173,7 @@ def _answers(block: Answers, sheet: Sheet) -> Iterator[Line]:
 
 def _answer(answer: Answer, sheet: Sheet) -> list[str]:
     """The lines of an answer. On a screen, that is one line, in which a long name is
-    cut before the evidence is."""
+    cut before the evidence is, and evidence ends with a phrase."""
     width = sheet.width
     share = share_text(answer.share, answer.uncertainty)
     share = f", {share}" if share else ""
@@ -171,22 +181,25 @@ def _answer(answer: Answer, sheet: Sheet) -> list[str]:
     if not sheet.is_screen:
         text = f"{answer.question}: {printable(answer.answer)}{share}{evidence}"
         return wrapped(text, width)
+    needed = min(display_width(printable(answer.answer)), _SHORT_NAME)
+    while ", " in evidence and width < needed + display_width(
+        f"{answer.question}: {share}{evidence}"
+    ):
+        evidence = evidence.rpartition(", ")[0]
     room = max(width - display_width(f"{answer.question}: {share}{evidence}"), 20)
     name = shorten(printable(answer.answer), room)
     return [shorten(f"{answer.question}: {name}{share}{evidence}", width)]
 
 
 def _tips(tips: Sequence[Tip], width: int, most: int) -> Iterator[Line]:
-    """As many tips as fit into `most` lines; 0: all."""
+    """As many tips as fit into `most` lines, and the first in any case; 0: all."""
     left = most or len(tips) * 1000
     for shown, tip in enumerate(tips):
-        lines = wrapped(f"Tip: {tip}", width, "     ")
+        lines = wrapped(f"Tip: {tip}", width, "     ", _LONGEST_TIP * bool(most))
         # One line is kept for the note that there are more.
-        if len(lines) > left - 1:
-            if shown:
-                yield Line(f"     ({plural(len(tips) - shown, 'more tip')})", "faint")
-                return
-            lines = wrapped(f"Tip: {tip}", width, "     ", max(left - 1, 1))
+        if shown and len(lines) > left - (shown + 1 < len(tips)):
+            yield Line(f"     ({plural(len(tips) - shown, 'more tip')})", "faint")
+            return
         left -= len(lines)
         yield from map(Line, lines)
 

@@ -16,7 +16,9 @@ from torchprof_hooks.documents.build.tips.compiling import (
 from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.build.tips.loop import (
     anomaly_detection,
+    data_and_program,
     data_loading,
+    outside_modules,
     reads_from_device,
     recomputing,
     small_functions,
@@ -32,7 +34,7 @@ _Finder: TypeAlias = Callable[[Evidence], Iterator[Tip]]
 
 #: In the order in which tips are shown.
 _FINDERS: Final[Sequence[_Finder]] = (
-    data_loading,
+    data_and_program,
     waiting_for_others,
     reads_from_device,
     anomaly_detection,
@@ -54,7 +56,7 @@ _ON_BOTTLENECKS: Final[Mapping[BottleneckKind, Sequence[_Finder]]] = {
     "data": (data_loading,),
     "waiting": (waiting_for_others,),
     "host": (reads_from_device, small_functions),
-    "outside": (reads_from_device,),
+    "outside": (reads_from_device, outside_modules),
     "compiling": (recompiles, graph_breaks, compile_failures),
     "optimizer": (unfused_optimizers,),
 }

@@ -25,6 +25,11 @@ class Share(NamedTuple):
         """The part as a number from 0 to 1; 0.0 if the whole is 0."""
         return self.part_ns / self.whole_ns if self.whole_ns else 0.0
 
+    @property
+    def gain(self) -> str:
+        """What leaving it out would gain at most: ``1.14x as fast without``."""
+        return f"{1 / max(1 - self.fraction, 0.001):.2f}x as fast without"
+
     def __str__(self) -> str:
         """``12.0 % of the loop (1.200s)``."""
         return f"{percent(self.fraction)} of the {self.whole} ({seconds(self.part_ns)})"
@@ -47,10 +52,14 @@ class Evidence:
     def __init__(self, view: View) -> None:
         self.view = view
         self.profile = view.shown
-        self.view = view
         self.memory = view.profile.memory  # of the whole run
         self.program = view.profile.program or Program()
         self._whole = "loop" if view.of_shown else "run"
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether time outside modules is that of the loop, not of imports."""
+        return bool(self.view.of_shown) or self.view.profile.program is None
 
     @cached_property
     def calls(self) -> tuple[Row, ...]:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
-from torchprof_hooks.documents.build.tips.evidence import Evidence
+from torchprof_hooks.documents.build.bottleneck import is_outside
+from torchprof_hooks.documents.build.lines import lines_of_program, listed
+from torchprof_hooks.documents.build.tips.evidence import Evidence, Share
 from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.documents.words import plural, seconds
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, optimizer_name
@@ -17,6 +19,10 @@ from torchprof_hooks.profiles.rows import Row
 
 #: The least share of time in waiting for data for which there is a tip.
 LEAST_DATA: Final = 0.1
+#: The same for the program itself, between calls of modules.
+LEAST_OUTSIDE: Final = 0.1
+#: How many lines of the program are named.
+_MOST_LINES: Final = 2
 #: The same for communication, with waiting for other processes.
 LEAST_WAITING: Final = 0.1
 #: The same for optimizers that could be faster.
@@ -36,7 +42,8 @@ LEAST_CALLS: Final = 0.1
 
 #: What helps.
 MORE_WORKERS: Final = (
-    "give the DataLoader more workers (num_workers), or have it do less per sample."
+    "give the DataLoader more workers (num_workers) if CPUs are idle, or have it do "
+    "less per sample."
 )
 LATEST_PROCESS: Final = (
     "processes that are early wait here for the latest one. Look at the report of the "
@@ -69,14 +76,41 @@ _FASTER_FUSED: Final = {
 }
 
 
+def data_and_program(evidence: Evidence) -> Iterator[Tip]:
+    """What the loop does between steps, what takes longer first."""
+    data, outside = evidence.of_phases("data"), _outside(evidence)
+    finders = (data_loading, outside_modules)
+    yield from finders[data < outside](evidence)
+    yield from finders[data >= outside](evidence)
+
+
 def data_loading(evidence: Evidence) -> Iterator[Tip]:
     """A loop that waits for batches."""
     share = evidence.of_phases("data")
     if share.fraction >= LEAST_DATA:
-        yield Tip(
-            f"Waiting for data takes {share}",
-            MORE_WORKERS,
-        )
+        yield Tip(f"Waiting for data takes {share}, {share.gain}", MORE_WORKERS)
+
+
+def outside_modules(evidence: Evidence) -> Iterator[Tip]:
+    """A loop that does much itself."""
+    share = _outside(evidence)
+    if share.fraction < LEAST_OUTSIDE or not evidence.is_loop:
+        return
+    times, names = lines_of_program(evidence.profile, modules=False)
+    lines = [f"{line} ({listed(names[line])})" for line, _ in times.most_common()]
+    where = f"; it calls torch there in {', '.join(lines[:_MOST_LINES])}" * bool(lines)
+    claim = f"The program takes {share} outside modules and optimizers, {share.gain}"
+    yield Tip(
+        claim + where,
+        'making batches, say, logging or saving. with torchprof_hooks.region("name") '
+        "around parts of the loop, reports tell which of them it is.",
+    )
+
+
+def _outside(evidence: Evidence) -> Share:
+    """The program itself, with the backward of what it calls outside of modules."""
+    rows = evidence.profile.rows()
+    return evidence.share(sum(row.self_ns for row in rows if is_outside(row)))
 
 
 def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
