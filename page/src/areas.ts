@@ -1,16 +1,16 @@
 // A table of moments, as areas above each other: what is in use of each kind, from moment to moment.
-import { nameOf, rowsOf, type Column, type TableData } from "./data";
+import { Chart, LEFT, RIGHT, round } from "./chart";
+import { nameOf, type Column, type TableData } from "./data";
 import { make, shape } from "./dom";
 import { inUnit, ticks } from "./numbers";
 
-/** In pixels: the room around the areas, their height, and what is below them. */
-const [LEFT, RIGHT, TOP, HEIGHT] = [62, 24, 30, 280];
+/** In pixels: above the areas, their height, and what is below them. */
+const [TOP, HEIGHT] = [30, 280];
 const BOTTOM = TOP + HEIGHT;
 const [TICKS, STRIP, PHASES] = [BOTTOM + 18, BOTTOM + 30, BOTTOM + 54];
 const THICKNESS = 8;
-/** Of a character, of a bold one, of a line, and from one mark of an axis to the next. */
-const [CHARACTER, BOLD, LINE] = [7, 8, 17];
-const [ACROSS, UP] = [80, 55];
+/** Of a character, of a bold one, of a line, and from one mark of the axis to the next. */
+const [CHARACTER, BOLD, LINE, ACROSS] = [7, 8, 17, 80];
 /** The room of a dot before a name. */
 const DOT = 13;
 /** Moments that a page key goes on by. */
@@ -23,71 +23,39 @@ interface Stretch {
   end: number;
 }
 
-export class Areas {
-  private readonly svg = shape("svg", { class: "areas", width: "100%", role: "slider", tabindex: 0 }) as SVGSVGElement;
+export class Areas extends Chart {
   private readonly cursor = shape("g", { class: "cursor" });
-  private readonly panel = make("div", { class: "details" });
-  private readonly since: number[];
+  private readonly since = this.numbers("since_ns");
   private readonly phases: string[];
   /** Columns of bytes, the uppermost first. */
-  private readonly kinds: Column[];
-  private readonly total: number[];
-  private readonly peak: number;
+  private readonly kinds = this.table.columns.filter(({ unit }) => unit === "bytes");
+  private readonly total = this.rows.map((row) => this.kinds.reduce((sum, kind) => sum + bytesOf(kind, row), 0));
+  protected readonly most = Math.max(...this.total);
+  /** The peak. */
+  protected readonly home = this.total.indexOf(this.most);
   private readonly stretches: Stretch[];
   private readonly end: number;
-  /** The moment that is told of where the pointer is elsewhere. */
-  private current: number;
-  private width = 0;
 
-  constructor(
-    place: HTMLElement,
-    private readonly table: TableData,
-  ) {
-    const column = (name: string): Column | undefined => table.columns.find((each) => each.name === name);
-    this.since = rowsOf(table).map((row) => Number(column("since_ns")?.values[row] ?? 0));
-    this.phases = rowsOf(table).map((row) => String(column("phase")?.values[row] ?? ""));
-    this.kinds = table.columns.filter(({ unit }) => unit === "bytes");
-    this.total = rowsOf(table).map((row) => this.kinds.reduce((sum, kind) => sum + bytesOf(kind, row), 0));
-    this.peak = this.current = this.total.indexOf(Math.max(...this.total));
+  constructor(place: HTMLElement, table: TableData) {
+    super(table, "areas", "bytes", TOP, HEIGHT);
+    const phases = table.columns.find(({ name }) => name === "phase");
+    this.phases = this.rows.map((row) => String(phases?.values[row] ?? ""));
     this.stretches = stretchesOf(this.phases);
     const last = this.since[this.since.length - 1] ?? 0;
     this.end = last + last / this.since.length || 1; // the last moment is seen, too
     const legend = this.kinds.map((kind) => make("li", {}, dot(kind), kind.title));
-    for (const [name, value] of Object.entries({ "aria-label": table.title, "aria-valuemin": 0, "aria-valuemax": this.since.length - 1 })) {
-      this.svg.setAttribute(name, String(value));
-    }
-    place.append(make("ul", { class: "legend" }, ...legend), this.svg, this.panel);
-    this.svg.onkeydown = (event) => this.onKey(event);
-    this.svg.onpointermove = (event) => this.show(this.at(event));
-    this.svg.onpointerleave = () => this.show(this.current);
-    this.svg.onclick = (event) => this.choose(this.at(event));
-    new ResizeObserver(() => this.draw()).observe(this.svg);
-    this.draw();
+    this.start(place, make("ul", { class: "legend" }, ...legend));
   }
 
-  private draw(): void {
-    const width = this.svg.clientWidth || 1000;
-    if (width === this.width) return;
-    this.width = width;
+  protected shapes(): { height: number; drawn: SVGElement[] } {
     const { lines, names } = this.names();
-    const height = PHASES + lines * LINE - 9;
-    this.svg.setAttribute("height", String(height));
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.svg.replaceChildren(...this.areas(), ...this.axes(), ...this.strip(), ...names, ...this.mark(), this.cursor);
-    this.choose(this.current);
-  }
-
-  private x(ns: number): number {
-    return round(LEFT + ((this.width - LEFT - RIGHT) * ns) / this.end);
+    const drawn = [...this.areas(), ...this.grid(), ...this.marks(), ...this.strip(), ...names, ...this.peak(), this.cursor];
+    return { height: PHASES + lines * LINE - 9, drawn };
   }
 
   /** Where a moment begins: the first one with the step. After the last one: where all ends. */
-  private begin(moment: number): number {
-    return this.x(moment ? (this.since[moment] ?? this.end) : 0);
-  }
-
-  private y(bytes: number): number {
-    return round(BOTTOM - (HEIGHT * bytes) / (this.total[this.peak] || 1));
+  protected begin(moment: number): number {
+    return this.x((moment ? (this.since[moment] ?? this.end) : 0) / this.end);
   }
 
   /** What is in use stays so until the next moment. */
@@ -103,17 +71,12 @@ export class Areas {
     });
   }
 
-  private axes(): SVGElement[] {
-    const right = this.width - RIGHT;
-    const up = ticks("bytes", this.total[this.peak] ?? 0, HEIGHT / UP).flatMap(([bytes, text]) => [
-      shape("line", { class: "grid", x1: LEFT, x2: right, y1: this.y(bytes), y2: this.y(bytes) }),
-      shape("text", { x: LEFT - 8, y: this.y(bytes) + 4, "text-anchor": "end" }, text),
-    ]);
-    const across = ticks("ns", this.end, (right - LEFT) / ACROSS).flatMap(([ns, text]) => [
-      shape("line", { class: "tick", x1: this.x(ns), x2: this.x(ns), y1: BOTTOM, y2: BOTTOM + 4 }),
-      shape("text", { x: this.x(ns), y: TICKS, "text-anchor": "middle" }, text),
-    ]);
-    return [...up, ...across];
+  private marks(): SVGElement[] {
+    return ticks("ns", this.end, (this.width - LEFT - RIGHT) / ACROSS).flatMap(([ns, text]) => {
+      const x = this.x(ns / this.end);
+      const line = shape("line", { class: "tick", x1: x, x2: x, y1: BOTTOM, y2: BOTTOM + 4 });
+      return [line, shape("text", { x, y: TICKS, "text-anchor": "middle" }, text)];
+    });
   }
 
   /** The phases, one after the other. */
@@ -152,10 +115,10 @@ export class Areas {
   }
 
   /** The peak, and what ran then: as much of its name as there is room for. */
-  private mark(): SVGElement[] {
-    const x = this.begin(this.peak);
-    const size = `Peak ${inUnit("bytes", this.total[this.peak] ?? 0)}`;
-    const name = nameOf(this.table, this.peak);
+  private peak(): SVGElement[] {
+    const x = this.begin(this.home);
+    const size = `Peak ${inUnit("bytes", this.most)}`;
+    const name = nameOf(this.table, this.home);
     const short = name.replace(/(.)\([^()]*\)$/, "$1"); // without shapes
     const room = this.width - LEFT - RIGHT;
     const last = short.replace(/.*: /, ""); // without its module
@@ -172,20 +135,7 @@ export class Areas {
     ];
   }
 
-  /** The moment at a place. */
-  private at(event: MouseEvent): number {
-    const x = event.clientX - this.svg.getBoundingClientRect().left;
-    const later = rowsOf(this.table).findIndex((moment) => this.begin(moment) > x);
-    return later < 0 ? this.since.length - 1 : Math.max(later - 1, 0);
-  }
-
-  private choose(moment: number): void {
-    this.current = moment;
-    this.show(moment);
-  }
-
-  /** All that is known of a moment. */
-  private show(moment: number): void {
+  protected point(moment: number): { told: Node[]; said: string } {
     const [x, total] = [this.begin(moment), this.total[moment] ?? 0];
     this.cursor.replaceChildren(
       shape("line", { x1: x, x2: x, y1: TOP, y2: BOTTOM }),
@@ -193,35 +143,18 @@ export class Areas {
       shape("circle", { cx: x, cy: this.y(total), r: 4 }),
     );
     const when = `${inUnit("ns", this.since[moment] ?? 0)} after the step began`;
-    const inUse = `${sizeOf(total)} in use${moment === this.peak ? ", the peak" : ""}`;
+    const inUse = `${sizeOf(total)} in use${moment === this.home ? ", the peak" : ""}`;
     const sizes = this.kinds.map((kind) => [kind, sizeOf(bytesOf(kind, moment))] as const);
     const spoken = [nameOf(this.table, moment), this.phases[moment], when, inUse, ...sizes.map(([kind, size]) => `${kind.title} ${size}`)];
-    this.svg.setAttribute("aria-valuenow", String(moment));
-    this.svg.setAttribute("aria-valuetext", spoken.join(", "));
-    this.panel.replaceChildren(
-      make("h3", { class: "name" }, nameOf(this.table, moment)),
+    const told = [
       make("p", { class: "kind" }, `${this.phases[moment]}, ${when}: ${inUse}`),
       make("dl", {}, ...sizes.map(([kind, size]) => make("div", {}, make("dt", {}, dot(kind), kind.title), make("dd", {}, size)))),
-    );
+    ];
+    return { told, said: spoken.join(", ") };
   }
 
-  private onKey(event: KeyboardEvent): void {
-    const last = this.since.length - 1;
-    const goals: Record<string, number> = {
-      ArrowLeft: this.current - 1,
-      ArrowDown: this.current - 1,
-      ArrowRight: this.current + 1,
-      ArrowUp: this.current + 1,
-      PageDown: this.current - PAGE,
-      PageUp: this.current + PAGE,
-      Home: 0,
-      End: last,
-      Escape: this.peak,
-    };
-    const goal = goals[event.key];
-    if (goal === undefined) return;
-    event.preventDefault();
-    this.choose(Math.max(0, Math.min(goal, last)));
+  protected pages(moment: number): [number, number] {
+    return [moment - PAGE, moment + PAGE];
   }
 }
 
@@ -278,8 +211,4 @@ function colour(what: Column | string): string {
 
 function dot(kind: Column): HTMLElement {
   return make("span", { class: `dot ${colour(kind)}` });
-}
-
-function round(pixels: number): number {
-  return Math.round(pixels * 10) / 10;
 }

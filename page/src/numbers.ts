@@ -18,13 +18,17 @@ function time(ns: number): string {
 export function ticks(unit: "ns" | "bytes", most: number, count: number): [number, string][] {
   const units: [number, string][] = unit === "ns" ? TIMES : BYTES.map((name, power): [number, string] => [1024 ** power, name]).reverse();
   const [size, name] = units.find(([least]) => most >= least) ?? [1, unit === "ns" ? "ns" : "B"];
-  const least = most / size / count || 1;
-  const power = 10 ** Math.floor(Math.log10(least));
-  const step = power * ([1, 2, 5].find((each) => each * power >= least) ?? 10);
+  const step = roundUp(most / size / count);
   const digits = Math.max(0, -Math.floor(Math.log10(step)));
   const found: [number, string][] = [];
   for (let n = 0; n * step * size <= most; n += 1) found.push([n * step * size, n ? `${(n * step).toFixed(digits)}${name}` : "0"]);
   return found;
+}
+
+/** The next number with one digit that is 1, 2 or 5. */
+export function roundUp(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least || 1));
+  return power * ([1, 2, 5].find((each) => each * power >= least) ?? 10);
 }
 
 function scaled(value: number, base: number, units: string[]): string {
