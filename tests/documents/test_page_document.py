@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,9 @@ from tests.documents.runs import (
 from torchprof_hooks.documents.build import page
 from torchprof_hooks.documents.build.layers import heat
 from torchprof_hooks.documents.build.page import page_document
-from torchprof_hooks.documents.document import Table
+from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.document import Answers, Table, Tips
 from torchprof_hooks.documents.words import HEATS
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
@@ -152,7 +155,8 @@ def test_all_of_memory_is_in_one_section() -> None:
     ]
     first = blocks.index(inside[0])
     assert list(blocks[first : first + len(inside)]) == inside
-    assert not any(getattr(b, "section", "") for b in page_document(ALLOCATING).blocks)
+    sections = {getattr(b, "section", "") for b in page_document(ALLOCATING).blocks}
+    assert sections == {"", "Own time, the most first"}
 
 
 def test_the_course_of_a_step_has_the_kinds_that_are_there() -> None:
@@ -182,6 +186,24 @@ def test_the_tree_of_memory_adds_up_to_the_peak() -> None:
     assert sum(own) == 10 * MB
     assert column(found, "activation_bytes") == [n * MB for n in (5, 5, 2, 2, 3, 3, 0)]
     assert list(found.depths) == [0, 1, 2, 3, 2, 3, 0]
+
+
+def test_what_to_do_comes_first_and_once() -> None:
+    """What helps with a bottleneck that is no module is in its answer; that there is
+    more to see is in none."""
+    answers, rates, tips, *_ = page_document(START).blocks
+    assert (rates.name, tips.name) == ("rates", "tips")
+    assert isinstance(answers, Answers)
+    assert isinstance(tips, Tips)
+    told = answers.answers[0].next_step
+    assert told
+    assert told in [tip.remedy for tip in find_tips(view_of(START))]
+    assert told not in [tip.remedy for tip in tips.tips]
+    for profile in (HOLDING, RUN):
+        first = page_document(profile).blocks[0]
+        assert isinstance(first, Answers)
+        assert not any("full" in answer.next_step for answer in first.answers)
+        assert "full" in json.dumps(json.loads(profile.to_json())["answers"])
 
 
 def test_an_empty_profile_says_so() -> None:

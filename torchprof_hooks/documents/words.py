@@ -70,6 +70,11 @@ def phase_times_ns(profile: ProfileData) -> Counter[str]:
     return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
 
 
+def full_report(profile: ProfileData) -> str:
+    """What to call, or to run a program with, to see all tables."""
+    return "--full" if profile.program else "report(full=True)"
+
+
 def share_text(share: float | None, uncertainty: float | None = None) -> str:
     """``21.1 % +/- 0.1``, the uncertainty in per cent, too; "" for None."""
     text = "" if share is None else percent(share)

@@ -27,7 +27,12 @@ from torchprof_hooks.documents.document import (
     Value,
 )
 from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.documents.words import KIND_TITLES, PHASE_TITLES, kind_name
+from torchprof_hooks.documents.words import (
+    KIND_TITLES,
+    PHASE_TITLES,
+    full_report,
+    kind_name,
+)
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import (
@@ -78,7 +83,7 @@ def peak_answer(profile: ProfileData) -> Answer | None:
         best_byte_format(memory.peak_bytes),
         evidence=f"{', '.join(parts[:_KINDS_NAMED])}; {ran}",
         numbers=numbers,
-        next_step="--full" if profile.program else "report(full=True)",
+        next_step=full_report(profile),
     )
 
 

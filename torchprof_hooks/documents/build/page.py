@@ -30,6 +30,7 @@ from torchprof_hooks.documents.build.tables import (
 from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import (
+    Answers,
     Block,
     Column,
     Document,
@@ -39,7 +40,7 @@ from torchprof_hooks.documents.document import (
     Tone,
     Unit,
 )
-from torchprof_hooks.documents.words import PHASE_TITLES, percent
+from torchprof_hooks.documents.words import PHASE_TITLES, full_report, percent
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, MODULE_PHASES
 from torchprof_hooks.profiles.rows import Row
@@ -73,7 +74,26 @@ _DETAILS: Final[Sequence[tuple[str, Unit, str, Callable[[Totals], float]]]] = (
 def page_document(profile: ProfileData) -> Document:
     """All that is known of a run: of its loop, with the start-up apart."""
     view = view_of(profile)
-    return whole_document(view, chain(_trees(view), _row_tables(view)))
+    document = whole_document(view, chain(_trees(view), _row_tables(view)))
+    return replace(document, blocks=[_once(view, block) for block in document.blocks])
+
+
+def _once(view: View, block: Block) -> Block:
+    """The block without what the page tells elsewhere: it has all tables, and what
+    helps with the bottleneck is in the first answer."""
+    if isinstance(block, Answers):
+        full = full_report(view.profile)
+        found = [
+            a._replace(next_step="") if a.next_step == full else a
+            for a in block.answers
+        ]
+        return replace(block, answers=found)
+    is_told = view.bottleneck and view.bottleneck.kind != "module"
+    return (
+        replace(block, tips=block.tips[1:])
+        if isinstance(block, Tips) and is_told
+        else block
+    )
 
 
 def whole_document(view: View, tables: Iterable[Table]) -> Document:
@@ -87,8 +107,11 @@ def whole_document(view: View, tables: Iterable[Table]) -> Document:
 def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
     profile, program = view.profile, view.profile.program
     yield screen.answers(view)
+    yield facts.rates(view)
+    yield Tips(find_tips(view))
     phases = screen.phases(view, len(PHASE_TITLES))
     yield replace(phases, title=f"Phases{view.of_shown}")
+    yield from idle_blocks(view, _MOST_IDLE)
     yield from tables
     yield from steps_over_time(profile)
     yield from slow_table(view)
@@ -97,14 +120,11 @@ def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
         places, title=f"Lines of the program{view.of_shown and ', in the loop'}"
     )
     yield from _memory(view.profile)
-    yield replace(facts.rates(view), title="Device and memory")
     if profile.collectives:
         yield communication(profile.collectives)
     if program:
         yield from compilation_blocks(program.compilation, full=True)
-    yield from idle_blocks(view, _MOST_IDLE)
     yield from kernel_tables(view, all_rows=True)
-    yield Tips(find_tips(view))
     yield _measured(view)
 
 
@@ -170,8 +190,9 @@ def _row_tables(view: View) -> Iterator[Table]:
         columns = _columns(rows, view.shown.wall_ns)
         yield replace(
             row_table(f"rows.{by}", by, rows, columns, view.shown),
-            title=f"By {by}{view.of_shown and ', in the loop'}",
+            title=f"by {by}",
             tones=_tones(rows, view),
+            section=f"Own time{view.of_shown}, the most first",
         )
 
 

@@ -33,7 +33,12 @@ from torchprof_hooks.documents.document import (
     Tips,
     Value,
 )
-from torchprof_hooks.documents.words import PHASE_TITLES, percent, phase_times_ns
+from torchprof_hooks.documents.words import (
+    PHASE_TITLES,
+    full_report,
+    percent,
+    phase_times_ns,
+)
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES, numbers_in
 
@@ -140,9 +145,8 @@ def _departure(view: View, hot: Hottest) -> Iterator[str]:
 
 def _next_step(profile: ProfileData) -> str:
     """What to call to learn more about a module."""
-    if not profile.has_functions:
-        return "profile(functions=True)"
-    return "--full" if profile.program else "report(full=True)"
+    full = full_report(profile)
+    return full if profile.has_functions else "profile(functions=True)"
 
 
 def _on(device: str) -> str:
