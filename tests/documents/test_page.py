@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.documents.pages import BARS, COURSE, NAMES, document, rows, tree
+from tests.documents.pages import BARS, COURSE, MS, NAMES, document, rows, tree
 from torchprof_hooks.documents.document import Answer, Answers, Facts, Tip, Tips
 from torchprof_hooks.documents.render.html import framed, page_of
 from torchprof_hooks.documents.words import HEATS, KIND_TITLES, PHASE_TITLES
@@ -71,7 +71,8 @@ def test_all_blocks_are_there_without_a_script() -> None:
     text = " ".join(page.texts).replace("\N{NO-BREAK SPACE}", " ")
     for wanted in (
         *("train.py", "2.00sec wall", "Hottest module", "43.8 %", "rank 3 is missing"),
-        *("70.00ms", "Net.layers.99", "backward", "62.5 %", "rank 1, slow"),
+        *("40.0 % of the time", "70.00ms", "Net.layers.99", "backward", "62.5 %"),
+        "rank 1, slow",
         *("The loop waits for data: give it more workers.", "all of it, 5 %"),
     ):
         assert wanted in text
@@ -92,11 +93,16 @@ def test_the_script_has_all_numbers_as_they_are() -> None:
     assert data["heat"] == list(HEATS)
 
 
-def test_bars_are_as_long_as_times() -> None:
-    tags = Page(page_of(document(BARS))).tags
-    spans = (a for tag, a in tags if tag == "span" and a.get("class") == "phases")
-    lengths = [attributes["style"] for attributes in spans]
-    assert lengths == ["width:100.00%", "width:50.00%", "width:10.00%"]
+def test_bars_are_as_long_as_times_and_tell_them() -> None:
+    none = replace(BARS.columns[0], values=(100 * MS, 50 * MS, 0))
+    page = page_of(document(replace(BARS, columns=[none, *BARS.columns[1:]])))
+    spans = (a for tag, a in Page(page).tags if tag == "span")
+    lengths = [a["style"] for a in spans if a.get("class") == "phases"]
+    assert lengths == ["width:100.00%", "width:50.00%"]
+    bars, _, table = page.partition("<details>")
+    assert "<span>100.00ms</span><span>62.5&#160;%</span>" in bars
+    assert "outside modules" not in bars.partition("<body>")[2]
+    assert "outside modules" in table
 
 
 def test_all_phases_and_kinds_of_memory_have_colours() -> None:
@@ -111,15 +117,16 @@ def test_all_phases_and_kinds_of_memory_have_colours() -> None:
 def test_blocks_of_a_section_are_below_one_title() -> None:
     facts = Facts("memory", "", ["5.00MB"], section="Memory")
     more = replace(BARS, section="Memory")
-    page = page_of(document(tree(), facts, COURSE, more, rows(3)))
+    group = (replace(rows(3, f"own.{by}"), section="Own") for by in ("call", "class"))
+    page = page_of(document(tree(), facts, COURSE, more, rows(3), *group))
     headings = re.findall(r"<(h[23])>(.*?)</h", page)
     assert headings == [
         *(("h2", "Modules"), ("h2", "Memory"), ("h3", COURSE.title)),
-        *(("h3", "Phases"), ("h2", "Module")),
+        *(("h3", "Phases"), ("h2", "Module"), ("h2", "Own")),
     ]
-    assert page.count("<section") == page.count("</section>") == 6
+    assert page.count("<section") == page.count("</section>") == 8
     # The rows of what is a picture are there on demand.
-    assert page.count("<details>") == 1
+    assert page.count("<details>") == 2
     assert "forward" in page.partition("<details>")[2].partition("</details>")[0]
 
 

@@ -188,7 +188,9 @@ def _part(group: Sequence[Block], heading: str) -> str:
     block = group[0]
     if isinstance(block, Table):
         tables = [each for each in group if isinstance(each, Table)]
-        return _titled(block.title, _tables(tables), heading)
+        # In a section, the buttons are the titles of several.
+        title = "" if heading == "h3" and len(tables) > 1 else block.title
+        return _titled(title, _tables(tables), heading)
     return _RENDERERS[type(block)](block)
 
 
@@ -208,7 +210,7 @@ def _answers(block: Answers) -> str:
 
 def _card(answer: Answer) -> str:
     share = share_text(answer.share, answer.uncertainty)
-    texts = filter(None, [share, answer.evidence])
+    texts = filter(None, [share and f"{share} of the time", answer.evidence])
     evidence = "".join(f"<p>{escaped(text)}</p>" for text in texts)
     following = f"<p>Next: {escaped(answer.next_step)}</p>" if answer.next_step else ""
     return (
@@ -246,15 +248,13 @@ _RENDERERS: Final[Mapping[type, Callable[[Any], str]]] = {
 
 def _tables(tables: Sequence[Table]) -> str:
     first = tables[0]
-    drawn = {"bars": _bars, "stack": _stacks}.get(first.drawing)
+    drawn = {"bars": _bars, "stack": _bars, "tree": _scale}.get(first.drawing)
     above = drawn(first) if drawn else ""
-    if first.drawing == "tree":
-        above = _scale(first)
     notes = "".join(f'<p class="legend">{escaped(n)}</p>' for n in first.notes)
     static = "".join(map(_static_table, tables))
     names = escaped(" ".join(table.name for table in tables))
     drawing = escaped(first.drawing)
-    if first.drawing and first.is_detail:
+    if first.drawing == "bars" or (first.drawing and first.is_detail):
         static = f"<details><summary>As a table</summary>{static}</details>"
     place = f'<div data-tables="{names}" data-drawing="{drawing}">{static}</div>'
     return f"{above}{notes}{place}"
@@ -323,49 +323,40 @@ def _times(table: Table) -> list[Column]:
 
 
 def _bars(table: Table) -> str:
-    """A bar for each row, as long as its first column of times."""
-    times = _times(table)[0]
-    longest = max((float(v or 0) for v in times.values), default=0) or 1
-    lines = []
-    for row, label in enumerate(table.labels):
-        value = max(float(times.values[row] or 0), 0)
-        segment = _segment(label, _written(times, row), 1)
-        lines.append(_bar(label, segment, value / longest))
-    return f'<div class="bars" aria-hidden="true">{"".join(lines)}</div>'
-
-
-def _stacks(table: Table) -> str:
-    """A bar for each row, as long as its first column of times, and divided like the
-    others, which are parts of that."""
-    whole, *parts = _times(table)
+    """A bar for each row, as long as its first column of times, with its numbers. In a
+    stack, it is divided like the other columns of times, which are parts of that."""
+    whole, *others = _times(table)
+    parts = others if table.drawing == "stack" else []
+    numbers = [whole, *(c for c in table.columns if c.unit == "share")]
     longest = max((float(v or 0) for v in whole.values), default=0) or 1
     lines = []
     for row, label in enumerate(table.labels):
-        length = float(whole.values[row] or 0) / longest
+        if not whole.values[row]:
+            continue  # it has others, in the table
         segments = "".join(
-            _segment(part.title, f"{part.title} {_written(part, row)}", value)
+            _segment(part.title, value, f"{part.title} {_written(part, row)}")
             for part in parts
             if (value := float(part.values[row] or 0)) > 0
         )
         is_slow = bool(table.tones) and table.tones[row] == "slow"
-        lines.append(_bar(f"{table.corner} {label}", segments, length, is_slow))
+        mark, said = (' class="slow"', ", slow") if is_slow else ("", "")
+        name = f"{table.corner} {label}{said}" if parts else label
+        length = max(float(whole.values[row] or 0), 0) / longest
+        written = "".join(f"<span>{escaped(_written(c, row))}</span>" for c in numbers)
+        lines.append(
+            f'<span{mark}>{escaped(name)}</span><span><span class="phases" '
+            f'style="width:{100 * length:.2f}%">{segments or _segment(label)}</span>'
+            f"</span><span>{written}</span>"
+        )
     legend = "".join(
         f'<li><span class="dot {_colour(part.title)}"></span>{escaped(part.title)}</li>'
         for part in parts
     )
-    bars = f'<div class="bars" aria-hidden="true">{"".join(lines)}</div>'
-    return f'{bars}<ul class="legend">{legend}</ul>'
+    bars = f'<div class="bars">{"".join(lines)}</div>'
+    return f'{bars}<ul class="legend">{legend}</ul>' if parts else bars
 
 
-def _bar(label: str, segments: str, length: float, is_slow: bool = False) -> str:
-    mark, said = (' class="slow"', ", slow") if is_slow else ("", "")
-    return (
-        f'<span{mark}>{escaped(label)}{said}</span><span><span class="phases" '
-        f'style="width:{100 * length:.2f}%">{segments}</span></span>'
-    )
-
-
-def _segment(title: str, text: str, grow: float) -> str:
+def _segment(title: str, grow: float = 1, text: str = "") -> str:
     return (
         f'<span class="{_colour(title)}" style="flex-grow:{grow:.6g}" '
         f'title="{escaped(text)}"></span>'
