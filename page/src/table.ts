@@ -1,18 +1,20 @@
 // A table that sorts and filters, and shows as many rows as one asks for.
+import { Alike, alikeIn, linesOf } from "./alike";
 import { nameOf, rowsOf, type Column, type TableData, type Value } from "./data";
 import { make } from "./dom";
 import { written } from "./numbers";
 
-const AT_FIRST = 100;
-const MORE = 500;
+/** Rows that are shown: of a tree, of which rows that are alike share one; of other tables; and by each click more. */
+const [OF_TREE, AT_FIRST, MORE] = [100, 25, 500];
 
 export class Table {
   /** The column that is sorted by; null: as Python has put them, -1: by name. */
   private sorted: number | null = null;
   private isDescending = true;
   private wanted = "";
-  private shown = AT_FIRST;
+  private shown = 0;
   private readonly columns: Column[];
+  private readonly alike: Alike[];
 
   constructor(
     private readonly place: HTMLElement,
@@ -20,14 +22,20 @@ export class Table {
     private readonly choose?: (row: number) => void,
   ) {
     this.columns = data.columns.filter((column) => !column.detail);
-    this.draw();
+    this.alike = data.depths.length > 0 ? alikeIn(data) : [];
+    this.filter("");
   }
 
   /** Leave rows that have the text in their name, or in a column of texts. */
   filter(text: string): void {
     this.wanted = text.trim().toLowerCase();
-    this.shown = AT_FIRST;
+    this.shown = this.isTree ? OF_TREE : AT_FIRST;
     this.draw();
+  }
+
+  /** Whether rows stand below those around them. Sorted, a tree is none: full names then. */
+  private get isTree(): boolean {
+    return this.sorted === null && this.wanted === "" && this.alike.length > 0;
   }
 
   private draw(): void {
@@ -35,15 +43,16 @@ export class Table {
     if (this.sorted !== null) rows.sort((one, other) => this.compare(one, other));
     const headings = [this.heading(-1, this.data.corner, true)];
     headings.push(...this.columns.map((column, index) => this.heading(index, column.title, column.unit === "text")));
-    const caption = `${rows.length} of ${this.data.labels.length} rows`;
+    const lines = this.isTree ? linesOf(this.alike) : rows;
+    const caption = this.wanted ? [make("caption", {}, `${rows.length} of ${this.data.labels.length} rows`)] : [];
     const table = make(
       "table",
       { class: "rows" },
-      make("caption", {}, caption),
+      ...caption,
       make("thead", {}, make("tr", {}, ...headings)),
-      make("tbody", {}, ...rows.slice(0, this.shown).map((row) => this.line(row))),
+      make("tbody", {}, ...lines.slice(0, this.shown).map((line) => (line instanceof Alike ? this.together(line) : this.line(line)))),
     );
-    this.place.replaceChildren(make("div", { class: "scroll", tabindex: "0" }, table), ...this.rest(rows.length));
+    this.place.replaceChildren(make("div", { class: "scroll", tabindex: "0" }, table), ...this.rest(lines.length));
   }
 
   private isWanted(row: number): boolean {
@@ -85,18 +94,30 @@ export class Table {
   }
 
   private line(row: number): HTMLElement {
-    // Sorted, a tree is none: full names then.
-    const isTree = this.sorted === null && this.wanted === "" && this.data.depths.length > 0;
-    const name = breakable(isTree ? (this.data.labels[row] ?? "") : this.textOf(row));
+    const name = breakable(this.isTree ? (this.data.labels[row] ?? "") : this.textOf(row));
     const label = this.choose
       ? [make("button", { type: "button", class: "name", click: () => this.choose?.(row) }, ...name)]
       : name;
     const head = make("th", { scope: "row", title: nameOf(this.data, row) }, ...label);
-    if (isTree) head.style.paddingLeft = `${0.7 + 1.1 * (this.data.depths[row] ?? 0)}rem`;
-    const cells = this.columns.map((column) =>
-      make("td", { class: column.unit === "text" ? "text" : "" }, written(column, column.values[row])),
-    );
-    return make("tr", { class: this.data.tones[row] ?? "" }, head, ...cells);
+    if (this.isTree) indent(head, this.data.depths[row] ?? 0);
+    return make("tr", { class: this.data.tones[row] ?? "" }, head, ...this.cells((column) => column.values[row]));
+  }
+
+  /** The line of rows that are alike, which shows them, or hides them again. */
+  private together(alike: Alike): HTMLElement {
+    const toggle = (): void => {
+      alike.isOpen = !alike.isOpen;
+      this.draw();
+      this.place.querySelector<HTMLElement>(`[data-alike="${alike.rows[0]}"]`)?.focus();
+    };
+    const attributes = { type: "button", class: "name alike", "aria-expanded": String(alike.isOpen), "data-alike": String(alike.rows[0]) };
+    const head = make("th", { scope: "row" }, make("button", { ...attributes, click: toggle }, `${alike.rows.length - 1} more ${alike.label}`));
+    indent(head, alike.depth);
+    return make("tr", {}, head, ...this.cells((column) => alike.sum(column)));
+  }
+
+  private cells(value: (column: Column) => Value | undefined): HTMLElement[] {
+    return this.columns.map((column) => make("td", { class: column.unit === "text" ? "text" : "" }, written(column, value(column))));
   }
 
   private rest(count: number): Node[] {
@@ -108,6 +129,10 @@ export class Table {
     };
     return [make("button", { type: "button", class: "more", click: more }, `Show more (${hidden} rows are left)`)];
   }
+}
+
+function indent(head: HTMLElement, depth: number): void {
+  head.style.paddingLeft = `${0.7 + 1.1 * depth}rem`;
 }
 
 /** A name of which a line may end behind each dot. */

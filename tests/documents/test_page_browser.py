@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.documents.pages import NAMES, document, rows, tree
+from tests.documents.pages import MS, NAMES, document, rows, tree
 from tests.documents.test_page import HOSTILE
+from torchprof_hooks.documents.document import Column
 from torchprof_hooks.documents.render.html import page_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -154,8 +156,9 @@ def test_names_are_whole_or_left_out(opened: Any) -> None:
     wanted = {"Net  87.5 %", "a: Linear  43.8 %", "a: Linear  30.6 %"}
     assert wanted <= {*texts}
     narrow = opened(page_of(document()), 340)
+    short = narrow.locator("svg.frame text").all_text_contents()
     whole = {"", "Net", "a", "b", "a: Linear", "b: Block", "(outside modules)"}
-    for text in narrow.locator("svg.frame text").all_text_contents():
+    for text in short:
         assert text.partition("  ")[0] in whole
 
 
@@ -356,9 +359,40 @@ def test_filtering_leaves_what_is_wanted_also_in_another_table(opened: Any) -> N
 
 def test_more_rows_are_shown_on_demand(opened: Any) -> None:
     page = opened(page_of(document(rows(1000))))
-    assert len(cells(page, "rows")) == 100
+    assert len(cells(page, "rows")) == 25
     page.get_by_role("button", name="Show more").click()
-    assert len(cells(page, "rows")) == 600
+    assert len(cells(page, "rows")) == 525
+
+
+def test_layers_that_are_alike_share_a_line_until_one_asks(opened: Any) -> None:
+    """All but one that has another colour."""
+    labels = ("Net", *(f"{n}: Block" for n in range(6)), "linear(2x3)", "linear(4x3)")
+    blocks = replace(
+        tree(),
+        labels=labels,
+        names=labels,
+        depths=(0, *(1,) * 6, 2, 0),
+        tones=("heat0", *("heat3",) * 3, "heat5", *("heat3",) * 2, "heat0", "heat0"),
+        columns=[
+            Column("self", "ns", [n * MS for n in range(9)], "self_ns"),
+            Column("own %", "share", [n / 36 for n in range(9)], "self_share"),
+            Column("%", "share", [0.5] * 9, "relative_change"),
+        ],
+    )
+    page = opened(page_of(document(blocks)))
+    shown = ["Net", "0: Block", "4 more *: Block", "3: Block", "linear(4x3)"]
+    assert [text.strip() for text in cells(page, "tree")] == shown
+    alike = page.get_by_role("button", name="4 more *: Block")
+    line = page.locator("tr:has(.alike)")
+    assert line.inner_text().split("\t")[1:] == ["16.00ms", "44.4 %", ""]
+    assert alike.get_attribute("aria-expanded") == "false"
+    alike.focus()
+    page.keyboard.press("Enter")
+    assert len(cells(page, "tree")) == len(labels) + 1
+    page.keyboard.press("Enter")
+    assert len(cells(page, "tree")) == len(shown)
+    page.get_by_role("button", name="module", exact=True).click()
+    assert cells(page, "tree") == sorted(labels, key=str.lower)
 
 
 def test_a_row_leads_to_its_frame(opened: Any) -> None:

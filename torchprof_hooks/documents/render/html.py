@@ -286,10 +286,12 @@ def _static_table(table: Table) -> str:
         lines.append(
             f"<tr{tone}>{_cell('th', indent + label, 'text', 'row')}{cells}</tr>"
         )
-    caption = f"{len(lines)} of {len(table.labels)} rows"
+    caption = ""
+    if len(lines) < len(table.labels):
+        caption = f"<caption>{len(lines)} of {len(table.labels)} rows</caption>"
     return (
-        f'<div class="scroll" tabindex="0"><table class="rows"><caption>{caption}'
-        f"</caption><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody>"
+        f'<div class="scroll" tabindex="0"><table class="rows">{caption}'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody>"
         "</table></div>"
     )
 
