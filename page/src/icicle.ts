@@ -23,6 +23,7 @@ export class Icicle {
   private current: Frame;
   private found = new Set<Frame>();
   private isSearching = false;
+  private pixels = 0;
 
   /**
    * metric: the column of own values that frames are as wide as.
@@ -48,6 +49,11 @@ export class Icicle {
     this.draw();
     this.show(frame.data.row);
     this.zoomed(frame === this.root);
+  }
+
+  /** Names as they fit, where the room has changed. */
+  fit(): void {
+    if (this.svg.clientWidth !== this.pixels) this.draw();
   }
 
   zoomToRow(row: number): void {
@@ -79,7 +85,8 @@ export class Icicle {
     const { x0, x1 } = this.focus;
     const place = (x: number): number => Math.min(Math.max((x - x0) / (x1 - x0 || 1), 0), 1);
     const width = (frame: Frame): number => place(frame.x1) - place(frame.x0);
-    const pixels = this.svg.clientWidth || 1000;
+    this.pixels = this.svg.clientWidth;
+    const pixels = this.pixels || 1000;
     const hasFocus = this.svg.contains(document.activeElement);
     const drawn = select(this.svg)
       .selectAll<SVGSVGElement, Frame>("svg")

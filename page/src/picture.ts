@@ -11,7 +11,7 @@ const NUMBERS = /\.\d+(?=\.|$)/g;
 
 export class Picture {
   private readonly svg: SVGSVGElement;
-  private readonly panel = make("div", { class: "details", "aria-live": "polite" });
+  private readonly panel = make("div", { class: "details", "aria-live": "polite", tabindex: "0" });
   private readonly result = make("output", { class: "result" });
   private readonly reset: HTMLButtonElement;
   private readonly search: HTMLInputElement;
@@ -31,12 +31,13 @@ export class Picture {
       if (event.key === "Enter" && this.icicle.best) this.icicle.zoom(this.icicle.best);
     });
     this.metrics = table.columns.filter((column) => OWN.test(column.name) && column.values.some((value) => Number(value) > 0));
-    const options = this.metrics.map(({ name, title }) => ({ id: name, title }));
+    const options = this.metrics.map(({ name, title }) => ({ id: name, title: title.replace(/ ?self$/, "") || "time" }));
     const bar = make("div", { class: "controls" });
-    if (options.length > 1) bar.append(choice("Width", options, options[0]?.id ?? "", (id) => this.draw(id)));
+    if (options.length > 1) bar.append("Width:", choice("Width", options, options[0]?.id ?? "", (id) => this.draw(id)));
     bar.append(this.search, this.result, this.reset);
     place.append(bar, this.svg, this.panel);
     this.draw(options[0]?.id ?? "");
+    new ResizeObserver(() => this.icicle.fit()).observe(this.svg);
   }
 
   /** Look at a row. */

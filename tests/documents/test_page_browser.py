@@ -146,7 +146,7 @@ def test_widths_are_those_of_the_column(opened: Any) -> None:
     assert page.locator('[aria-label^="Net.a, "]').get_attribute("class") == (
         "frame heat5"
     )
-    page.get_by_role("button", name="self", exact=True).first.click()
+    page.get_by_role("button", name="time", exact=True).click()
     assert frames(page)["Net.a"] == pytest.approx(100 * 70 / 160, abs=0.001)
 
 
@@ -155,8 +155,11 @@ def test_names_are_whole_or_left_out(opened: Any) -> None:
     texts = page.locator("svg.frame text").all_text_contents()
     wanted = {"Net  87.5 %", "a: Linear  43.8 %", "a: Linear  30.6 %"}
     assert wanted <= {*texts}
+    page.set_viewport_size({"width": 340, "height": 900})
+    page.wait_for_function("document.querySelector('svg.icicle').clientWidth < 340")
     narrow = opened(page_of(document()), 340)
     short = narrow.locator("svg.frame text").all_text_contents()
+    assert page.locator("svg.frame text").all_text_contents() == short
     whole = {"", "Net", "a", "b", "a: Linear", "b: Block", "(outside modules)"}
     for text in short:
         assert text.partition("  ")[0] in whole

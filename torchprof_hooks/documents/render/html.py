@@ -264,9 +264,10 @@ def _scale(table: Table) -> str:
     """The legend of the colours of a tree, if they are heat."""
     if not any(tone.startswith("heat") for tone in table.tones):
         return ""
-    is_time = any(column.name == "self_ns" for column in table.columns)
-    own = "time {} spend" if is_time else "memory {} have"
-    text = f"the redder, the more of the {own.format('layers of its kind')} themselves:"
+    text = "the redder, the more of the memory layers of its kind have themselves:"
+    if any(column.name == "self_ns" for column in table.columns):
+        text = "width: time with inner calls, line at the bottom: without; "
+        text += "the redder, the more of the time layers of its kind take themselves:"
     spans = "".join(
         f'<span><i class="heat{number}"></i>{level}</span>'
         for number, level in enumerate(_HEATS)
