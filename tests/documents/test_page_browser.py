@@ -105,6 +105,17 @@ def test_nothing_is_hard_to_reach(opened: Any, scheme: Any, width: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_names_stay_in_sight_where_a_table_scrolls(opened: Any) -> None:
+    page = opened(page_of(document()), 300)
+    place = page.locator('[data-tables^="tree"] .scroll')
+    place.evaluate("place => place.scrollLeft = 50")
+    assert place.evaluate("place => place.scrollLeft") == 50
+    left = place.bounding_box()["x"]
+    for name in ("module", "a: Linear"):
+        box = place.locator("th", has_text=name).first.bounding_box()
+        assert box["x"] == pytest.approx(left)
+
+
 def test_clicking_zooms_and_the_button_zooms_out(opened: Any) -> None:
     page = opened(page_of(document()))
     before = frames(page)
@@ -120,7 +131,9 @@ def test_clicking_zooms_and_the_button_zooms_out(opened: Any) -> None:
 
 def test_hovering_tells_all_numbers(opened: Any) -> None:
     page = opened(page_of(document()))
+    height = page.evaluate("document.documentElement.scrollHeight")
     page.locator('[aria-label^="Net.b.a"] > rect.body').hover()
+    assert page.evaluate("document.documentElement.scrollHeight") == height
     text = page.locator("svg.icicle + .details").inner_text()
     for wanted in ("Net.b.a", "Linear", "49.00ms", "30.6 %", "512.00B"):
         assert wanted in text
