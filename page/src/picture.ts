@@ -17,6 +17,7 @@ export class Picture {
   private readonly search: HTMLInputElement;
   private readonly metrics: Column[];
   private icicle!: Icicle;
+  private most = 0;
 
   constructor(
     place: HTMLElement,
@@ -49,6 +50,8 @@ export class Picture {
   private draw(id: string): void {
     const metric = this.metrics.find(({ name }) => name === id);
     if (!metric) return;
+    const own = metric.values.map(Number);
+    this.most = own.indexOf(Math.max(...own));
     const tones = metric === this.metrics[0] ? this.table.tones : this.tonesBy(metric);
     this.icicle = new Icicle(
       this.svg,
@@ -78,16 +81,14 @@ export class Picture {
     this.result.value = this.search.value.trim() ? `${count} found, ${share}` : "";
   }
 
-  /** All that is known of a row. */
-  private show(row: number): void {
-    if (row < 0) {
-      this.panel.replaceChildren(make("p", { class: "kind" }, "Point at a frame to see its numbers. A click zooms in."));
-      return;
-    }
+  /** All that is known of a row; at first, of the one with the most of its own. */
+  private show(pointed: number): void {
+    const row = pointed < 0 ? this.most : pointed;
+    const hint = pointed < 0 ? [make("p", { class: "kind" }, "Point at a frame to see its numbers. A click zooms in.")] : [];
     const lines = this.table.columns
       .map((column) => [column.title, written(column, column.values[row])] as const)
       .filter(([, text]) => text !== "")
       .map(([title, text]) => make("div", {}, make("dt", {}, title), make("dd", {}, text)));
-    this.panel.replaceChildren(make("h3", { class: "name" }, nameOf(this.table, row)), make("dl", {}, ...lines));
+    this.panel.replaceChildren(make("h3", { class: "name" }, nameOf(this.table, row)), ...hint, make("dl", {}, ...lines));
   }
 }

@@ -131,6 +131,7 @@ def test_clicking_zooms_and_the_button_zooms_out(opened: Any) -> None:
 
 def test_hovering_tells_all_numbers(opened: Any) -> None:
     page = opened(page_of(document()))
+    assert "Net.a\n" in page.locator("svg.icicle + .details").inner_text()
     height = page.evaluate("document.documentElement.scrollHeight")
     page.locator('[aria-label^="Net.b.a"] > rect.body').hover()
     assert page.evaluate("document.documentElement.scrollHeight") == height

@@ -26,6 +26,7 @@ from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Answers, Table, Tips
+from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.words import HEATS
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
@@ -131,6 +132,8 @@ def test_steps_over_time() -> None:
     text = "step 4: 30.00ms, usual 10.00ms: data loading +20.00ms"
     assert column(steps, "slow") == ["", text, ""]
     assert list(steps.tones) == ["", "slow", ""]
+    assert "red" in steps.notes[0]
+    assert "dark" in steps.notes[1]
     [row] = found["slow_steps"].labels
     assert row == "step 4"
     assert column(found["slow_steps"], "data_more_ns") == [20 * MS]
@@ -209,3 +212,4 @@ def test_what_to_do_comes_first_and_once() -> None:
 def test_an_empty_profile_says_so() -> None:
     document = page_document(Profile())
     assert [block.name for block in document.blocks] == ["nothing", "measuring"]
+    assert "<h1>Profile</h1>" in page_of(document)

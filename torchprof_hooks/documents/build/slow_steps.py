@@ -139,9 +139,12 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
     texts = _slow_texts(profile, firsts)
     count, _ = times.slow_steps()
     note = (
-        f"{count} of {times.later_steps} steps after the first were slow: longer than "
-        f"{SLOW:g} times the median, by {best_time(LEAST_MORE_NS)} or more"
+        f"{count} of {times.later_steps} steps after the first were slow (red): longer "
+        f"than {SLOW:g} times the median, by {best_time(LEAST_MORE_NS)} or more"
     )
+    legend = "a bar with a gap near its top is longer than it is drawn"
+    if any(each.steps > 1 for each in stretches):
+        legend += "; of several steps, it is dark up to their mean"
     yield Table(
         "steps",
         "Steps over time",
@@ -155,7 +158,7 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
             Column("steps", "count", [s.steps for s in stretches], is_detail=True),
         ],
         tones=["slow" if 0 < slow_ns < s.longest_ns else "" for s in stretches],
-        notes=[note] if slow_ns else (),
+        notes=[note, legend] if slow_ns else [legend],
         drawing="steps",
         is_detail=True,
         section="Steps",

@@ -56,7 +56,7 @@ def page_of(document: Document) -> str:
     By its content security policy, the browser runs only our script, whatever else is
     in the page, and fetches nothing.
     """
-    script, title = _asset("page.js"), escaped(document.title)
+    script, title = _asset("page.js"), escaped(document.title) or "Profile"
     notes = "".join(f"<p>{escaped(note)}</p>" for note in document.notes)
     body = "".join(_sections(document.blocks))
     page = f"""<!DOCTYPE html>
