@@ -24,7 +24,7 @@ WIDTH: Final = 1400
 #: By picture: the command that writes the page, the heading from which on it is shown
 #: ("": from its top), and the height of what is shown.
 PICTURES: Final = {
-    "page.png": (("show", str(DOCS / "samples" / "char_lm.json")), "", 740),
+    "page.png": (("show", str(DOCS / "samples" / "char_lm.json")), "", 772),
     "ranks.png": (("ranks", str(DOCS / "samples" / "ranks")), "", 620),
     "memory.png": (
         ("show", str(DOCS / "samples" / "char_lm_functions.json")),
