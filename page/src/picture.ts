@@ -50,9 +50,10 @@ export class Picture {
   private draw(id: string): void {
     const metric = this.metrics.find(({ name }) => name === id);
     if (!metric) return;
-    const own = metric.values.map(Number);
-    this.most = own.indexOf(Math.max(...own));
     const tones = metric === this.metrics[0] ? this.table.tones : this.tonesBy(metric);
+    const hottest = tones.reduce((most, tone) => (tone > most ? tone : most), "");
+    const own = metric.values.map((value, row) => (tones[row] === hottest ? Number(value) : -1));
+    this.most = own.indexOf(Math.max(...own));
     this.icicle = new Icicle(
       this.svg,
       this.table,
@@ -81,7 +82,7 @@ export class Picture {
     this.result.value = this.search.value.trim() ? `${count} found, ${share}` : "";
   }
 
-  /** All that is known of a row; at first, of the one with the most of its own. */
+  /** All that is known of a row; at first, of the hottest one. */
   private show(pointed: number): void {
     const row = pointed < 0 ? this.most : pointed;
     const hint = pointed < 0 ? [make("p", { class: "kind" }, "Point at a frame to see its numbers. A click zooms in.")] : [];

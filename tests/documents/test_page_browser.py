@@ -114,6 +114,9 @@ def test_names_stay_in_sight_where_a_table_scrolls(opened: Any) -> None:
     for name in ("module", "a: Linear"):
         box = place.locator("th", has_text=name).first.bounding_box()
         assert box["x"] == pytest.approx(left)
+    for tables, is_wide in {"tree": True, "rows": True, "steps": False}.items():
+        name = page.locator(f'[data-tables^="{tables}"] tbody th').first
+        assert (name.bounding_box()["width"] > 150) == is_wide
 
 
 def test_clicking_zooms_and_the_button_zooms_out(opened: Any) -> None:
@@ -399,6 +402,8 @@ def test_layers_that_are_alike_share_a_line_until_one_asks(opened: Any) -> None:
     page = opened(page_of(document(blocks)))
     shown = ["Net", "0: Block", "4 more *: Block", "3: Block", "linear(4x3)"]
     assert [text.strip() for text in cells(page, "tree")] == shown
+    # The hottest, though others have more of their own.
+    assert page.locator("svg.icicle + .details h3").text_content() == "3: Block"
     alike = page.get_by_role("button", name="4 more *: Block")
     line = page.locator("tr:has(.alike)")
     assert line.inner_text().split("\t")[1:] == ["16.00ms", "44.4 %", ""]
