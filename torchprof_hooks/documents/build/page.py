@@ -75,25 +75,19 @@ def page_document(profile: ProfileData) -> Document:
     """All that is known of a run: of its loop, with the start-up apart."""
     view = view_of(profile)
     document = whole_document(view, chain(_trees(view), _row_tables(view)))
-    return replace(document, blocks=[_once(view, block) for block in document.blocks])
+    # Answers need not name the report that has all tables.
+    full = full_report(profile)
+    return replace(document, blocks=[_without(full, each) for each in document.blocks])
 
 
-def _once(view: View, block: Block) -> Block:
-    """The block without what the page tells elsewhere: it has all tables, and what
-    helps with the bottleneck is in the first answer."""
-    if isinstance(block, Answers):
-        full = full_report(view.profile)
-        found = [
-            a._replace(next_step="") if a.next_step == full else a
-            for a in block.answers
-        ]
-        return replace(block, answers=found)
-    is_told = view.bottleneck and view.bottleneck.kind != "module"
-    return (
-        replace(block, tips=block.tips[1:])
-        if isinstance(block, Tips) and is_told
-        else block
-    )
+def _without(next_step: str, block: Block) -> Block:
+    if not isinstance(block, Answers):
+        return block
+    found = [
+        answer._replace(next_step="") if answer.next_step == next_step else answer
+        for answer in block.answers
+    ]
+    return replace(block, answers=found)
 
 
 def whole_document(view: View, tables: Iterable[Table]) -> Document:
