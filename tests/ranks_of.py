@@ -60,18 +60,27 @@ def of_rank(rank: int, world_size: int, **facts: Any) -> Provenance:
 
 
 def profile_of(
-    work: Work, waits_ms: Sequence[float], provenance: Provenance, steps: int = STEPS
+    work: Work,
+    waits_ms: Sequence[float],
+    provenance: Provenance,
+    steps: int = STEPS,
+    more_ms: Sequence[float] = (0.0,),
 ) -> Profile:
     """The profile of a rank that did this in each step, in milliseconds, and waited so
-    long in one after the other, again and again."""
+    long in one after the other, again and again.
+
+    more_ms: how much more it did in one step after the other: on average, nothing.
+    """
     waits = [round(waits_ms[n % len(waits_ms)] * MS) for n in range(steps)]
+    usual_ms = sum(work.values())
+    own = [round((usual_ms + more_ms[n % len(more_ms)]) * MS) for n in range(steps)]
     cells = {key: timed(*[round(ms * MS)] * steps) for key, ms in work.items()}
-    step_ns = [round(sum(work.values()) * MS) + wait for wait in waits]
+    step_ns = map(sum, zip(own, waits, strict=True))
     return hand_built(
         {**cells, WAITING: timed(*waits)},
         _INFOS,
         steps=steps,
-        step_times=StepTimes(later=buckets(step_ns), waits=buckets(waits)),
+        step_times=StepTimes(later=buckets(step_ns), own=buckets(own)),
         provenance=(provenance,),
     )
 
@@ -91,13 +100,14 @@ def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> RanksData:
     """The ranks of a run that wait for the slowest of them at the end of each step, for
     a millisecond at least.
 
-    jitter_ms: by so much, a wait may be longer or shorter, in turns.
+    jitter_ms: by so much, a step may take a rank longer or shorter, in turns.
     """
     longest = max(sum(work.values()) for work in works)
     found = []
     for number, work in enumerate(works):
         wait = 1 + longest - sum(work.values()) + jitter_ms
         provenance = of_rank(number, len(works))
-        waits = (wait - jitter_ms, wait + jitter_ms)
-        found.append(as_rank(profile_of(work, waits, provenance)))
+        more = (jitter_ms, -jitter_ms)
+        waits = [wait - ms for ms in more]
+        found.append(as_rank(profile_of(work, waits, provenance, more_ms=more)))
     return run_of(found)

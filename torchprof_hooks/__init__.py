@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.peak import Peak
     from torchprof_hooks.profiles.program import MeasuredSteps, Program
     from torchprof_hooks.profiles.provenance import Coordinate, Provenance
-    from torchprof_hooks.profiles.ranks.rank import Rank, Waits
+    from torchprof_hooks.profiles.ranks.rank import OwnTime, Rank
     from torchprof_hooks.profiles.ranks.ranks import StaleRank
     from torchprof_hooks.profiles.ranks.skew import RankCollective, SkewRow
     from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
@@ -109,6 +109,7 @@ __all__ = [
     "MemoryUnavailableError",
     "ModuleInfo",
     "Node",
+    "OwnTime",
     "Part",
     "Peak",
     "PhaseOfStep",
@@ -142,7 +143,6 @@ __all__ = [
     "TrainingSession",
     "Utilisation",
     "Verdict",
-    "Waits",
     "__version__",
     "add_hook",
     "compare",
@@ -191,7 +191,7 @@ _HOMES = {
     "profiles.modules": ("ModuleInfo",),
     "profile_type": ("Profile",),
     "profiles.provenance": ("Coordinate", "Provenance"),
-    "profiles.ranks.rank": ("Rank", "Waits"),
+    "profiles.ranks.rank": ("OwnTime", "Rank"),
     "profiles.ranks.ranks": ("StaleRank",),
     "ranks": ("Ranks", "load_ranks"),
     "profiles.ranks.skew": ("RankCollective", "SkewRow"),

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.profiles.step_times import StepTimes, bucket_of
+from torchprof_hooks.profiles.step_times import Bucket, StepTimes, bucket_of
 
 WIDTH = 2 ** (1 / 64) - 1
 
@@ -64,7 +64,7 @@ def test_merging_is_counting_all(seed: int) -> None:
                 into.count(duration_ns, is_first=not number)
                 into.evaluation(7 * number, number)
                 into.evaluation(3, is_first=not number)
-                into.waited(duration_ns // 3)
+                into.waited(duration_ns // 3, duration_ns)
     left, right, whole = one.times(), other.times(), both.times()
     assert left.merge(right) == right.merge(left) == whole
     assert whole.merge(StepTimes()) == whole
@@ -74,7 +74,7 @@ def test_merging_is_counting_all(seed: int) -> None:
     again = StepCounter()
     again.add(both)
     assert again.times() == whole
-    assert sum(bucket.steps for bucket in whole.waits) == whole.steps
+    assert sum(bucket.steps for bucket in whole.own) == whole.steps
 
 
 def test_the_start_up_is_not_in_the_mean_of_evaluation_calls() -> None:
@@ -90,12 +90,14 @@ def test_the_start_up_is_not_in_the_mean_of_evaluation_calls() -> None:
     assert (times.later_evaluations, times.evaluation_mean_ns) == (3, 19 / 3)
 
 
-def test_steps_that_never_wait_are_not_kept() -> None:
+def test_own_times_are_kept_only_where_steps_wait() -> None:
     counter = StepCounter()
-    counter.waited(0, 3)
-    assert counter.times().waits == ()
-    counter.waited(10)
-    assert [bucket.steps for bucket in counter.times().waits] == [3, 1]
+    counter.waited(0, 300, 3)
+    assert counter.times().own == ()
+    counter.waited(10, 50)
+    assert [bucket[1:] for bucket in counter.times().own] == [(1, 40), (3, 300)]
+    counter.waited(10, 9)  # begun in another step
+    assert counter.times().own[0] == Bucket(0, 1, 0)
 
 
 def test_memory_depends_on_how_different_steps_are() -> None:

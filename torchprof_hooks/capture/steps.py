@@ -368,4 +368,4 @@ class StepDetector:
         self.counter.count(duration_ns, steps, is_first=not self._steps)
         self._steps += steps
         before_ns, self._waited_ns = self._waited_ns, self._tracker.exchanges.waited_ns
-        self.counter.waited(self._waited_ns - before_ns, steps)
+        self.counter.waited(self._waited_ns - before_ns, duration_ns, steps)

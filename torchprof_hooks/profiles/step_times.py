@@ -51,8 +51,8 @@ class StepTimes(NamedTuple):
     first_steps, first_ns: the first steps of runs, which do much for the first time.
     later: all other steps, by rising duration.
     evaluations, evaluation_ns: evaluation calls.
-    waits: the measured training steps, with the first ones, by how long they
-        communicated with other processes, or waited for them; () if none has.
+    own: the measured training steps, with the first ones, by how long they took without
+        communication with other processes and waiting for them; () if none did either.
     first_evaluations, first_evaluation_ns: the evaluation calls with which runs began,
         before any training step: their time includes the start-up.
     """
@@ -62,7 +62,7 @@ class StepTimes(NamedTuple):
     later: tuple[Bucket, ...] = ()
     evaluations: int = 0
     evaluation_ns: int = 0
-    waits: tuple[Bucket, ...] = ()
+    own: tuple[Bucket, ...] = ()
     first_evaluations: int = 0
     first_evaluation_ns: int = 0
 

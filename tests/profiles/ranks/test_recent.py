@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ranks_of import MS, USUAL, Work, buckets, of_rank, profile_of
+from tests.ranks_of import MS, USUAL, WAITING, Work, buckets, of_rank, profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.ranks import news_line
+from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.provenance import Provenance
-from torchprof_hooks.profiles.ranks.rank import Rank, waits_of
+from torchprof_hooks.profiles.ranks.rank import Rank, own_time_of
 from torchprof_hooks.profiles.ranks.ranks import run_of
 from torchprof_hooks.profiles.ranks.recent import Counts, News, SlowRank, counts_of
 from torchprof_hooks.profiles.ranks.verdict import Verdict, find_verdict
@@ -122,10 +123,12 @@ def lines_in(
         works = [[50 + noise() for _ in range(size)] for _ in range(steps)]
         ranks = []
         for number in range(size):
-            waits = [round(MS * (1 + max(own) - own[number])) for own in works]
-            of, mean = Provenance(number, size), 60 + sum(waits) / steps
-            waited = waits_of(buckets(waits))
-            ranks.append(Rank("", of, steps, mean, {}, {}, waited))
+            own = [round(MS * work[number]) for work in works]
+            step_ns = sum(MS * (1 + max(work)) for work in works) / steps
+            waits_ns = step_ns - sum(own) / steps
+            cells: dict[CellKey, float] = {((WAITING[0],), WAITING[1]): waits_ns}
+            of, own_time = Provenance(number, size), own_time_of(buckets(own))
+            ranks.append(Rank("", of, steps, step_ns, cells, {}, own_time))
         if news := found.news(find_verdict(ranks, ())):
             yield news
 

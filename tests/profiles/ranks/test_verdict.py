@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, sqrt
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.ranks_of import (
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.ranks.rank import Waits, waits_of
+from torchprof_hooks.profiles.ranks.rank import OwnTime, own_time_of
 from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 from torchprof_hooks.profiles.ranks.skew import phase_times
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
@@ -124,19 +125,34 @@ def test_nobody_is_blamed_where_all_are_alike(size: int) -> None:
     assert verdict.waiting_ns == MS
 
 
-def simulated(size: int, slow: int | None, rng: random.Random) -> RanksData:
+def simulated(
+    size: int,
+    slow: int | None,
+    rng: random.Random,
+    *,
+    count: int = STEPS,
+    slower_ms: float = 25,
+    exchange_ms: float = 0.1,
+) -> RanksData:
     """Ranks whose work differs by 10 % from step to step; in each, all wait for the one
-    that takes longest. The slow one takes half a step longer."""
-    steps = [[rng.gauss(50, 5) for _ in range(size)] for _ in range(STEPS)]
+    that takes longest, and exchange something, for shorter or longer. The slow one
+    takes half a step longer."""
+    steps = [[rng.gauss(50, 5) for _ in range(size)] for _ in range(count)]
+    exchanges = [rng.expovariate(1 / exchange_ms) for _ in range(count)]
     if slow is not None:
         for step in steps:
-            step[slow] += 25
+            step[slow] += slower_ms
     found = []
     for number in range(size):
-        waits = [1 + max(step) - step[number] for step in steps]
-        mean = sum(step[number] for step in steps) / STEPS
+        waits = [
+            exchange + max(step) - step[number]
+            for step, exchange in zip(steps, exchanges, strict=True)
+        ]
+        mean = sum(step[number] for step in steps) / count
+        more = [step[number] - mean for step in steps]
         work = {**USUAL, ("Net > Net.head", "forward"): mean - 45}
-        found.append(as_rank(profile_of(work, waits, of_rank(number, size))))
+        of = of_rank(number, size)
+        found.append(as_rank(profile_of(work, waits, of, count, more)))
     return run_of(found)
 
 
@@ -150,32 +166,46 @@ def test_noise_in_all_ranks(size: int) -> None:
         assert (verdict.rank, reason_of(verdict).row) == (slow, "Net.head")
 
 
+def test_a_rank_that_is_slow_by_less_than_exchanges_differ() -> None:
+    """By 8 ms; exchanges take 30 ms on average, with as large a standard deviation."""
+    rng, run = random.Random(1), partial(simulated, 4, count=90, exchange_ms=30)
+    slow = [run(3, rng, slower_ms=8).verdict for _ in range(20)]
+    assert [(each.rank, each.also) for each in slow].count((3, ())) >= 19
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_another_slow_rank_in_each_step(size: int) -> None:
     """Also where the last turn is not complete."""
     found = []
     for number in range(size):
         waits = [1.0 if n % size == number else 31.0 for n in range(STEPS)]
-        work = {**USUAL, ("(data loading)", "data"): 1 + 30 * waits.count(1.0) / STEPS}
-        found.append(as_rank(profile_of(work, waits, of_rank(number, size))))
+        mean = 30 * waits.count(1.0) / STEPS
+        work = {**USUAL, ("(data loading)", "data"): 1 + mean}
+        more = [31 - ms - mean for ms in waits]
+        profile = profile_of(work, waits, of_rank(number, size), more_ms=more)
+        found.append(as_rank(profile))
     assert run_of(found).verdict.rank is None
 
 
-def four(waits_ms: Sequence[float], steps: int = STEPS) -> Iterator[Profile]:
+def four(
+    waits_ms: Sequence[float] = (1.0,),
+    steps: int = STEPS,
+    more_ms: Sequence[float] = (0.0,),
+) -> Iterator[Profile]:
     """Of four ranks, of which 2 is slower by 10 ms; it waits so long, and the others by
-    that much longer."""
+    that much longer. All do so much more in one step after the other."""
     for number in range(4):
         is_slow = number == 2
         work = slowed(DATA, 10) if is_slow else USUAL
         waits = [ms if is_slow else ms + 10 for ms in waits_ms]
-        yield profile_of(work, waits, of_rank(number, 4), steps)
+        yield profile_of(work, waits, of_rank(number, 4), steps, more_ms)
 
 
 def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
     later = (Bucket(1, 10, MS), Bucket(2, 10, 2000 * MS))
     found = [
         with_fields(each, step_times=each.step_times._replace(later=later))
-        for each in four([1.0])
+        for each in four()
     ]
     assert run_of(map(as_rank, found)).verdict.rank == 2
 
@@ -183,7 +213,7 @@ def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
 def test_what_a_step_waits_in_one_call_or_another_is_no_noise() -> None:
     """In the first step, for a broadcast; in all others, for gradients."""
     found = []
-    for profile in four([1.0], steps=8):
+    for profile in four(steps=8):
         key, name = ((WAITING[0],), WAITING[1]), "(communication) broadcast"
         wait_ns = profile.cells[key].max_ns
         cells = {
@@ -198,18 +228,42 @@ def test_what_a_step_waits_in_one_call_or_another_is_no_noise() -> None:
 
 def test_a_step_in_which_the_machine_holds_up_another_rank() -> None:
     """All others wait for it, the slow one too: a second in that step."""
-    held_up = [1.0, 1.0, 1.0, 1.0, 1001.0, 1.0, 1.0, 1.0, 1.0]
-    found = [*four(held_up, 9)]
-    found[1] = [*four([1.0], 9)][1]
+    held_up = [0.0, 0.0, 0.0, 0.0, 1000.0, 0.0, 0.0, 0.0, 0.0]
+    found = [*four([1 + ms for ms in held_up], 9)]
+    found[1] = [*four(steps=9, more_ms=held_up)][1]
     verdict = run_of(map(as_rank, found)).verdict
     assert verdict.rank == 2
     assert verdict.lost_ns == pytest.approx(10 * MS, rel=0.01)
 
 
-def test_steps_that_wait_longest_are_left_out() -> None:
+def test_what_all_wait_for_in_some_steps_is_no_noise() -> None:
+    """Such as communication that takes long: rank 2 takes 10 ms more in each."""
+    waits = [2.0, 90.0, 3.0, 40.0, 5.0]
+    verdict = run_of(map(as_rank, four(waits))).verdict
+    assert verdict.rank == 2
+    assert verdict.lost_ns == pytest.approx(10 * MS)
+
+
+def test_nobody_waits_for_a_rank_longer_than_it_waits() -> None:
+    """Without communication in steps, others do not wait for a rank that does more."""
+    work = {0: slowed(DATA, 40), 1: USUAL, 2: USUAL}
+    found = [profile_of(each, [1.0], of_rank(n, 3)) for n, each in work.items()]
+    verdict = run_of(map(as_rank, found)).verdict
+    assert (verdict.rank, verdict.lost_ns) == (None, MS)
+
+
+def test_a_rank_is_as_slow_only_if_it_is_nearer_to_the_slow_one() -> None:
+    """By chance, it may be any."""
+    works = [USUAL, USUAL, slowed(DATA, 9), slowed(DATA, 20)]
+    verdict = ranks_of(works, jitter_ms=5).verdict
+    assert verdict.noise_ns > 11 * MS
+    assert (verdict.rank, verdict.also) == (3, ())
+
+
+def test_steps_that_take_longest_are_left_out() -> None:
     """Two of ten; the trimmed mean and its error, worked out by hand."""
-    waits = [70, 2, 2, 2, 2, 4, 6, 6, 30, 8]
-    found = waits_of(buckets(ms * MS for ms in waits))
+    own = [70, 2, 2, 2, 2, 4, 6, 6, 30, 8]
+    found = own_time_of(buckets(ms * MS for ms in own))
     assert found.mean_ns == 4 * MS
     # 2, 4, 6 and 8, of these 4, 1, 2 and 3: their mean is 4.8 ms.
     squares = 4 * 2.8**2 + 0.8**2 + 2 * 1.2**2 + 3 * 3.2**2
@@ -217,15 +271,15 @@ def test_steps_that_wait_longest_are_left_out() -> None:
 
 
 def test_of_a_few_steps_none_is_left_out() -> None:
-    found = waits_of(buckets([1 * MS, 3 * MS, 1 * MS, 3 * MS, 7 * MS]))
+    found = own_time_of(buckets([1 * MS, 3 * MS, 1 * MS, 3 * MS, 7 * MS]))
     assert found.mean_ns == 3 * MS
     assert found.error_ns == pytest.approx(sqrt(24 / (5 * 2)) * MS)
-    assert waits_of(buckets([MS, MS, MS])) == Waits(MS, inf)
+    assert own_time_of(buckets([MS, MS, MS])) == OwnTime(MS, inf)
 
 
 @pytest.mark.parametrize(("steps", "slow"), [(5, 2), (4, None), (1, None)])
 def test_few_steps_say_little(steps: int, slow: int | None) -> None:
-    assert run_of(map(as_rank, four([1.0], steps))).verdict.rank == slow
+    assert run_of(map(as_rank, four(steps=steps))).verdict.rank == slow
 
 
 def test_functions_are_in_the_phases_of_what_calls_them() -> None:

@@ -18,7 +18,6 @@ from torchprof_hooks.profiles.step_times import (
     Bucket,
     StepTimes,
     bucket_of,
-    sorted_buckets,
 )
 
 #: The most stretches of steps, and numbers of each: steps, total, longest.
@@ -84,8 +83,8 @@ class StepCounter:
         self.first_steps = self.first_ns = 0
         self.evaluations = self.evaluation_ns = 0
         self.first_evaluations = self.first_evaluation_ns = 0
-        self._later, self._waits = _Buckets(), _Buckets()
-        self._unwaited = 0  # steps that did not wait
+        self._later, self._own = _Buckets(), _Buckets()
+        self._has_waited = False
         self.slow_ns = 0.0
         self._look_at = 1 + LEAST_STEPS  # steps: to find it then
         self._over_time = array("q", bytes(8 * _NUMBERS * _STRETCHES))
@@ -146,12 +145,11 @@ class StepCounter:
         self.first_ns += duration_ns
         self.steps_ns += duration_ns
 
-    def waited(self, duration_ns: int, steps: int = 1) -> None:
-        """Count steps that communicated, or waited for others, for `duration_ns`."""
-        if duration_ns:
-            self._waits.add(duration_ns, steps)
-        else:  # the usual case in one process
-            self._unwaited += steps
+    def waited(self, waited_ns: int, duration_ns: int, steps: int = 1) -> None:
+        """Count how long the steps that took `duration_ns` together communicated, or
+        waited for others."""
+        self._has_waited |= waited_ns > 0
+        self._own.add(max(duration_ns - waited_ns, 0), steps)
 
     def evaluation(
         self, duration_ns: int, calls: int = 1, *, is_first: bool = False
@@ -181,26 +179,22 @@ class StepCounter:
         self.first_ns += other.first_ns
         for bucket in other._later:
             self._later.add(bucket.total_ns, bucket.steps)
-        for bucket in other._waits:
-            self._waits.add(bucket.total_ns, bucket.steps)
-        self._unwaited += other._unwaited
+        for bucket in other._own:
+            self._own.add(bucket.total_ns, bucket.steps)
+        self._has_waited |= other._has_waited
         self.evaluation(other.evaluation_ns, other.evaluations)
         self.first_evaluations += other.first_evaluations
         self.first_evaluation_ns += other.first_evaluation_ns
 
     def times(self) -> StepTimes:
         """All so far; another thread may count meanwhile."""
-        waits = tuple(self._waits)
-        if waits and self._unwaited:
-            of_none = Bucket(bucket_of(0), self._unwaited, 0)
-            waits = sorted_buckets([of_none, *waits])
         return StepTimes(
             self.first_steps,
             self.first_ns,
             tuple(self._later),
             self.evaluations,
             self.evaluation_ns,
-            waits,
+            tuple(self._own) if self._has_waited else (),
             self.first_evaluations,
             self.first_evaluation_ns,
         )

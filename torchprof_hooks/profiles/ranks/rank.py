@@ -1,5 +1,5 @@
-"""One rank: what is compared with other ranks; and how long it waits for these in a
-step, with the error of that."""
+"""One rank: what is compared with other ranks; and how long a step takes it, without
+waiting for these, with the error of that."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
-#: The share of steps that is left out: those in which a rank waits longest. A busy
+#: The share of steps that is left out: those in which a rank takes longest. A busy
 #: machine delays some rank for long, now and then.
 _LEFT_OUT: Final = 0.2
 #: With fewer steps than this, no step is left out.
 _FEW: Final = 8
 
 
-class Waits(NamedTuple):
-    """How long a rank waits for others in a step, communication included.
+class OwnTime(NamedTuple):
+    """How long a step takes a rank, without waiting for others and communication. What
+    all ranks wait for alike, be it long or short, is no part of its error.
 
-    mean_ns: the mean over most steps (see `waits_of`).
+    mean_ns: the mean over most steps (see `own_time_of`).
     error_ns: the standard error of the mean.
     """
 
@@ -34,7 +35,7 @@ class Waits(NamedTuple):
     error_ns: float
 
 
-def waits_of(buckets: Sequence[Bucket]) -> Waits:
+def own_time_of(buckets: Sequence[Bucket]) -> OwnTime:
     """The trimmed mean of these steps, and its standard error.
 
     The error is computed as if the steps left out were as long as the longest one kept
@@ -47,11 +48,11 @@ def waits_of(buckets: Sequence[Bucket]) -> Waits:
     shortest = _shortest(buckets, kept)
     mean_ns = sum(ns * count for ns, count in shortest) / kept
     if kept <= 3:
-        return Waits(mean_ns, inf)
+        return OwnTime(mean_ns, inf)
     moved = [*shortest, (shortest[-1][0], steps - kept)]
     center_ns = sum(ns * count for ns, count in moved) / steps
     squares = sum((ns - center_ns) ** 2 * count for ns, count in moved)
-    return Waits(mean_ns, sqrt(squares / (kept * (kept - 3))))
+    return OwnTime(mean_ns, sqrt(squares / (kept * (kept - 3))))
 
 
 def _shortest(buckets: Sequence[Bucket], count: int) -> list[tuple[float, int]]:
@@ -79,7 +80,7 @@ class Rank:
     cells: own times by chain of calls and phase. They add up to `step_ns`.
     infos: descriptions of the names in the chains.
     collectives: what was exchanged in the measured steps.
-    waits: how long the rank waited for others, communication included.
+    own: the time without waiting for others, and communication.
     """
 
     name: str
@@ -88,13 +89,20 @@ class Rank:
     step_ns: float
     cells: Mapping[CellKey, float]
     infos: Infos
-    waits: Waits
+    own: OwnTime
     collectives: Collectives = ()
 
     @property
     def number(self) -> int:
         """The rank's number among all ranks."""
         return self.provenance.rank
+
+    @property
+    def waiting_ns(self) -> float:
+        """How long the rank waits for others in a step, communication included."""
+        return sum(
+            ns for (_, phase), ns in self.cells.items() if phase in WAITING_PHASES
+        )
 
     @property
     def outermost(self) -> frozenset[str]:
@@ -118,23 +126,26 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
         raise ProfileFileError(f"{name} is the sum of several")
     loop = profile.loop if profile.loop.steps else profile
     count = max(loop.steps, 1)
+    step_ns = loop.wall_ns / count
     cells = {key: totals.self_ns / count for key, totals in loop.cells.items()}
     return Rank(
         name,
         loop.provenance[0],
         profile.steps,
-        loop.wall_ns / count,
+        step_ns,
         cells,
         dict(loop.modules),
-        waits_in(loop.step_times, cells),
+        own_time_in(loop.step_times, step_ns, cells),
         loop.collectives,
     )
 
 
-def waits_in(times: StepTimes, cells: Mapping[CellKey, float]) -> Waits:
-    """How long a rank waits in a step. Without times of single steps, the error of the
-    mean is not known: inf."""
-    if times.waits:
-        return waits_of(times.waits)
+def own_time_in(
+    times: StepTimes, step_ns: float, cells: Mapping[CellKey, float]
+) -> OwnTime:
+    """The own time of a rank. Without times of single steps, the error of the mean is
+    not known: inf."""
+    if times.own:
+        return own_time_of(times.own)
     waited_ns = sum(ns for (_, phase), ns in cells.items() if phase in WAITING_PHASES)
-    return Waits(waited_ns, inf)
+    return OwnTime(step_ns - waited_ns, inf)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from torchprof_hooks.profiles.cells import CellKey, Infos
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.provenance import Provenance
-from torchprof_hooks.profiles.ranks.rank import Rank, waits_in
+from torchprof_hooks.profiles.ranks.rank import Rank, own_time_in
 from torchprof_hooks.profiles.ranks.verdict import Verdict
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -50,14 +50,15 @@ class Counts:
     def as_rank(self) -> Rank:
         """The same per step, to be compared with other ranks. There must be steps."""
         cells = {key: ns / self.steps for key, ns in self.own_ns.items() if ns}
+        step_ns = self.wall_ns / self.steps
         return Rank(
             f"rank {self.provenance.rank}",
             self.provenance,
             self.steps,
-            self.wall_ns / self.steps,
+            step_ns,
             cells,
             self.infos,
-            waits_in(self.step_times, cells),
+            own_time_in(self.step_times, step_ns, cells),
         )
 
     def _is_process_of(self, earlier: Counts) -> bool:

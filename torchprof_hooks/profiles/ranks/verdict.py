@@ -56,8 +56,9 @@ class Verdict(NamedTuple):
 
     rank: the one that the others wait for, None if there is none.
     also: other ranks that are as slow.
-    lost_ns: how much longer the others wait than the rank that waits least (median).
-    noise_ns: how much longer they may wait by chance.
+    lost_ns: how much longer the rank with most to do takes than the others (median),
+        as far as these wait meanwhile.
+    noise_ns: how much longer it may take by chance.
     step_ns: the duration of a step (median of the ranks).
     waiting_ns: the time that ranks wait and communicate (median).
     reason: where the slow rank spends the time; None if no row explains most of it.
@@ -75,21 +76,23 @@ class Verdict(NamedTuple):
 def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     """Find the slow rank, and where it is slow.
 
-    The others wait for the rank that waits least. The time that even this rank spends
-    in communication is the cost of communication, no waiting for it. By chance, the
-    means of two ranks may differ by their standard errors (see `waits_of`), times
-    `_ERRORS`.
+    The others wait for the rank whose steps take longest without waiting, communication
+    left out: as much longer as that takes, if they wait at all. By chance, the means of
+    two ranks may differ by their standard errors (see `own_time_of`), times `_ERRORS`.
 
     rows: the rows of these ranks, by module.
     """
-    waited = [rank.waits.mean_ns for rank in ranks]
+    own, waited = zip(
+        *((each.own.mean_ns, each.waiting_ns) for each in ranks), strict=True
+    )
     step_ns = median(rank.step_ns for rank in ranks)
-    slow = min(range(len(ranks)), key=waited.__getitem__)
-    excess = {n: ns - waited[slow] for n, ns in enumerate(waited) if n != slow}
-    lost_ns = median(excess.values()) if excess else 0.0
+    slow = max(range(len(ranks)), key=own.__getitem__)
+    less = {n: own[slow] - ns for n, ns in enumerate(own) if n != slow}
+    wait_ns = median(waited[n] for n in less) if less else 0.0
+    lost_ns = min(median(less.values()), wait_ns) if less else 0.0
     noise_ns = _noise_ns(ranks, slow, step_ns)
     is_slow = lost_ns > noise_ns
-    also = [n for n, ns in excess.items() if is_slow and ns <= noise_ns]
+    also = [n for n, ns in less.items() if is_slow and ns <= min(noise_ns, lost_ns / 2)]
     reason = _find_reason(rows, slow, {slow, *also}, lost_ns) if is_slow else None
     return Verdict(
         ranks[slow].number if is_slow else None,
@@ -103,10 +106,10 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
 
 
 def _noise_ns(ranks: Sequence[Rank], slow: int, step_ns: float) -> float:
-    """How long others may wait for the rank `slow` by chance. Errors add up: when one
-    rank waits longer by chance, the other waits less. With few steps, the errors are
-    not known well, and a share of a step is taken instead."""
-    errors = [rank.waits.error_ns for rank in ranks]
+    """How much longer the rank `slow` may take by chance. Errors add up: where ranks
+    share a processor, one takes longer while the other does not. With few steps, the
+    errors are not known well, and a share of a step is taken instead."""
+    errors = [rank.own.error_ns for rank in ranks]
     error_ns = errors.pop(slow) + (median(errors) if errors else 0.0)
     if isinf(error_ns) or min(rank.steps for rank in ranks) < _FEWEST_STEPS:
         return _SHARE_OF_FEW * step_ns
