@@ -38,6 +38,7 @@ def test_the_slow_rank_what_that_costs_and_where() -> None:
     found = answer_of(RANKS)
     assert found.numbers == {
         "rank": 2,
+        "suspect": None,
         "row": "Net.head",
         "phase": "forward",
         "spent_ns": 35_000_000,
@@ -87,6 +88,19 @@ def test_nobody_is_blamed_where_all_are_alike_or_nothing_is_known() -> None:
             "",
         )
     assert not any(table_in(ranks_document(apart), "ranks").tones[:1])
+
+
+def test_where_chance_explains_it_the_rank_is_a_suspect() -> None:
+    """Its work and its waits agree; else, it is not known, and that is not "even"."""
+    little, much = made([USUAL, SLOW, USUAL], 14), made([USUAL, SLOW, USUAL], 40)
+    assert little.verdict.noise_ns > 30e6  # which it takes longer
+    answer = answer_of(little)
+    assert answer.answer == "Probably rank 1 is slow"
+    assert "wait 30.00ms for it in each step of 95.00ms. It spends" in answer.evidence
+    assert answer.evidence.endswith("up to 34.73ms: more steps would tell.")
+    assert (answer.numbers["rank"], answer.numbers["suspect"]) == (None, 1)
+    assert (answer.share, answer.next_step) == (None, "show --full profile-rank1.json")
+    assert answer_of(much).answer == "Cannot tell"
 
 
 def test_ranks_that_are_slow_alike() -> None:

@@ -125,6 +125,19 @@ def test_nobody_is_blamed_where_all_are_alike(size: int) -> None:
     assert verdict.waiting_ns == MS
 
 
+@pytest.mark.parametrize(
+    ("jitter_ms", "slower_ms", "is_even"),
+    [(0, 0, True), (0, 2, True), (3, 0, True), (5, 0, False), (3, 3, False)],
+)
+def test_even_is_what_is_known_to_be_even(
+    jitter_ms: float, slower_ms: float, is_even: bool
+) -> None:
+    """Up to 5 % of 53 ms, with as large an error; or else, nothing is known."""
+    works = [USUAL, slowed(DATA, slower_ms), USUAL]
+    verdict = ranks_of(works, jitter_ms).verdict
+    assert (verdict.rank, verdict.is_even) == (None, is_even)
+
+
 def simulated(
     size: int,
     slow: int | None,
@@ -170,7 +183,9 @@ def test_a_rank_that_is_slow_by_less_than_exchanges_differ() -> None:
     """By 8 ms; exchanges take 30 ms on average, with as large a standard deviation."""
     rng, run = random.Random(1), partial(simulated, 4, count=90, exchange_ms=30)
     slow = [run(3, rng, slower_ms=8).verdict for _ in range(20)]
+    even = [run(None, rng).verdict for _ in range(20)]
     assert [(each.rank, each.also) for each in slow].count((3, ())) >= 19
+    assert [each.is_even for each in even].count(True) >= 19
 
 
 @pytest.mark.parametrize("size", SIZES)

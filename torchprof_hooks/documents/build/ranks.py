@@ -98,13 +98,17 @@ def _answer(ranks: RanksData) -> Answer:
         evidence = " ".join(_slow(verdict))
         share = verdict.lost_ns / max(verdict.step_ns, 1)
         uncertainty = verdict.noise_ns / max(verdict.step_ns, 1)
-        [name] = (rank.name for rank in ranks.ranks if rank.number == verdict.rank)
-        next_step = f"show --full {name}"
+        next_step = _show(ranks, verdict.rank)
     elif not verdict.waiting_ns:
         answer = "No rank was seen to communicate"
         evidence = "Nothing says who waits for whom."
+    elif verdict.suspect is not None:
+        answer = f"Probably rank {verdict.suspect} is slow"
+        evidence = " ".join(_slow(verdict))
+        next_step = _show(ranks, verdict.suspect)
     else:
-        answer, evidence = "Even", " ".join(_even(verdict))
+        answer = "Even" if verdict.is_even else "Cannot tell"
+        evidence = " ".join(_no_rank(verdict))
     return Answer(
         "slow_rank",
         "Who waits for whom",
@@ -117,11 +121,18 @@ def _answer(ranks: RanksData) -> Answer:
     )
 
 
+def _show(ranks: RanksData, number: int) -> str:
+    """The command that shows the report of a rank."""
+    [name] = (rank.name for rank in ranks.ranks if rank.number == number)
+    return f"show --full {name}"
+
+
 def _verdict_numbers(verdict: Verdict) -> dict[str, Value]:
     """The numbers of a verdict. Times are per step."""
     reason = verdict.reason
     return {
         "rank": verdict.rank,
+        "suspect": verdict.suspect,
         "row": reason.row if reason else None,
         "phase": reason.phase if reason else None,
         "spent_ns": round(reason.spent_ns) if reason else None,
@@ -144,7 +155,11 @@ def _slow(verdict: Verdict) -> Iterator[str]:
         )
     else:
         yield from _reason(reason)
-    yield f"Up to {best_time(verdict.noise_ns)} may be chance: steps differ."
+    noise = best_time(verdict.noise_ns)
+    if verdict.rank is None:
+        yield f"But chance explains up to {noise}: more steps would tell."
+    else:
+        yield f"Up to {noise} may be chance: steps differ."
 
 
 def _reason(reason: Reason) -> Iterator[str]:
@@ -165,11 +180,16 @@ def place_text(reason: Reason) -> str:
     return where
 
 
-def _even(verdict: Verdict) -> Iterator[str]:
+def _no_rank(verdict: Verdict) -> Iterator[str]:
     step, noise = best_time(verdict.step_ns), best_time(verdict.noise_ns)
     waiting = best_time(verdict.waiting_ns)
     share = percent(verdict.waiting_ns, verdict.step_ns)
-    yield f"No rank waits for another beyond noise ({noise} in a step of {step})."
+    lost = best_time(verdict.lost_ns)
+    more = "" if verdict.is_even else ": more steps would tell"
+    yield (
+        f"The rank with most to do makes the others wait {lost} in a step of {step}; "
+        f"chance explains up to {noise}{more}."
+    )
     yield (
         f"Each spends about {waiting} ({share}) in communication: what that takes, or "
         "waiting for ranks that are slow in turns."

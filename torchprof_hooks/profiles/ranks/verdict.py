@@ -12,9 +12,12 @@ from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.skew import SkewRow
 
 #: A rank is called slow only if others wait for it for more than this many standard
-#: errors, and for more than this share of a step.
+#: errors, and for more than this share of a step. Ranks are even only if that, and a
+#: standard error, are below this share.
 _ERRORS: Final = 4.0
 _LEAST_SHARE: Final = 0.05
+#: Or probably so, for more than this share of that many errors.
+_PROBABLY: Final = 0.75
 #: With fewer steps than this, others must wait for more than this share of a step.
 _FEWEST_STEPS: Final = 5
 _SHARE_OF_FEW: Final = 0.5
@@ -61,7 +64,10 @@ class Verdict(NamedTuple):
     noise_ns: how much longer it may take by chance.
     step_ns: the duration of a step (median of the ranks).
     waiting_ns: the time that ranks wait and communicate (median).
-    reason: where the slow rank spends the time; None if no row explains most of it.
+    reason: where this rank, or the suspect, spends the time; None if no row explains
+        most of it.
+    suspect: where no rank is slow for sure, the one that probably is: it has most to
+        do, it waits least, and others wait for it almost as long as chance explains.
     """
 
     rank: int | None
@@ -71,6 +77,13 @@ class Verdict(NamedTuple):
     step_ns: float
     waiting_ns: float
     reason: Reason | None
+    suspect: int | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether no rank makes others wait for long, and steps are enough to know."""
+        least_ns = _LEAST_SHARE * self.step_ns
+        return self.lost_ns < least_ns and self.noise_ns < _ERRORS * least_ns
 
 
 def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
@@ -93,7 +106,11 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     noise_ns = _noise_ns(ranks, slow, step_ns)
     is_slow = lost_ns > noise_ns
     also = [n for n, ns in less.items() if is_slow and ns <= min(noise_ns, lost_ns / 2)]
-    reason = _find_reason(rows, slow, {slow, *also}, lost_ns) if is_slow else None
+    is_suspect = not is_slow and waited[slow] == min(waited)
+    is_suspect &= lost_ns > max(_PROBABLY * noise_ns, _LEAST_SHARE * step_ns)
+    reason = None
+    if is_slow or is_suspect:
+        reason = _find_reason(rows, slow, {slow, *also}, lost_ns)
     return Verdict(
         ranks[slow].number if is_slow else None,
         tuple(ranks[n].number for n in also),
@@ -102,6 +119,7 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
         step_ns,
         median(waited),
         reason,
+        ranks[slow].number if is_suspect else None,
     )
 
 
