@@ -64,10 +64,10 @@ def called(names: Iterable[str], around: str = "Net > Net.a > ") -> Profile:
 
 
 def with_shapes(name: str, info: ModuleInfo) -> ModuleInfo:
-    """The shapes that a name like ``f(3x8, 8)`` tells."""
-    if info.kind != "function" or not re.fullmatch(r"\w+\([\dx, ]+\)", name):
+    """The shapes that a name like ``f(3x8, 8)`` tells, or ``f(3x8, ...)``."""
+    if info.kind != "function" or not re.fullmatch(r"\w+\([\dx, ]+(\.{3})?\)", name):
         return info
-    texts = name.partition("(")[2].rstrip(")").split(", ")
+    texts = name.partition("(")[2].rstrip(".)").removesuffix(", ").split(", ")
     return replace(info, shapes=tuple(tuple(map(int, t.split("x"))) for t in texts))
 
 
@@ -96,6 +96,10 @@ LENGTHS = range(3, 3 + LENGTHS_KEPT + 2)
         ),
         ([f"conv{n}d(8)" for n in range(6)], [f"conv{n}d(8)" for n in range(6)]),
         (["f", "f()"], ["f", "f()"]),
+        (
+            [*(f"f({n}x8, {5 * '8, '}...)" for n in LENGTHS), f"f(3x8{5 * ', 8'})"],
+            [f"f(3x8{5 * ', 8'})", "f([3..8]x8, 5 * 8, ...)"],
+        ),
     ],
 )
 def test_names(names: list[str], ranged: list[str]) -> None:

@@ -34,8 +34,9 @@ class ModuleInfo:
         call: ``bfloat16``; "" where autocast was off.
     place: of an outermost module, and of a function called from outside modules,
         "called first at train.py:42"; of a profiled function, "made at train.py:42".
-    shapes: shapes of a call's input tensors, with -1 for sizes that are not known; None
-        where calls of different shapes share a name, or have many tensors.
+    shapes: shapes of a call's input tensors, with -1 for sizes that are not known; of
+        the first ones, where the name shows no others (``...``); None where calls of
+        other shapes share a name, or have many tensors.
     order: place among the names of a run, in the order of their first calls.
     """
 

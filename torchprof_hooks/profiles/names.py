@@ -114,7 +114,7 @@ def united(one: str, other: str, separator: str) -> str:
 
 
 #: How many shapes, or runs of equal ones, the name of a function call may show.
-_SHAPES_SHOWN: Final = 6
+SHAPES_SHOWN: Final = 6
 #: This many equal shapes in a row, or more, are counted instead of repeated.
 _SHORTEST_RUN: Final = 3
 
@@ -123,9 +123,9 @@ def function_call_name(name: str, shapes: Sequence[Sequence[object]] | None) -> 
     """The name for calls of a function with tensors of these shapes:
     ``linear(32x64, 256x64, 256)``, ``cat(50 * 32x64)``; ``relu()`` if the shapes are
     not known."""
-    texts = list(islice(_shape_texts(shapes or ()), _SHAPES_SHOWN + 1))
-    if len(texts) > _SHAPES_SHOWN:
-        texts[_SHAPES_SHOWN:] = ["..."]
+    texts = list(islice(_shape_texts(shapes or ()), SHAPES_SHOWN + 1))
+    if len(texts) > SHAPES_SHOWN:
+        texts[SHAPES_SHOWN:] = ["..."]
     return f"{name}({', '.join(texts)})"
 
 

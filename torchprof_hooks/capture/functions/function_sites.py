@@ -21,7 +21,7 @@ from torchprof_hooks.capture.torch_names.inputs import (
 )
 from torchprof_hooks.capture.torch_names.modules import place_of_caller
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
-from torchprof_hooks.profiles.names import Phase, function_call_name
+from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
 
 #: How many names of functions are told apart at a site, as a program may make new ones
 #: forever; and the name of the rest.
@@ -144,7 +144,7 @@ class FunctionSites:
                 inputs=tuple(f"{k.dtype}@{k.device}" for k in inputs[:_TYPES_NOTED]),
                 autocast=str(autocast or "").removeprefix("torch."),
                 place="",
-                shapes=_plain(shapes) if _tells_all(shaped.name) else None,
+                shapes=_shown(shapes, shaped.name),
             )
             self._note(shaped.name, info)
             site.by_shapes[kept] = shaped
@@ -184,14 +184,13 @@ class FunctionSites:
         return site
 
 
-def _tells_all(name: str) -> bool:
-    """Whether all calls of this name have the same shapes: it shows them all."""
-    return not name.endswith(("...)", f"({OTHER_SHAPES})"))
-
-
-def _plain(shapes: Iterable[Iterable[Any]]) -> Shapes | None:
-    """Shapes as plain numbers (see `ModuleInfo.shapes`)."""
-    found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in shapes)
+def _shown(shapes: Sequence[Iterable[Any]], name: str) -> Shapes | None:
+    """The shapes that all calls of this name have, for it shows them (see
+    `ModuleInfo.shapes`)."""
+    if name.endswith(f"({OTHER_SHAPES})"):
+        return None
+    shown = shapes[:SHAPES_SHOWN] if name.endswith("...)") else shapes
+    found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in shown)
     return found if len(found) <= _SHAPES_NOTED else None
 
 

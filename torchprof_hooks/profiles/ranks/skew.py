@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Final, Literal, NamedTuple, get_args
@@ -17,6 +18,7 @@ from torchprof_hooks.profiles.collectives import Collective, sum_of
 from torchprof_hooks.profiles.names import Grouping, Kind, Phase
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.rows import group_rows
+from torchprof_hooks.profiles.shape_ranges import range_names, renamed
 from torchprof_hooks.profiles.totals import Totals
 
 #: What the time of a rank is divided into.
@@ -91,6 +93,8 @@ def skew_rows(
     groups: positions of ranks that can be compared with each other, if not all can.
     """
     groups = groups or [range(len(ranks))]
+    if by == "call":
+        ranks = _with_ranges(ranks)
     sums: dict[tuple[str, Phase], _Sums] = {}
     columns: dict[CellKey, list[list[float]]] = {}  # to which each cell is added
     for number, rank in enumerate(ranks):
@@ -113,6 +117,21 @@ def skew_rows(
         if any(found.total_ns)
     )
     return tuple(sorted(rows, key=lambda row: (-row.skew_ns, row.name, row.phase)))
+
+
+def _with_ranges(ranks: Sequence[Rank]) -> list[Rank]:
+    """The same times, with one name for calls that differ in lengths alone, at one rank
+    or between ranks: the same name at all ranks."""
+    infos = {name: info for rank in ranks for name, info in rank.infos.items()}
+    names = range_names({key for rank in ranks for key in rank.cells}, infos, kept=1)
+    infos |= {ranged: infos[name] for (_, name), ranged in names.items()}
+    found = []
+    for rank in ranks:
+        cells: defaultdict[CellKey, float] = defaultdict(float)
+        for (path, phase), cell_ns in rank.cells.items():
+            cells[renamed(path, names, infos), phase] += cell_ns
+        found.append(replace(rank, cells=cells, infos=infos))
+    return found
 
 
 def _widest(rows: Iterable[SkewRow]) -> SkewRow:
