@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.peak import Peak
     from torchprof_hooks.profiles.program import MeasuredSteps, Program
     from torchprof_hooks.profiles.provenance import Coordinate, Provenance
+    from torchprof_hooks.profiles.ranks.inputs import RankInputs
     from torchprof_hooks.profiles.ranks.rank import OwnTime, Rank
     from torchprof_hooks.profiles.ranks.ranks import StaleRank
     from torchprof_hooks.profiles.ranks.skew import RankCollective, SkewRow
@@ -122,6 +123,7 @@ __all__ = [
     "Provenance",
     "Rank",
     "RankCollective",
+    "RankInputs",
     "Ranks",
     "Reason",
     "ReportHook",
@@ -191,6 +193,7 @@ _HOMES = {
     "profiles.modules": ("ModuleInfo",),
     "profile_type": ("Profile",),
     "profiles.provenance": ("Coordinate", "Provenance"),
+    "profiles.ranks.inputs": ("RankInputs",),
     "profiles.ranks.rank": ("OwnTime", "Rank"),
     "profiles.ranks.ranks": ("StaleRank",),
     "ranks": ("Ranks", "load_ranks"),

@@ -1,10 +1,11 @@
-"""The shapes of functions' calls at several ranks."""
+"""Larger inputs are told from a slower device, by the shapes of functions' calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
@@ -12,9 +13,11 @@ import torchprof_hooks
 from tests.helpers import timed
 from tests.profile_of import with_fields
 from tests.ranks_of import MS, USUAL, as_rank, of_rank, profile_of
+from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.ranks.rank import Rank
-from torchprof_hooks.profiles.ranks.ranks import run_of
+from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 
 SLOWER = {key: ms * 2 if "Net" in key[0] else ms for key, ms in USUAL.items()}
 STEPS = 20
@@ -37,6 +40,41 @@ def calling(number: int, shapes: Sequence[Shapes] = (), times: int = 1) -> Rank:
 
 
 SMALL, MIDDLE, LARGE = (((8, length, 4), (4, 4)) for length in (10, 20, 80))
+
+
+def text(*ranks: Rank) -> str:
+    """Of the verdict, in one line."""
+    found: RanksData = run_of(ranks)
+    assert found.verdict.rank == 2
+    return " ".join(text_of(ranks_document(found)).split("\n\n")[0].split())
+
+
+@pytest.mark.parametrize(
+    ("of_all", "said"),
+    [
+        (
+            [([SMALL], 1), ([SMALL, MIDDLE], 1), ([LARGE], 1)],
+            "It has more work: f is given 8x80x4 there on average, 8x10x4 to 8x15x4 at "
+            "the others.",
+        ),
+        (
+            [([SMALL], 1), ([SMALL], 1), ([SMALL], 3)],
+            "It has more work: it calls f 3.0 times a step, the others 1.0 times.",
+        ),
+        (
+            [([SMALL, LARGE], 1)] * 3,
+            "Inputs of f are as large at the others: so it has a slower device, or",
+        ),
+        ([([], 1)] * 3, "So it has more work, or a slower device."),
+        ([([], 1), ([SMALL], 1), ([LARGE], 1)], "more work, or a slower device."),
+    ],
+    ids=["larger", "more calls", "as large", "no shapes", "not at all ranks"],
+)
+def test_what_shapes_say_of_a_slow_rank(
+    of_all: Sequence[tuple[Sequence[Shapes], int]], said: str
+) -> None:
+    found = text(*(calling(n, *each) for n, each in enumerate(of_all)))
+    assert said in found
 
 
 def test_shapes_of_a_function_with_many_tensors_are_known() -> None:

@@ -42,6 +42,10 @@ _MOST_RANKS: Final = 16
 _LEAST_SKEW: Final = 0.01
 #: The most characters of a command in titles: launchers may give hundreds of arguments.
 _LONGEST_COMMAND: Final = 60
+#: Inputs that are so many times as large as those of others are more work; and the most
+#: by which those differ that are as large.
+_LARGER: Final = 1.25
+_AS_LARGE: Final = 1.1
 _PLACES: Final[Mapping[str, str]] = {
     "outside": "the program's own code, outside modules",
     "data": "data loading",
@@ -169,7 +173,29 @@ def _reason(reason: Reason) -> Iterator[str]:
         yield f"It spends that in {where}: {spent} a step, the others {others}."
     else:
         yield f"It is slower in all of {where}: {spent} a step, the others {others}."
+    yield from _inputs(reason)
+
+
+def _inputs(reason: Reason) -> Iterator[str]:
+    """Whether it has more work, as far as shapes tell."""
+    found = reason.inputs
+    if found and found.larger >= _LARGER:
+        least, most = _shape(found.least), _shape(found.most)
+        others = least if least == most else f"{least} to {most}"
+        yield f"It has more work: {found.function} is given {_shape(found.size)} there"
+        yield f"on average, {others} at the others."
+    elif found and found.calls >= _LARGER * found.others_calls:
+        yield f"It has more work: it calls {found.function} {found.calls:.1f} times a"
+        yield f"step, the others {found.others_calls:.1f} times."
+    elif not reason.is_own and found and found.larger < _AS_LARGE:
+        yield f"Inputs of {found.function} are as large at the others: so it has a"
+        yield "slower device, or shares its processor."
+    elif not reason.is_own:
         yield "So it has more work, or a slower device."
+
+
+def _shape(sizes: Sequence[float]) -> str:
+    return "x".join(f"{size:.0f}" for size in sizes)
 
 
 def place_text(reason: Reason) -> str:

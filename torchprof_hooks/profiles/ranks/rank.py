@@ -4,7 +4,7 @@ waiting for these, with the error of that."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, sqrt
 from typing import Final, NamedTuple
 
@@ -80,6 +80,7 @@ class Rank:
     cells: own times by chain of calls and phase. They add up to `step_ns`.
     infos: descriptions of the names in the chains.
     collectives: what was exchanged in the measured steps.
+    calls: of functions whose shapes are known, forward, in a step.
     own: the time without waiting for others, and communication.
     """
 
@@ -91,6 +92,7 @@ class Rank:
     infos: Infos
     own: OwnTime
     collectives: Collectives = ()
+    calls: Mapping[CellKey, float] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -137,6 +139,11 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
         dict(loop.modules),
         own_time_in(loop.step_times, step_ns, cells),
         loop.collectives,
+        {
+            key: totals.calls / count
+            for key, totals in loop.cells.items()
+            if key[1] == "forward" and loop.modules[key[0][-1]].shapes
+        },
     )
 
 

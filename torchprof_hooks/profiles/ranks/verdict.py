@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.ranks.inputs import RankInputs, inputs_in
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.skew import SkewRow
 
@@ -35,6 +36,7 @@ class Reason(NamedTuple):
     is_own: whether the times are without inner calls, or with them.
     spent_ns: time of the slow rank there.
     others_ns: median of the other ranks' times there.
+    inputs: those of the function that takes most of it, if their shapes are known.
     """
 
     row: str
@@ -43,6 +45,7 @@ class Reason(NamedTuple):
     is_own: bool
     spent_ns: float
     others_ns: float
+    inputs: RankInputs | None = None
 
     @property
     def excess_ns(self) -> float:
@@ -111,6 +114,10 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     reason = None
     if is_slow or is_suspect:
         reason = _find_reason(rows, slow, {slow, *also}, lost_ns)
+        if reason and reason.kind == "module":
+            others = [n for n in less if n not in also]
+            inputs = inputs_in(reason.row, ranks, slow, others)
+            reason = reason._replace(inputs=inputs)
     return Verdict(
         ranks[slow].number if is_slow else None,
         tuple(ranks[n].number for n in also),
