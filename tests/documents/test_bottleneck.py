@@ -93,7 +93,7 @@ LEADING: dict[str, tuple[Profile, str, str]] = {
                 ("(communication) broadcast", "communication"): ms(4, 10),
             }
         ),
-        "waiting for other processes",
+        "communication and waiting",
         "waiting for gradients 8.0 %, broadcast 4.0 %, 20 calls, 600.00us each",
     ),
     "compiling": (

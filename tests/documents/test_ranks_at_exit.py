@@ -38,8 +38,22 @@ def test_rank_0_tells_of_all(path: Path) -> None:
     report, _, last = final_report(path, FIRST).rpartition("\n")
     assert report == load_ranks(path.parent).report()
     assert last.endswith(f"show {path.parent / 'profile-rank0.json'}")
+    assert last.startswith("The report of rank 0: ")
     assert final_report(path, SECOND) == ""
     assert final_report(path, of_rank(0, 1)) == ""
+
+
+@pytest.mark.parametrize("steps", [20, 4], ids=["slow", "suspect"])
+def test_the_report_that_it_names_is_that_of_the_slow_rank(
+    path: Path, steps: int
+) -> None:
+    slow = {**USUAL, ("(data loading)", "data"): 61.0}
+    for work, wait, provenance in ((USUAL, 61.0, FIRST), (slow, 1.0, SECOND)):
+        profile = profile_of(work, [wait], provenance, steps)
+        profile.save(rank_path(path, provenance))
+    last = final_report(path, FIRST).splitlines()[-1]
+    assert last.startswith("The report of rank 1: ")
+    assert last.endswith(f"show {path.parent / 'profile-rank1.json'}")
 
 
 def test_it_waits_for_the_last_files_of_others(path: Path) -> None:

@@ -46,11 +46,15 @@ def final_report(
     _wait(files, provenance, lambda: time.monotonic() >= until_s or is_hurried())
     if any(_is_there(file, provenance) for file in files):
         ranks = read_run(path.parent)
-        slow = [rank for rank in ranks.ranks if rank.number == ranks.verdict.rank]
-        file = path.parent / (slow or ranks.ranks)[0].name
+        verdict, own = ranks.verdict, ranks.ranks[0].number
+        number = next(
+            (n for n in (verdict.rank, verdict.suspect) if n is not None), own
+        )
+        [name] = (rank.name for rank in ranks.ranks if rank.number == number)
         return (
             f"{text_of(ranks_document(ranks))}\n"
-            f"The report of one rank: python -m torchprof_hooks show {file}"
+            f"The report of rank {number}: "
+            f"python -m torchprof_hooks show {path.parent / name}"
         )
     return (
         f"torchprof_hooks: no files of other ranks in {path.parent}. When they are "

@@ -57,7 +57,7 @@ _OF_KINDS: Final[Mapping[str, BottleneckKind]] = {
 
 _TITLES: Final[Mapping[BottleneckKind, str]] = {
     **{kind: PHASE_TITLES[phase] for phase, kind in _OF_KINDS.items()},
-    "waiting": "waiting for other processes",
+    "waiting": "communication and waiting",
     "host": "the host",
 }
 #: What the calls of a kind are called.

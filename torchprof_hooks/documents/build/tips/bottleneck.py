@@ -15,7 +15,7 @@ from torchprof_hooks.documents.document import Tip
 #: is that of the longest part: of an optimizer, or of a module.
 _ADVICE: Final[Mapping[BottleneckKind, tuple[str, str]]] = {
     "data": ("Waiting for data takes {share}", MORE_WORKERS),
-    "waiting": ("Waiting for other processes takes {share}", LATEST_PROCESS),
+    "waiting": ("Waiting for other ranks takes {share}", LATEST_PROCESS),
     "optimizer": (
         "Steps of optimizers take {share}, the most in {name}",
         "fused=True, where its class has that, or else foreach=True updates all "

@@ -45,10 +45,7 @@ MORE_WORKERS: Final = (
     "give the DataLoader more workers (num_workers) if CPUs are idle, or have it do "
     "less per sample."
 )
-LATEST_PROCESS: Final = (
-    "processes that are early wait here for the latest one. Look at the report of the "
-    "process that spends the least time here: it keeps the others waiting."
-)
+LATEST_PROCESS: Final = "python -m torchprof_hooks ranks FOLDER tells for which."
 
 #: Phases that only programs of several processes have.
 _OF_OTHERS: Final = ("waiting", "communication")
@@ -118,13 +115,7 @@ def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
     share = evidence.of_phases(*_OF_OTHERS)
     if share.fraction < LEAST_WAITING:
         return
-    rows = [row for row in evidence.profile.rows() if row.kind in _OF_OTHERS]
-    dearest = max(rows, key=lambda row: row.self_ns)
-    yield Tip(
-        f"Communication with other processes, and waiting for them, takes {share}, "
-        f"the most in {dearest.name} ({seconds(dearest.self_ns)})",
-        LATEST_PROCESS,
-    )
+    yield Tip(f"Waiting for other ranks takes {share}", LATEST_PROCESS)
 
 
 def reads_from_device(evidence: Evidence) -> Iterator[Tip]:
