@@ -388,8 +388,8 @@ def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
     ]
     return Table(
         "communication",
-        "What ranks exchange: of a call, on average; least, median, most: how long "
-        "ranks wait for it",
+        "What ranks exchange: a call, on average; least, median, most: how long ranks "
+        "wait in it; last: the rank that waits least",
         "collective (group)",
         [collective_label(row.sum) for row in rows],
         columns,
