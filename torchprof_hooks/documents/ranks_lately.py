@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from torchprof_hooks.documents.build.ranks import news_line
+from torchprof_hooks.documents.build.slow_rank import news_line
 from torchprof_hooks.files.profile_file import load
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.provenance import Processes, Provenance

@@ -10,7 +10,7 @@ import pytest
 
 from tests.ranks_of import MS, USUAL, WAITING, Work, buckets, of_rank, profile_of
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.ranks import news_line
+from torchprof_hooks.documents.build.slow_rank import news_line
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.ranks.rank import Rank, own_time_of

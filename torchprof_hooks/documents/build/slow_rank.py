@@ -1,0 +1,188 @@
+"""What is said of the rank that the others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from torchprof_hooks.documents.document import Answer, Value
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.words import percent
+from torchprof_hooks.profiles.ranks.ranks import RanksData
+from torchprof_hooks.profiles.ranks.recent import News
+from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
+
+#: Inputs that are so many times as large as those of others are more work; and the most
+#: by which those differ that are as large.
+_LARGER: Final = 1.25
+_AS_LARGE: Final = 1.1
+_PLACES: Final[Mapping[str, str]] = {
+    "outside": "the program's own code, outside modules",
+    "data": "data loading",
+}
+
+
+def slow_rank_answer(ranks: RanksData) -> Answer:
+    """Which rank the others wait for, if any, and why."""
+    verdict = ranks.verdict
+    share = uncertainty = None
+    next_step = ""
+    if verdict.rank is not None:
+        also = f" (and so {_are(verdict.also)})" if verdict.also else ""
+        answer = f"Rank {verdict.rank} is slow{also}"
+        evidence = " ".join(_slow(verdict))
+        share = verdict.lost_ns / max(verdict.step_ns, 1)
+        uncertainty = verdict.noise_ns / max(verdict.step_ns, 1)
+        next_step = _show(ranks, verdict.rank)
+    elif not verdict.waiting_ns:
+        answer = "No rank was seen to communicate"
+        evidence = "Nothing says who waits for whom."
+    elif verdict.suspect is not None:
+        answer = f"Probably rank {verdict.suspect} is slow"
+        evidence = " ".join(_slow(verdict))
+        next_step = _show(ranks, verdict.suspect)
+    else:
+        answer = "Even" if verdict.is_even else "Cannot tell"
+        evidence = " ".join(_no_rank(verdict))
+    return Answer(
+        "slow_rank",
+        "Who waits for whom",
+        answer,
+        share,
+        uncertainty,
+        evidence,
+        _verdict_numbers(verdict),
+        next_step,
+    )
+
+
+def _show(ranks: RanksData, number: int) -> str:
+    """The command that shows the report of a rank."""
+    [name] = (rank.name for rank in ranks.ranks if rank.number == number)
+    return f"show --full {name}"
+
+
+def _verdict_numbers(verdict: Verdict) -> dict[str, Value]:
+    """The numbers of a verdict. Times are per step."""
+    reason = verdict.reason
+    return {
+        "rank": verdict.rank,
+        "suspect": verdict.suspect,
+        "row": reason.row if reason else None,
+        "phase": reason.phase if reason else None,
+        "spent_ns": round(reason.spent_ns) if reason else None,
+        "others_spent_ns": round(reason.others_ns) if reason else None,
+        "lost_ns": round(verdict.lost_ns),
+        "noise_ns": round(verdict.noise_ns),
+        "waiting_ns": round(verdict.waiting_ns),
+        "step_ns": round(verdict.step_ns),
+    }
+
+
+def _slow(verdict: Verdict) -> Iterator[str]:
+    step, lost = best_time(verdict.step_ns), best_time(verdict.lost_ns)
+    yield f"The others wait {lost} for it in each step of {step}."
+    reason = verdict.reason
+    if reason is None:
+        yield (
+            "No row explains most of that: it is slower in many, or does more in "
+            "communication."
+        )
+    else:
+        yield from _reason(reason)
+    noise = best_time(verdict.noise_ns)
+    if verdict.rank is None:
+        yield f"But chance explains up to {noise}: more steps would tell."
+    else:
+        yield f"Up to {noise} may be chance: steps differ."
+
+
+def _reason(reason: Reason) -> Iterator[str]:
+    spent, others = best_time(reason.spent_ns), best_time(reason.others_ns)
+    where = place_text(reason)
+    if reason.is_own:
+        yield f"It spends that in {where}: {spent} a step, the others {others}."
+    else:
+        yield f"It is slower in all of {where}: {spent} a step, the others {others}."
+    yield from _inputs(reason)
+
+
+def _inputs(reason: Reason) -> Iterator[str]:
+    """Whether it has more work, as far as shapes tell."""
+    found = reason.inputs
+    if found and found.larger >= _LARGER:
+        least, most = _shape(found.least), _shape(found.most)
+        others = least if least == most else f"{least} to {most}"
+        yield f"It has more work: {found.function} is given {_shape(found.size)} there"
+        yield f"on average, {others} at the others."
+    elif found and found.calls >= _LARGER * found.others_calls:
+        yield f"It has more work: it calls {found.function} {found.calls:.1f} times a"
+        yield f"step, the others {found.others_calls:.1f} times."
+    elif not reason.is_own and found and found.larger < _AS_LARGE:
+        yield f"Inputs of {found.function} are as large at the others: so it has a"
+        yield "slower device, or shares its processor."
+    elif not reason.is_own:
+        yield "So it has more work, or a slower device."
+
+
+def _shape(sizes: Sequence[float]) -> str:
+    return "x".join(f"{size:.0f}" for size in sizes)
+
+
+def place_text(reason: Reason) -> str:
+    """``Net.head, forward``."""
+    where = _PLACES.get(reason.kind, reason.row)
+    if reason.kind in ("module", "function"):
+        where += f", {reason.phase}" if reason.phase else ", forward and backward"
+    return where
+
+
+def _no_rank(verdict: Verdict) -> Iterator[str]:
+    step, noise = best_time(verdict.step_ns), best_time(verdict.noise_ns)
+    waiting = best_time(verdict.waiting_ns)
+    share = percent(verdict.waiting_ns, verdict.step_ns)
+    lost = best_time(verdict.lost_ns)
+    more = "" if verdict.is_even else ": more steps would tell"
+    yield (
+        f"The rank with most to do makes the others wait {lost} in a step of {step}; "
+        f"chance explains up to {noise}{more}."
+    )
+    yield (
+        f"Each spends about {waiting} ({share}) in communication: what that takes, or "
+        "waiting for ranks that are slow in turns."
+    )
+
+
+def news_line(news: News, verdict: Verdict, step: int) -> str:
+    """The line to print while the program runs.
+
+    verdict: the one that brought the news.
+    step: how many steps have ended.
+    """
+    line = f"torchprof_hooks: step {step}: "
+    if news.now is None:
+        return f"{line}rank {news.before} is no longer slow"
+    slow = sorted([news.now, *verdict.also])
+    lost, whole = best_time(verdict.lost_ns), best_time(verdict.step_ns)
+    line += f"{ranks_text(slow)} {'is' if len(slow) == 1 else 'are'} slow: "
+    line += f"the others wait {lost} in each step of {whole}; "
+    reason = verdict.reason
+    if reason is None:
+        return f"{line}no row explains most of that"
+    line += "it spends that in " if reason.is_own else "it is slower in all of "
+    return f"{line}{place_text(reason)} (+{best_time(reason.excess_ns)} a step)"
+
+
+def _are(numbers: Sequence[int]) -> str:
+    return f"{'is' if len(numbers) == 1 else 'are'} {ranks_text(numbers)}"
+
+
+def ranks_text(numbers: Iterable[int]) -> str:
+    """``ranks 1, 3 to 5``."""
+    runs: list[str] = []
+    for _, group in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
+        run = [number for _, number in group]
+        pair = run if len(run) < 3 else [f"{run[0]} to {run[-1]}"]
+        runs += map(str, pair)
+    return f"rank{'s' * (runs != runs[:1] or ' ' in runs[0])} {', '.join(runs)}"
