@@ -87,7 +87,7 @@ def test_fit(files: dict[int, Path], capsys: pytest.CaptureFixture[str]) -> None
         ("{64} {128} --memory 4MB", "give a batch size and a file"),
         ("64={64} 128={128} --memory much", "give bytes, such as 16GB"),
         ("0={64} 128={128} --memory 4MB", "not a positive number"),
-        ("64={64} 64={128} --memory 4MB", "both profiles are of batch size 64"),
+        ("64={64} 64={128} --memory 4MB", "2 profiles are of batch size 64"),
         ("64={64} 128={64} --memory 4MB", "memory does not grow with the batch"),
         ("64={64} 128=gone.json --memory 4MB", "cannot read gone.json"),
         ("64={64} 128=docs/samples/char_lm.json --memory 4MB", "different programs"),

@@ -162,12 +162,13 @@ def _add_fit(subparsers: Subparsers) -> None:
         "fit",
         help=FILE_TOOLS["fit"],
         description="Find the largest batch size that fits into memory, by profiles of "
-        "the same program with two batch sizes, with memory: the most in use in each "
-        "phase of a step is taken to grow in proportion to the batch.",
+        "the same program with two batch sizes or more, with memory: the most in use "
+        "in each phase of a step is taken to grow in proportion to the batch, but for "
+        "what plainly grows faster.",
     )
     meaning = "a batch size, and the profile of a run with it: 8=small.json"
     parser.add_argument(
-        "profiles", type=_batch, nargs=2, metavar="SIZE=file", help=meaning
+        "profiles", type=_batch, nargs="+", metavar="SIZE=file", help=meaning
     )
     parser.add_argument(
         "--memory",

@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
@@ -201,9 +202,11 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _fit(args: argparse.Namespace) -> int:
-    sizes = [size for size, _ in args.profiles]
-    if sizes[0] == sizes[1]:
-        raise _ToolError(f"both profiles are of batch size {sizes[0]}: give two sizes")
+    (size, times), *others = Counter(size for size, _ in args.profiles).most_common()
+    if times > 1:
+        raise _ToolError(f"{times} profiles are of batch size {size}: give one of each")
+    if not others:
+        raise _ToolError(f"there is one profile, of batch size {size}: give two sizes")
     profiles = {size: _load(path) for size, path in args.profiles}
     try:
         fit = largest_batch(profiles, args.memory)

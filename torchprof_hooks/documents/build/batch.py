@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from torchprof_hooks.documents.document import (
@@ -17,6 +18,11 @@ from torchprof_hooks.profiles.batch import BatchFit
 
 #: From so many times the larger measured batch on, a prediction is a rough one.
 _FAR: Final = 16
+#: How something grows.
+_POWERS: Final = {
+    2.0: "with the square of the batch",
+    3.0: "with the cube of the batch",
+}
 
 
 def batch_document(fit: BatchFit) -> Document:
@@ -25,7 +31,8 @@ def batch_document(fit: BatchFit) -> Document:
     each = best_byte_format(fit.each_bytes)
     if fit.largest:
         peak_bytes = fit.peak_bytes(fit.largest)
-        answer = str(fit.largest)
+        is_sure = fit.largest == fit.at_most
+        answer = str(fit.largest) if is_sure else f"{fit.largest} to {fit.at_most}"
         evidence = f"a peak of {best_byte_format(peak_bytes)}, {each} more for each"
     else:
         peak_bytes = fit.peak_bytes(1)
@@ -33,6 +40,7 @@ def batch_document(fit: BatchFit) -> Document:
         evidence = f"a batch of 1 would have a peak of {best_byte_format(peak_bytes)}"
     numbers = {
         "largest_batch": fit.largest,
+        "at_most": fit.at_most,
         "memory_bytes": fit.memory_bytes,
         "peak_bytes": peak_bytes,
         "sample_bytes": fit.each_bytes,
@@ -49,8 +57,26 @@ def batch_document(fit: BatchFit) -> Document:
     return Document(
         "batch",
         "batch sizes",
-        blocks=[Answers(answers), _sizes(fit), Facts("fitted", "", _notes(fit))],
+        blocks=[
+            Answers(answers, [*_warnings(fit)]),
+            _sizes(fit),
+            Facts("fitted", "", _notes(fit)),
+        ],
     )
+
+
+def _warnings(fit: BatchFit) -> Iterator[str]:
+    """What grows faster than the batch."""
+    large = max(fit.measured)
+    for name, power, size in fit.faster:
+        how = _POWERS.get(round(power, 1), "faster than the batch")
+        part = f"{best_byte_format(size)} of the peak at {large}"
+        yield f"{name} grows {how}: {part}"
+    if fit.largest != fit.at_most:
+        yield (
+            "The peak grows faster than the batch, and no module shows it: between in "
+            "proportion and with the square of the batch"
+        )
 
 
 def _sizes(fit: BatchFit) -> Table:
