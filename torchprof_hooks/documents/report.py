@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TextIO
 
 from torchprof_hooks.documents.build.full import full_tables
+from torchprof_hooks.documents.build.memory_failure import failure_of, memory_first
 from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.screen import screen_document
 from torchprof_hooks.documents.build.tables import grouped_table
@@ -83,6 +84,8 @@ def report(
     document = screen_document(view, "" if full else more)
     if not tips:
         others = [block for block in document.blocks if block.name != "tips"]
+        if failure_of(profile):  # what is about memory comes directly after
+            others = [b for b in others if b.name in ("answers", "measuring")]
         document = replace(document, blocks=others)
     if not full:
         return text_of(document, width=layout.width, lines=lines, colour=colour)
@@ -90,7 +93,7 @@ def report(
     tables = full_tables(profile, layout.sort_by, of)
     first = [block for block in document.blocks if block.name != "hot_functions"]
     return text_of(
-        replace(document, blocks=[*first, *tables]),
+        replace(document, blocks=memory_first(profile, [*first, *tables])),
         width=layout.width,
         colour=colour,
         unit=layout.unit,

@@ -32,7 +32,8 @@ def print_failure(make: Callable[[], ProfileData]) -> None:
     make: returns the profile.
     """
     with suppress(Exception):
-        from torchprof_hooks.documents.build.memory import failure_document, memory_text
+        from torchprof_hooks.documents.build.memory import memory_text
+        from torchprof_hooks.documents.build.memory_failure import failure_document
         from torchprof_hooks.documents.render.text import text_of
 
         profile = make()

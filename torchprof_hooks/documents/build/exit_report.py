@@ -21,6 +21,7 @@ from torchprof_hooks.documents.build.full import (
     flop_tree,
 )
 from torchprof_hooks.documents.build.memory import memory_text, memory_tree, peak_table
+from torchprof_hooks.documents.build.memory_failure import failure_table, memory_first
 from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.tables import (
     module_tree,
@@ -109,6 +110,7 @@ def program_report(profile: ProfileData, layout: ReportLayout) -> Document:
         for title, section in _sections(view, of, layout, loop)
         for block in _whole(title, section)
     ]
+    blocks = memory_first(profile, blocks)
     return Document("program", "", [], blocks)  # no title: the screen above has it
 
 
@@ -408,6 +410,7 @@ def _memory(view: View, of: str) -> Iterator[Block]:
     profile, memory = view.shown, view.profile.memory
     text = memory_text(profile, memory) if memory else "memory was not measured"
     yield Facts("memory_profile", "Memory Profile", [text])
+    yield from failure_table(view.profile)
     yield from growth_table(view.profile)
     yield from peak_table(view.profile)
     if profile.memory:

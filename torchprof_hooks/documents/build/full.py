@@ -10,6 +10,7 @@ from torchprof_hooks.documents import utilisation
 from torchprof_hooks.documents.build.device import kernel_tables
 from torchprof_hooks.documents.build.facts import peak_text
 from torchprof_hooks.documents.build.memory import memory_tree, peak_table
+from torchprof_hooks.documents.build.memory_failure import failure_table
 from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.slow_steps import slow_table
 from torchprof_hooks.documents.build.tables import (
@@ -44,6 +45,7 @@ def full_tables(
     if profile.collectives:
         yield communication(profile.collectives)
     yield from kernel_tables(view_of(profile))
+    yield from failure_table(profile)
     yield from growth_table(profile)
     yield from peak_table(profile)
     if profile.memory:

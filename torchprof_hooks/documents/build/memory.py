@@ -18,10 +18,8 @@ from torchprof_hooks.documents.build.memory_tree import (
 from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
 from torchprof_hooks.documents.document import (
     Answer,
-    Answers,
     Block,
     Column,
-    Document,
     Facts,
     Table,
     Value,
@@ -155,27 +153,19 @@ def owners_of(profile: ProfileData, every: Sequence[HeldMemory]) -> list[Owner]:
 
 
 def peak_table(profile: ProfileData) -> Iterator[Table]:
-    """Who had what when memory ran out, if it did; the course of a step; who had what
-    when most was in use; what would lower that. Nothing if it is not known."""
+    """The course of a step; who had what when most was in use; what would lower that.
+    Nothing if it is not known."""
     memory = profile.memory
     if memory is None or not memory.at_peak:
         return
-    yield from _failure_table(profile)
     yield from step_course(profile)
     yield from peak_tree(profile)
     title = "Memory in use at the peak, by owner"
-    yield _owner_table(profile, "memory_at_peak", title, memory.at_peak)
+    yield owner_table(profile, "memory_at_peak", title, memory.at_peak)
     yield from savings_table(profile)
 
 
-def _failure_table(profile: ProfileData) -> Iterator[Table]:
-    if profile.memory is not None and profile.memory.failure is not None:
-        title = "Memory in use when it ran out, by owner"
-        held = profile.memory.failure.held
-        yield _owner_table(profile, "memory_at_failure", title, held)
-
-
-def _owner_table(
+def owner_table(
     profile: ProfileData, name: str, title: str, held: Sequence[HeldMemory]
 ) -> Table:
     """A row for each owner, with layers of a kind in one."""
@@ -198,31 +188,6 @@ def _owner_table(
         left_out="{count} more owners, {share}",
         shares=shares,
     )
-
-
-def failure_warnings(profile: ProfileData) -> Iterator[str]:
-    """That memory ran out: for whom, with what in use, and whether it grew before."""
-    memory = profile.memory
-    if memory is None or memory.failure is None:
-        return
-    failure = memory.failure
-    asked = best_byte_format(failure.requested_bytes)
-    text = f"Memory ran out: {asked} for {_place(profile, failure.path, failure.phase)}"
-    text += f", with {best_byte_format(failure.held_bytes)} in use: "
-    text += ", ".join(
-        f"{KIND_TITLES[kind]} {best_byte_format(size)}"
-        for kind, size in bytes_by_kind(failure.held).items()
-    )
-    if memory.step_peaks:
-        peaks = ", ".join(map(best_byte_format, memory.step_peaks))
-        text += f"; most in each of the last steps: {peaks}"
-    yield text
-
-
-def failure_document(profile: ProfileData) -> Document:
-    """What is printed when memory has run out."""
-    warnings = Answers([], [*failure_warnings(profile)])
-    return Document("profile", "memory", [], [warnings, *_failure_table(profile)])
 
 
 def memory_text(profile: ProfileData, memory: MemorySummary) -> str:
@@ -248,10 +213,11 @@ def peak_numbers(profile: ProfileData, memory: MemorySummary) -> dict[str, Value
 
 def peak_owner(profile: ProfileData, memory: MemorySummary) -> str:
     """The owner when most memory was in use: ``Net.head (backward)``."""
-    return _place(profile, memory.peak_path, memory.peak_phase)
+    return place_of(profile, memory.peak_path, memory.peak_phase)
 
 
-def _place(profile: ProfileData, path: tuple[str, ...], phase: Phase) -> str:
+def place_of(profile: ProfileData, path: tuple[str, ...], phase: Phase) -> str:
+    """A call and its phase: ``Net.head: linear(8x4, 4x4) (backward)``."""
     if not path:
         return OUTSIDE_NAME
     infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}

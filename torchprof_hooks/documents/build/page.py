@@ -14,6 +14,7 @@ from torchprof_hooks.documents.build.device import idle_blocks, kernel_tables
 from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.layers import heats, kind_of
 from torchprof_hooks.documents.build.memory import peak_answer, peak_table
+from torchprof_hooks.documents.build.memory_failure import failure_table
 from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.module_table import flag_columns
 from torchprof_hooks.documents.build.slow_steps import slow_table, steps_over_time
@@ -251,7 +252,8 @@ def _memory(profile: ProfileData) -> Iterator[Block]:
     if answer is not None:
         line = f"{answer.question}: {answer.answer}: {answer.evidence}"
         yield Facts("memory", "", [line], section="Memory")
-    for table in (*growth_table(profile), *peak_table(profile)):
+    tables = failure_table(profile), growth_table(profile), peak_table(profile)
+    for table in chain(*tables):
         yield replace(table, section="Memory")
 
 

@@ -13,7 +13,12 @@ from torchprof_hooks.documents.build.bottleneck import bottleneck_answer
 from torchprof_hooks.documents.build.device import idle_blocks, kernel_lines
 from torchprof_hooks.documents.build.layers import Hottest, own_ns, variance_ns2
 from torchprof_hooks.documents.build.lines import lines_of_program, listed
-from torchprof_hooks.documents.build.memory import failure_warnings, peak_answer
+from torchprof_hooks.documents.build.memory import peak_answer
+from torchprof_hooks.documents.build.memory_failure import (
+    failure_of,
+    failure_table,
+    failure_warnings,
+)
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
 from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.slow_steps import slow_answer
@@ -73,19 +78,27 @@ def screen_document(view: View, more: str) -> Document:
         Tips(find_tips(view)),
         measuring,
     ]
+    if failure_of(view.profile) is not None:  # where the time went matters less
+        table = failure_table(view.profile)
+        tips = Tips(find_tips(view))
+        blocks = [answers(view), *table, tips, folded_modules(view), measuring]
     return facts.document_of(view, blocks)
 
 
 def answers(view: View) -> Answers:
     """What takes most, which phase and which layers do, which steps were slow, and what
-    memory is."""
+    memory is; if that ran out, nothing else."""
     hot, most, peak = _hottest_module(view), _most_time(view), peak_answer(view.profile)
     first, slow = _bottleneck(view, hot), slow_answer(view)
     found = [first, most, slow, hot, peak]
     if hot and view.bottleneck and view.bottleneck.kind == "module":
         found = [first, hot._replace(is_said=True), most, slow, peak]
     warnings = [*failure_warnings(view.profile), *growth_warnings(view.profile)]
-    return Answers([answer for answer in found if answer is not None], warnings)
+    is_over = failure_of(view.profile) is not None
+    return Answers(
+        [each._replace(is_said=is_over or each.is_said) for each in found if each],
+        warnings,
+    )
 
 
 def _bottleneck(view: View, hot: Answer | None) -> Answer | None:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from torchprof_hooks.documents.build.bottleneck import BottleneckKind
 from torchprof_hooks.documents.build.layers import kind_of
+from torchprof_hooks.documents.build.memory_failure import failure_of
 from torchprof_hooks.documents.build.tips.bottleneck import bottleneck, flagged
 from torchprof_hooks.documents.build.tips.compiling import (
     compile_failures,
@@ -51,6 +52,8 @@ _FINDERS: Final[Sequence[_Finder]] = (
 )
 
 
+#: Those on memory.
+_ON_MEMORY: Final[Sequence[_Finder]] = (out_of_memory, checkpointing)
 #: What helps with a bottleneck that is no module: tips on it, if there are any.
 _ON_BOTTLENECKS: Final[Mapping[BottleneckKind, Sequence[_Finder]]] = {
     "data": (data_loading,),
@@ -70,6 +73,8 @@ def find_tips(view: View) -> list[Tip]:
     """
     first = tip_on_bottleneck(view)
     evidence = Evidence(view)
+    if failure_of(view.profile) is not None:  # time is not what it lacks
+        return [tip for find in _ON_MEMORY for tip in find(evidence)]
     found = [tip for find in _FINDERS for tip in find(evidence)]
     return [first, *(tip for tip in found if tip != first)] if first else found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from torchprof_hooks.documents.build.memory_failure import failure_of, failure_tip
 from torchprof_hooks.documents.build.memory_step import savings
 from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.document import Tip
@@ -21,16 +22,20 @@ _NEARLY: Final = 0.5
 
 
 def out_of_memory(evidence: Evidence) -> Iterator[Tip]:
-    """Memory ran out, and most of it was what forward keeps."""
-    failure = evidence.memory and evidence.memory.failure
-    if failure:
-        share = bytes_by_kind(failure.held).get("activation", 0) / failure.held_bytes
-        if share >= LEAST_ACTIVATIONS:
-            yield Tip(
-                f"Activations were {percent(share)} of the memory when it ran out",
-                "measure a smaller batch: its report tells what checkpointing would "
-                "save.",
-            )
+    """Memory ran out: for one large tensor, or most of it was what forward keeps."""
+    profile = evidence.view.profile
+    failure = failure_of(profile)
+    if failure is None:
+        return
+    if found := [*failure_tip(profile)]:
+        yield from found
+        return
+    share = bytes_by_kind(failure.held).get("activation", 0) / failure.held_bytes
+    if share >= LEAST_ACTIVATIONS:
+        yield Tip(
+            f"Activations were {percent(share)} of the memory when it ran out",
+            "measure a smaller batch: its report tells what checkpointing would save.",
+        )
 
 
 def checkpointing(evidence: Evidence) -> Iterator[Tip]:
