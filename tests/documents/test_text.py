@@ -28,6 +28,7 @@ from torchprof_hooks.documents.render.terminal import (
     display_width,
     printable,
     shorten,
+    shorten_phrases,
     takes_colour,
     width_of,
     wrapped,
@@ -293,6 +294,14 @@ def test_lines_of_text() -> None:
     assert wrapped("", 9) == [""]
     assert shorten("abcdef", 5) == "ab..."
     assert shorten("abcdef", 2) == ".."
+
+
+def test_a_list_is_cut_between_its_phrases() -> None:
+    text = "most in a(1, 2), 3.00MB; other 4.00MB"
+    assert shorten_phrases(text, len(text)) == text
+    assert shorten_phrases(text, len(text) - 1) == "most in a(1, 2), 3.00MB, ..."
+    assert shorten_phrases(text, 27) == "most in a(1, 2), ..."
+    assert shorten_phrases(text, 14) == "most in a(1..."
     assert printable("a\nb") == "a\\nb"
 
 

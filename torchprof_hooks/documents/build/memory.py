@@ -59,7 +59,7 @@ _LAYER: Final = re.compile(r".*?\.\d+(?=\.|$)")
 
 
 def peak_answer(profile: ProfileData) -> Answer | None:
-    """What most of the memory was when most was in use, and who had it; None if that is
+    """Who had most of the memory when most was in use, and what it was; None if that is
     not known."""
     memory = profile.memory
     if memory is None or not memory.at_peak:
@@ -71,15 +71,20 @@ def peak_answer(profile: ProfileData) -> Answer | None:
         "phase": memory.peak_phase,
     }
     numbers |= {kind_name(kind): n for kind, n in kinds.items()}
+    owner, *_ = owners_of(profile, memory.at_peak)
+    numbers |= {"most_owner": owner.label, "most_owner_bytes": owner.total}
     most, *others = kinds
     parts = [_kind_text(profile, memory, most)]
     parts += [f"{KIND_TITLES[k]} {best_byte_format(kinds[k])}" for k in others]
+    who = f"most in {owner.label}, {best_byte_format(owner.total)}; "
+    if "(" in parts[0]:  # that names the layers
+        who = ""
     ran = f"when {peak_owner(profile, memory)} ran"
     return Answer(
         "memory_peak",
         f"Most memory ({memory.source.replace('cpu', 'CPU')})",
         best_byte_format(memory.peak_bytes),
-        evidence=f"{', '.join(parts[:_KINDS_NAMED])}; {ran}",
+        evidence=f"{who}{', '.join(parts[:_KINDS_NAMED])}; {ran}",
         numbers=numbers,
         next_step=full_report(profile),
     )

@@ -106,6 +106,20 @@ def shorten(text: str, room: int) -> str:
     return kept + "..."[: max(room, 0)]
 
 
+def shorten_phrases(text: str, room: int) -> str:
+    """As `shorten`, but only whole phrases are kept: what is between commas or
+    semicolons that are in no brackets."""
+    if display_width(text) <= room:
+        return text
+    depth = end = 0
+    for place, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        is_end = depth == 0 and character in ",;"
+        if is_end and display_width(f"{text[:place]}, ...") <= room:
+            end = place
+    return f"{text[:end]}, ..." if end else shorten(text, room)
+
+
 def padded(text: str, width: int, *, to_right: bool = False) -> str:
     """The text with spaces behind it (`to_right`: before it), `width` columns wide."""
     spaces = " " * (width - display_width(text))

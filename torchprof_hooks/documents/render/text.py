@@ -24,6 +24,7 @@ from torchprof_hooks.documents.render.terminal import (
     plain,
     printable,
     shorten,
+    shorten_phrases,
     wrapped,
 )
 from torchprof_hooks.documents.words import plural, share_text
@@ -187,8 +188,9 @@ def _answer(answer: Answer, sheet: Sheet) -> list[str]:
     ):
         evidence = evidence.rpartition(", ")[0]
     room = max(width - display_width(f"{answer.question}: {share}{evidence}"), 20)
-    name = shorten(printable(answer.answer), room)
-    return [shorten(f"{answer.question}: {name}{share}{evidence}", width)]
+    text = f"{answer.question}: {shorten(printable(answer.answer), room)}{share}"
+    evidence = shorten_phrases(evidence, width - display_width(text))
+    return [shorten(f"{text}{evidence}", width)]
 
 
 def _tips(tips: Sequence[Tip], width: int, most: int) -> Iterator[Line]:

@@ -26,7 +26,11 @@ from torchprof_hooks.documents.build.tips.loop import (
     unfused_optimizers,
     waiting_for_others,
 )
-from torchprof_hooks.documents.build.tips.memory import checkpointing, out_of_memory
+from torchprof_hooks.documents.build.tips.memory import (
+    checkpointing,
+    large_module,
+    out_of_memory,
+)
 from torchprof_hooks.documents.build.tips.steps import slow_steps
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Tip
@@ -35,6 +39,7 @@ _Finder: TypeAlias = Callable[[Evidence], Iterator[Tip]]
 
 #: In the order in which tips are shown.
 _FINDERS: Final[Sequence[_Finder]] = (
+    large_module,
     data_and_program,
     waiting_for_others,
     reads_from_device,

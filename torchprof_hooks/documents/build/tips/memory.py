@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from torchprof_hooks.documents.build.batch_twice import has_batch_twice
 from torchprof_hooks.documents.build.memory_failure import failure_of, failure_tip
 from torchprof_hooks.documents.build.memory_step import savings
+from torchprof_hooks.documents.build.memory_tree import module_of
 from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.documents.render.units import best_byte_format
@@ -15,10 +18,46 @@ from torchprof_hooks.profiles.memory import bytes_by_kind
 
 #: The least share of activations in the peak for which there is a tip.
 LEAST_ACTIVATIONS: Final = 0.3
+#: The least share of one module, in what its calls make, for which there is a tip; and
+#: how many of its calls that names.
+LEAST_OF_ONE: Final = 1 / 3
+_CALLS_NAMED: Final = 2
+_OF_CALLS: Final = ("activation", "temporary")
 #: The least that checkpointing has to save, as a share of the peak.
 LEAST_SAVED: Final = 0.2
 #: What saves more is told first if it saves nearly as much for its time.
 _NEARLY: Final = 0.5
+
+
+def large_module(evidence: Evidence) -> Iterator[Tip]:
+    """A module without parameters has much of the peak: some tensors of one place."""
+    profile, memory = evidence.view.profile, evidence.memory
+    sizes, functions = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    has_parameters = set[str]()
+    for held in memory.at_peak if memory else ():
+        name = module_of(profile, held)
+        if held.kind == "parameter":
+            has_parameters.add(name)
+        elif held.kind in _OF_CALLS and name in profile.modules:
+            sizes[name] += held.bytes
+            functions[name][held.owner] += held.bytes
+    for name, size in sizes.most_common(1):
+        share = size / sum(held.bytes for held in memory.at_peak) if memory else 0.0
+        is_plain = profile.modules[name].kind == "module" and name not in has_parameters
+        if share <= LEAST_OF_ONE or not is_plain:
+            return
+        grows = ", and grows with the square of the batch"
+        calls = ", ".join(
+            f"{call} {best_byte_format(n)}"
+            for call, n in functions[name].most_common(_CALLS_NAMED)
+            if call != name
+        )
+        remedy = "compute it in parts, or by functions that keep less of it."
+        yield Tip(
+            f"{name} has {percent(share)} of the memory at the peak"
+            f"{grows * has_batch_twice(profile, name)}",
+            f"{calls}. {remedy.capitalize()}" if calls else remedy,
+        )
 
 
 def out_of_memory(evidence: Evidence) -> Iterator[Tip]:

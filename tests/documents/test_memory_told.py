@@ -1,4 +1,4 @@
-"""What is said of a run that ran out of memory."""
+"""What is said of the memory of a run: at its peak, and when it ran out."""
 
 from __future__ import annotations
 
@@ -103,3 +103,40 @@ def test_what_is_about_memory_comes_before_what_is_about_time() -> None:
     usual = program_text(replace(found, memory=went_on), ReportLayout(with_memory=True))
     assert usual.startswith("Program profiling")
     assert "fused=True" in usual
+
+
+def contrastive(shapes: tuple[tuple[int, ...], ...]) -> Profile:
+    """A run in which the distances of all pairs are most of the memory."""
+    path = ("Net", "Net.distance", PAIRS)
+    held = (*HELD, HeldMemory(path, "forward", "temporary", 90 * MB))
+    found = ran_out(1, shapes)
+    return replace(found, memory=MemorySummary("cpu", 150 * MB, path, at_peak=held))
+
+
+def test_the_module_with_most_of_the_peak_is_named() -> None:
+    found = contrastive(TWICE)
+    screen = found.report()
+    [line] = [each for each in screen.splitlines() if each.startswith("Most memory")]
+    assert "150.00MB: most in Net.distance, 90.00MB; temporary 90.00MB" in line
+    assert not line.endswith("...") or line.endswith(", ...")
+    assert (
+        "Tip: Net.distance has 60.0 % of the memory at the peak, and grows with the "
+        f"square of the batch: {PAIRS} 90.00MB."
+    ) in " ".join(screen.split())
+    numbers = json.loads(found.to_json())["answers"]["memory_peak"]["numbers"]
+    assert (numbers["most_owner"], numbers["most_owner_bytes"]) == (
+        "Net.distance",
+        90 * MB,
+    )
+    assert "square" not in contrastive(((64, 1), (1, 64))).report()
+
+
+def test_what_has_parameters_or_is_no_module_has_no_such_tip() -> None:
+    path = ("Net", "Net.distance")
+    owned = HeldMemory(path, "outside", "parameter", MB)
+    outside = HeldMemory(("cross_entropy(8x8, 8)",), "forward", "activation", 180 * MB)
+    found = contrastive(TWICE)
+    assert found.memory is not None
+    for more in (owned, outside):
+        memory = replace(found.memory, at_peak=(*found.memory.at_peak, more))
+        assert "Tip: Net.distance" not in replace(found, memory=memory).report()
