@@ -251,7 +251,7 @@ def report_of(
 ) -> str:
     """What is said of an example, without its own output."""
     if program == "little_memory":
-        flags = ("--profile-memory", *flags)
+        flags = ("--memory", *flags)
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torchprof_hooks", *flags),

@@ -44,7 +44,7 @@ def fixed_parts(text: str) -> Iterator[str]:
 )
 def test_the_exit_report(core: str) -> None:
     """The sections of the page come with either core."""
-    options = ("--profile-memory", "--output-line-width", "120")
+    options = ("--memory", "--output-line-width", "120")
     program = str(ROOT / "examples" / "char_lm.py")
     arguments = ("--steps=5", "--length=5")
     run = profiled(*options, program, *arguments, TORCHPROF_HOOKS_CORE=core)
@@ -85,4 +85,4 @@ def test_commands_that_are_shown_have_the_options_of_their_outputs(name: str) ->
         if (
             "exit_report.json" in output
         ):  # its recording is in tests/documents/docs_samples.py
-            assert "--profile-memory" in commands
+            assert "--memory" in commands

@@ -5,6 +5,8 @@ from dataclasses import fields
 import pytest
 
 from torchprof_hooks import FlagError
+from torchprof_hooks.program import arguments
+from torchprof_hooks.program.cli import main
 from torchprof_hooks.program.flags import (
     Flags,
     as_texts,
@@ -87,3 +89,36 @@ def test_every_flag_can_be_written_and_says_what_it_means() -> None:
         default = getattr(Flags(), flag.name)
         assert parse_flags(f"{full_name(flag.name)}={default}") == Flags()
         assert flag.metadata["meaning"]
+
+
+@pytest.mark.parametrize("option", ["--memory", "--profile-memory"])
+def test_memory_has_its_name_in_python_and_that_of_theano(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[dict[str, str]] = []
+
+    def launch(program: object, flags: dict[str, str]) -> int:
+        launched.append(flags)
+        return 0
+
+    monkeypatch.setattr(arguments, "launch", launch)
+    assert main([option, "train.py", "--memory", "8GB"]) == 0
+    assert launched[0]["profile_memory"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--memroy train.py", "--memory"),
+        ("--profile-mem train.py", "--profile-memory"),
+        ("--max-overhed=5% train.py", "--max-overhead"),
+        ("show --formt=json x.json", "--format"),
+        ("compare a b --fale-above 5%", "--fail-above"),
+    ],
+)
+def test_the_nearest_option_is_suggested(
+    given: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(given.split())
+    assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")

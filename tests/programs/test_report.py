@@ -189,7 +189,7 @@ with torch.no_grad():
 
 @NATIVE_CORE
 def test_memory_of_outer_products(tmp_path: Path) -> None:
-    options = ("--profile-memory", *EACH_STEP)
+    options = ("--memory", *EACH_STEP)
     run = with_tables(*options, written(tmp_path, MEMORY))
     tables = run.err.partition("\nProgram profiling\n")[2]
     told = r"\n\nMemory Profile\npeak .*\n\nMemory in use at the peak, by owner\n"
@@ -271,7 +271,7 @@ for _ in range(30):
 def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
     """And what was printed can be shown again."""
     saved, program = str(tmp_path / "profile.json"), written(tmp_path, TRAIN_30)
-    kept = with_tables("--profile-memory", "--save", saved, program).err
+    kept = with_tables("--memory", "--save", saved, program).err
     assert seconds(line(kept, "other: outside modules").split(":")[2]) == 0.36
     left_out = with_tables("--ignore-first-call", program).err
     measured, below = line(left_out, "Time measured").split(", ")

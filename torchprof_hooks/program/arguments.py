@@ -9,7 +9,7 @@ from dataclasses import Field, fields
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
-from torchprof_hooks.program.cli import called_as
+from torchprof_hooks.program.cli import called_as, did_you_mean
 from torchprof_hooks.program.flags import (
     ELSEWHERE,
     Flags,
@@ -22,6 +22,8 @@ from torchprof_hooks.program.handover import print_warning
 from torchprof_hooks.program.launch import launch
 from torchprof_hooks.version import __version__
 
+#: Options that are no flags.
+_OTHERS: Final = ("--help", "--version", "--profile-memory")
 #: The first argument of a program that is not a script, as in Python's own command.
 _PROGRAMS: Final = ("-m", "-c", "-")
 
@@ -36,7 +38,9 @@ def launch_with_options(given: Sequence[str], commands: Mapping[str, str]) -> in
     parser = _make_parser(commands)
     known, unknown = parser.parse_known_args(options)
     if unknown:
+        every = [*map(option, (flag.name for flag in fields(Flags))), *_OTHERS]
         complaint = f"unrecognized arguments: {' '.join(unknown)}"
+        complaint += did_you_mean(unknown, every)
         instead = [text for name, text in ELSEWHERE.items() if option(name) in unknown]
         parser.error("; ".join([complaint, *instead]))
     found = vars(known)
@@ -91,9 +95,12 @@ def _make_parser(commands: Mapping[str, str]) -> argparse.ArgumentParser:
 
 def _add_option(parser: argparse.ArgumentParser, flag: Field[Any]) -> None:
     meaning = flag.metadata["meaning"].replace("%", "%%")
-    name = option(flag.name)
+    name, also = option(flag.name), f"--{flag.name.replace('_', '-')}"
     if flag.default is False:
-        parser.add_argument(name, action="store_const", const=True, help=meaning)
+        names = dict.fromkeys((name, also))
+        parser.add_argument(
+            *names, dest=flag.name, action="store_const", const=True, help=meaning
+        )
     else:
         usual = "" if flag.default == "" else f" (default: {flag.default})"
         value = flag.metadata["value"]

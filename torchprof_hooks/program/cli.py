@@ -9,7 +9,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 #: Commands for files of profiles, and what each does.
 FILE_TOOLS = {
@@ -55,6 +55,18 @@ def called_as() -> str:
     """The name by which the command was called, for messages."""
     is_script = not sys.argv[0].endswith("__main__.py")
     return "torchprof-hooks" if is_script else "python -m torchprof_hooks"
+
+
+def did_you_mean(unknown: Sequence[str], options: Iterable[str]) -> str:
+    """``; did you mean --full?``, for the first unknown option that is like another."""
+    from difflib import get_close_matches
+
+    known = list(options)
+    for argument in unknown:
+        if argument.startswith("--"):
+            for close in get_close_matches(argument.partition("=")[0], known, 1):
+                return f"; did you mean {close}?"
+    return ""
 
 
 def _command_meant(script: str) -> str:

@@ -23,6 +23,9 @@ REPORT: Final = "report"
 HTML: Final = "html"
 JSON: Final = "json"
 CSV: Final = "csv"
+#: Names of arguments that are no options.
+ARGUMENTS: Final = ("command", "file", "files", "old", "new", "profiles", "folder")
+
 _FORMATS: Final = (TEXT, REPORT, HTML, JSON, CSV, *STACK_FORMATS)
 
 #: How often ``compare --run`` runs each program: with some noise, 10 % in one module

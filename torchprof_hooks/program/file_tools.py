@@ -41,7 +41,9 @@ from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.batch import largest_batch
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.program.cli import did_you_mean
 from torchprof_hooks.program.file_options import (
+    ARGUMENTS,
     CSV,
     HTML,
     JSON,
@@ -77,7 +79,12 @@ class _ToolError(Exception):
 def main(argv: Sequence[str]) -> int:
     """Run the command in the arguments, and return the exit code. For a file that
     cannot be read or written, that is 2, with one line on standard error."""
-    args = file_parser().parse_args(argv)
+    parser = file_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        names = (name.replace("_", "-") for name in vars(args) if name not in ARGUMENTS)
+        meant = did_you_mean(unknown, (f"--{name}" for name in names))
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
     try:
         return _COMMANDS[args.command](args)
     except _ToolError as error:

@@ -172,8 +172,9 @@ ELSEWHERE: Final = {
 
 
 def option(name: str) -> str:
-    """The option of the command for a field."""
-    return "--" + name.replace("_", "-")
+    """The option of the command for a field: that of memory has the name that it has in
+    Python."""
+    return "--" + name.replace("_", "-").replace("profile-memory", "memory")
 
 
 def full_name(name: str) -> str:
