@@ -10,11 +10,12 @@ from tests.attribution.checkpointed_models import (
     Trained,
     measured,
     profiled,
+    run,
     with_batch,
 )
 from tests.cores import NATIVE_CORE
 from tests.helpers import hand_built, timed
-from torchprof_hooks import Profile
+from torchprof_hooks import Profile, profile
 from torchprof_hooks.documents.build.batch import batch_document
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.batch import largest_batch
@@ -47,6 +48,32 @@ def test_the_square_of_the_batch(sizes: tuple[int, ...]) -> None:
     assert (name, round(power, 2)) == ("Sequential.3", 2.0)
     text = text_of(batch_document(fit), width=120)
     assert "Sequential.3 grows with the square of the batch: " in text
+
+
+class Mixed(nn.Module):
+    """Much of its memory is in proportion to the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.relu().sigmoid()
+        return torch.cdist(x, x).exp().mean() + x.sum()
+
+
+@NATIVE_CORE
+@pytest.mark.parametrize("functions", [False, True])
+def test_another_moment_that_may_become_the_highest(functions: bool) -> None:
+    def run_of(batch: int) -> Profile:
+        model = nn.Sequential(nn.Linear(256, 256), Mixed())
+        with profile(memory="cpu", functions=functions) as prof:
+            run(Trained(model, lambda: torch.randn(batch, 256), []))
+        return prof.profile
+
+    fit = largest_batch({size: run_of(size) for size in (256, 512)}, 2**26)
+    assert fit.largest < fit.at_most
+    for size, fits in (fit.largest, True), (fit.at_most + 1, False):
+        memory = run_of(size).memory
+        assert memory is not None
+        assert (memory.peak_bytes < 1.01 * 2**26) is fits
+    assert "this is a range" in text_of(batch_document(fit))
 
 
 @NATIVE_CORE

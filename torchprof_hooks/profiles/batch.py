@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -11,8 +11,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from torchprof_hooks.profiles.cells import Infos, enclosing_module
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.memory import HeldMemory, MemoryKind, MemorySummary
-from torchprof_hooks.profiles.memory_step import MemoryStep
+from torchprof_hooks.profiles.memory import (
+    MEMORY_KINDS,
+    HeldMemory,
+    MemoryKind,
+    MemorySummary,
+)
+from torchprof_hooks.profiles.memory_step import MemoryPoint, MemoryStep
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase, without_numbers
 
@@ -27,13 +32,15 @@ _Owner: TypeAlias = tuple[tuple[tuple[str, str], ...], Phase]
 _FIXED: Final[tuple[MemoryKind, ...]] = (
     *("gradient", "optimizer state", "parameter", "buffer"),
 )
-#: An owner grows faster than the batch if its bytes are so many times those that are in
-#: proportion; and is a part of the peak if what is not in proportion is such a share.
-_FASTER: Final = 1.1
+#: A call grows faster than the batch if its bytes are so many times those that are in
+#: proportion; it is a part of the peak if what is not in proportion is such a share.
+_FASTER: Final = 1.02
 _LEAST_SHARE: Final = 0.01
 #: A call that is not in the peak, but grows faster, is in the way of a prediction from
 #: this share of the memory on.
 _IN_THE_WAY: Final = 0.1
+#: A power of the batch is a whole one, up to this.
+_WHOLE: Final = 0.1
 #: Smaller sizes that were measured may be so far above what is predicted of them.
 _NEARLY: Final = 1.05
 
@@ -58,13 +65,13 @@ class BatchFit:
     batch: so the peak is the highest of straight lines. (In small batches, it may be
     in the optimizer's step, and in larger ones in backward.) Where owners of the peak
     grow faster, that moment is instead the sum of all that is in use there, and each
-    owner grows as its calls do.
+    owner grows as its calls do; other moments may become the highest one.
 
     memory_bytes: what it is to fit into.
     measured: the peaks that were measured, by batch size: two or more.
     largest: the largest batch size that fits; 0: not even 1 does.
-    at_most: the same, if the peak grows in proportion, which smaller sizes do not show:
-        then it is between both. Else the same as `largest`.
+    at_most: larger than that, if it is not sure how the peak grows: the largest batch
+        is then between both.
     faster: what grows faster than the batch, most first.
     """
 
@@ -113,26 +120,43 @@ def largest_batch(profiles: Mapping[int, ProfileData], memory_bytes: int) -> Bat
     steps = {size: _step_of(profiles[size], size) for size in sizes}
     *_, small, large = sizes
     growth = _Growth(profiles[small], small, profiles[large], large)
-    lines = _lines(steps[small], small, steps[large], large)
     faster = growth.faster()
-    curves = (*lines.values(),)
-    if faster:  # the line of that moment would be too low
-        there = growth.peak_phase
-        others = (line for phase, line in lines.items() if phase not in (None, there))
-        curves = (growth.curve(), *others)
-    if max(curve[1] for curve in curves) <= 0:
+    lines = _lines(steps[small], small, steps[large], large)
+    if faster:  # the lines of that moment would be too low
+        lines = {p: line for p, line in lines.items() if p not in growth.of_peak}
+    curves = (*lines.values(), *([growth.curve()] if faster else []))
+    if max(max(curve[1:]) for curve in curves) <= 0:
         raise ValueError(
             f"memory does not grow with the batch: the peak of a step is "
             f"{steps[small].peak_bytes} bytes for {small}, and "
             f"{steps[large].peak_bytes} for {large}"
         )
-    measured = {size: steps[size].peak_bytes for size in sizes}
     found = at_most = _largest(curves, memory_bytes)
-    if not faster and any(n > _NEARLY * _peak(curves, b) for b, n in measured.items()):
-        curves = (*curves, _square(measured, small, large))
-        found = _largest(curves, memory_bytes)
     growth.check(at_most, memory_bytes)
+    higher = (*curves, *_higher(steps, faster, curves))
+    if (least := _largest(higher, memory_bytes)) < at_most / _NEARLY:
+        found, curves = least, higher
+    measured = {size: steps[size].peak_bytes for size in sizes}
     return BatchFit(memory_bytes, measured, found, at_most, faster, curves)
+
+
+def _higher(
+    steps: Mapping[int, MemoryStep],
+    faster: Iterable[FasterOwner],
+    curves: Iterable[_Curve],
+) -> Iterator[_Curve]:
+    """Where it is not sure how the peak grows: how it may grow at most."""
+    *_, small, large = steps
+    before, after = steps[small], steps[large]
+    if faster:
+        yield from _moments(before, small, after, large)
+        is_sure = all(abs(each.power - round(each.power)) < _WHOLE for each in faster)
+    else:
+        peaks = ((step.peak_bytes, _peak(curves, size)) for size, step in steps.items())
+        is_sure = all(peak <= _NEARLY * predicted for peak, predicted in peaks)
+    if not is_sure:  # as if all that grows did so with the square
+        base, slope = _through(small**2, before.peak_bytes, large**2, after.peak_bytes)
+        yield base, 0.0, slope
 
 
 def _are_alike(one: ProfileData, other: ProfileData) -> bool:
@@ -178,10 +202,35 @@ def _through(small: int, before: float, large: int, after: float) -> _Curve:
     return before - slope * small, slope
 
 
-def _square(measured: Mapping[int, int], small: int, large: int) -> _Curve:
-    """The peaks of both, if all that grows does so with the square of the batch."""
-    base, slope = _through(small**2, measured[small], large**2, measured[large])
-    return base, 0.0, slope
+def _moments(
+    before: MemoryStep, small: int, after: MemoryStep, large: int
+) -> Iterator[_Curve]:
+    """What is in use while each call runs, in any size: what is fixed, and the rest as
+    it grows between the two sizes, if that is faster than the batch."""
+    one, other = _highest_points(before), _highest_points(after)
+    for call in one.keys() & other.keys():
+        point = other[call]
+        fixed = sum(
+            size
+            for kind, size in zip(MEMORY_KINDS, point.by_kind, strict=True)
+            if kind in _FIXED
+        )
+        low = max(one[call].bytes - fixed, 0) / small
+        base, slope = _through(small, low, large, (point.bytes - fixed) / large)
+        if slope > 0:
+            yield fixed, max(base, 0.0), slope
+
+
+def _highest_points(step: MemoryStep) -> dict[tuple[str, Phase], MemoryPoint]:
+    found: dict[tuple[str, Phase], MemoryPoint] = {}
+    for point in step.points:
+        call = point.owner
+        if not call.startswith("("):  # whatever the shapes
+            call = call.partition("(")[0]
+        key = call, point.phase
+        if key not in found or point.bytes > found[key].bytes:
+            found[key] = point
+    return found
 
 
 def _value(curve: _Curve, batch_size: int) -> float:
@@ -223,9 +272,9 @@ class _Growth:
         }
 
     @property
-    def peak_phase(self) -> Phase:
-        """The phase that has the peak of the larger size."""
-        return self._profile.memory.peak_phase if self._profile.memory else "outside"
+    def of_peak(self) -> tuple[Phase | None, ...]:
+        """The phase that has the peak of the larger size, and the peak itself."""
+        return None, self._profile.memory.peak_phase if self._profile.memory else None
 
     def faster(self) -> tuple[FasterOwner, ...]:
         """What is in the peak and grows faster than the batch; () if that is little."""

@@ -73,10 +73,10 @@ def _warnings(fit: BatchFit) -> Iterator[str]:
         part = f"{best_byte_format(size)} of the peak at {large}"
         yield f"{name} grows {how}: {part}"
     if fit.largest != fit.at_most:
-        yield (
-            "The peak grows faster than the batch, and no module shows it: between in "
-            "proportion and with the square of the batch"
-        )
+        why = "The peak grows faster than the batch, and no module shows it"
+        if fit.faster:
+            why = "Another moment of a step may become the highest one"
+        yield f"{why}: so this is a range, and a larger size that is measured says more"
 
 
 def _sizes(fit: BatchFit) -> Table:
