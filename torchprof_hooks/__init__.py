@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.link_hook import LinkHook
     from torchprof_hooks.profile_type import Profile
     from torchprof_hooks.profiler import Profiler, profile
-    from torchprof_hooks.profiles.batch import BatchFit, largest_batch
+    from torchprof_hooks.profiles.batch import BatchFit, FasterOwner, largest_batch
     from torchprof_hooks.profiles.changes import Change, Together
     from torchprof_hooks.profiles.collectives import Collective
     from torchprof_hooks.profiles.errors import (
@@ -91,6 +91,7 @@ __all__ = [
     "Coordinate",
     "DeviceStep",
     "DeviceUse",
+    "FasterOwner",
     "FlagError",
     "FunctionCall",
     "FunctionHook",
@@ -170,7 +171,7 @@ _HOMES = {
     "function_profiler": ("profile_function", "region"),
     "link_hook": ("LinkHook",),
     "profiler": ("Profiler", "profile"),
-    "profiles.batch": ("BatchFit", "largest_batch"),
+    "profiles.batch": ("BatchFit", "FasterOwner", "largest_batch"),
     "profiles.collectives": ("Collective",),
     "profiles.changes": ("Change", "Together"),
     "profiles.errors": (
