@@ -151,3 +151,20 @@ def test_ranks_of_lightning(tmp_path: Path) -> None:
     assert [rank.steps for rank in ranks.ranks] == [4, 4]
     assert any(each.name == "gradient buckets" for each in ranks.ranks[0].collectives)
     assert "2 of 2 ranks of" in run.err
+
+
+LAUNCHES = """
+import subprocess, sys
+import torch
+torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+subprocess.run([sys.executable, *torchrun, sys.argv[1]], check=True)
+"""
+
+
+def test_ranks_of_a_launcher_that_a_program_starts(tmp_path: Path) -> None:
+    """The ranks are children of a child."""
+    path, script = written(tmp_path, LAUNCHES), str(SCRIPTS / "two_ranks.py")
+    run = profiled("--children", *save_into(tmp_path), path, script)
+    assert run.code == 0, run.err
+    assert saved_in(tmp_path) == OF_RANKS
+    assert [rank.steps for rank in load_ranks(tmp_path).ranks] == [6, 6]

@@ -58,7 +58,8 @@ def restore(environment: MutableMapping[str, str]) -> str:
     else:
         environment["PYTHONPATH"] = path
     if _WITH_CHILDREN in told:
-        prepare(environment, told.partition(_LAUNCHED)[0] + "}")
+        kept, launched, _ = told.partition(_LAUNCHED)
+        prepare(environment, kept + "}" if launched else told)
     return told
 
 
