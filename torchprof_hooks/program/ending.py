@@ -70,12 +70,23 @@ class Outputs:
         with_end: adds to a profile the time that the outputs have taken so far.
         is_hurried: whether Ctrl-C was pressed: then this does not wait for other ranks.
         """
-        if program.is_empty and not program.steps:
+        if self._is_nothing(program):
             print_warning(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
         else:
             self._save(program)  # first, so that nothing later can lose it
             self._show(program, with_end, is_hurried)
             self._save(with_end(program))
+
+    def _is_nothing(self, program: ProfileData) -> bool:
+        """Whether the program called nothing. Of one that starts ranks, calls of
+        functions count for nothing, too: imports make some, and its file would be taken
+        for a run that is newer than that of the ranks."""
+        if program.steps:
+            return False
+        if self._flags.children and self._origin.look().world_size == 1:
+            kinds = {program.modules[path[-1]].kind for path, _ in program.cells}
+            return "module" not in kinds
+        return program.is_empty
 
     def _show(
         self,
