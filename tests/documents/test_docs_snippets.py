@@ -51,6 +51,8 @@ ELSEWHERE = (
     "torch.utils.tensorboard",
     "from accelerate import",
     "from ray.train import",
+    "from swift.callbacks import",
+    "from vllm import",
     "def test_",
     "--what-was-changed",
 )
