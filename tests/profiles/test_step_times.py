@@ -61,10 +61,10 @@ def test_merging_is_counting_all(seed: int) -> None:
             duration_ns = chance.choice([0, 1, 2, 1000, 1001, chance.getrandbits(50)])
             total_ns += duration_ns
             for into in (counter, both):
+                into.waited(duration_ns // 3, duration_ns)
                 into.count(duration_ns, is_first=not number)
                 into.evaluation(7 * number, number)
                 into.evaluation(3, is_first=not number)
-                into.waited(duration_ns // 3, duration_ns)
     left, right, whole = one.times(), other.times(), both.times()
     assert left.merge(right) == right.merge(left) == whole
     assert whole.merge(StepTimes()) == whole
@@ -91,13 +91,25 @@ def test_the_start_up_is_not_in_the_mean_of_evaluation_calls() -> None:
 
 
 def test_own_times_are_kept_only_where_steps_wait() -> None:
-    counter = StepCounter()
-    counter.waited(0, 300, 3)
+    counter, quiet = StepCounter(), StepCounter()
+
+    def step(into: StepCounter, waited_ns: int, duration_ns: int, steps: int) -> None:
+        into.waited(waited_ns, duration_ns, steps)
+        into.count(duration_ns, steps, is_first=not into.steps)
+
+    step(counter, 0, 70, 1)
+    step(counter, 0, 300, 3)
     assert counter.times().own == ()
-    counter.waited(10, 50)
-    assert [bucket[1:] for bucket in counter.times().own] == [(1, 40), (3, 300)]
-    counter.waited(10, 9)  # begun in another step
+    step(counter, 10, 50, 1)  # those before have not waited
+    assert [b[1:] for b in counter.times().own] == [(1, 40), (1, 70), (3, 300)]
+    step(counter, 10, 9, 1)  # begun in another step
     assert counter.times().own[0] == Bucket(0, 1, 0)
+    step(quiet, 0, 2000, 1)
+    for one, other in ((counter, quiet), (quiet, counter)):
+        both = one.copy()
+        both.add(other)
+        assert [b[1:] for b in both.times().own][-2:] == [(3, 300), (1, 2000)]
+        assert sum(b.steps for b in both.times().own) == both.steps
 
 
 def test_memory_depends_on_how_different_steps_are() -> None:

@@ -92,7 +92,9 @@ def test_show_prints_the_screen_of_a_program_its_tables_and_a_page(tool: Tool) -
     screen, tables = PROGRAM.report(), program_text(PROGRAM)
     assert screen.startswith("torchprof_hooks: train.py, ")
     assert tool.prints("show a.json") == screen + "\n"
-    assert tool.prints("show a.json --full") == f"{screen}\n\n{tables}\n"
+    assert screen.endswith("\nMore: report(full=True), to_html(path)")
+    shown, _, _ = screen.rpartition("\nMore: ")  # which follows
+    assert tool.prints("show a.json --full") == f"{shown}\n\n{tables}\n"
     assert tool.prints("show a.json --format=html") == page(PROGRAM) + "\n"
 
 

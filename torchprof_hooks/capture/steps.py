@@ -365,7 +365,7 @@ class StepDetector:
 
     def _count(self, duration_ns: int, steps: int = 1) -> None:
         assert self._tracker is not None
-        self.counter.count(duration_ns, steps, is_first=not self._steps)
-        self._steps += steps
         before_ns, self._waited_ns = self._waited_ns, self._tracker.exchanges.waited_ns
         self.counter.waited(self._waited_ns - before_ns, duration_ns, steps)
+        self.counter.count(duration_ns, steps, is_first=not self._steps)
+        self._steps += steps

@@ -83,8 +83,8 @@ class StepCounter:
         self.first_steps = self.first_ns = 0
         self.evaluations = self.evaluation_ns = 0
         self.first_evaluations = self.first_evaluation_ns = 0
-        self._later, self._own = _Buckets(), _Buckets()
-        self._has_waited = False
+        self._later = _Buckets()
+        self._own: _Buckets | None = None  # without waiting; None: none has waited
         self.slow_ns = 0.0
         self._look_at = 1 + LEAST_STEPS  # steps: to find it then
         self._over_time = array("q", bytes(8 * _NUMBERS * _STRETCHES))
@@ -147,9 +147,21 @@ class StepCounter:
 
     def waited(self, waited_ns: int, duration_ns: int, steps: int = 1) -> None:
         """Count how long the steps that took `duration_ns` together communicated, or
-        waited for others."""
-        self._has_waited |= waited_ns > 0
-        self._own.add(max(duration_ns - waited_ns, 0), steps)
+        waited for others, before they are counted as steps."""
+        if waited_ns or self._own:  # else, as usual in one process
+            self._own = self._own_until_now()
+            self._own.add(max(duration_ns - waited_ns, 0), steps)
+
+    def _own_until_now(self) -> _Buckets:
+        """What steps took without waiting: all of it, if none has waited."""
+        if self._own:
+            return self._own
+        found = _Buckets()
+        if self.first_steps:
+            found.add(self.first_ns, self.first_steps)
+        for bucket in self._later:
+            found.add(bucket.total_ns, bucket.steps)
+        return found
 
     def evaluation(
         self, duration_ns: int, calls: int = 1, *, is_first: bool = False
@@ -172,6 +184,10 @@ class StepCounter:
 
     def add(self, other: StepCounter) -> None:
         """Count what `other` has counted."""
+        if self._own or other._own:
+            self._own = self._own_until_now()
+            for bucket in other._own_until_now():
+                self._own.add(bucket.total_ns, bucket.steps)
         self.after_backward_ns += other.after_backward_ns
         self.steps += other.steps
         self.steps_ns += other.steps_ns
@@ -179,9 +195,6 @@ class StepCounter:
         self.first_ns += other.first_ns
         for bucket in other._later:
             self._later.add(bucket.total_ns, bucket.steps)
-        for bucket in other._own:
-            self._own.add(bucket.total_ns, bucket.steps)
-        self._has_waited |= other._has_waited
         self.evaluation(other.evaluation_ns, other.evaluations)
         self.first_evaluations += other.first_evaluations
         self.first_evaluation_ns += other.first_evaluation_ns
@@ -194,7 +207,7 @@ class StepCounter:
             tuple(self._later),
             self.evaluations,
             self.evaluation_ns,
-            tuple(self._own) if self._has_waited else (),
+            tuple(self._own or ()),
             self.first_evaluations,
             self.first_evaluation_ns,
         )
