@@ -38,7 +38,7 @@ def of(cells: dict[tuple[str, Any], Totals], **facts: Any) -> Profile:
 
 
 def scaled(
-    off: ProfileData = NOTHING, on: ProfileData = NOTHING, **others: int
+    off: ProfileData = NOTHING, on: ProfileData = NOTHING, **others: Any
 ) -> dict[tuple[str, str], Totals]:
     """The cells of all steps, by paths as they are written above."""
     found = of_all_steps(off, on, **others)
@@ -210,16 +210,28 @@ def test_functions_are_a_part_of_what_calls_them() -> None:
     assert found["Net > relu()", "forward"].flops == 28
 
 
-def test_functions_outside_modules_are_as_many_as_that_lasts() -> None:
+@pytest.mark.parametrize(
+    ("other_ns", "ones", "rest_ns"),
+    [
+        (50, own(60, 3, 24, MemoryTotals(192)), 15),
+        # A step that saves, say: they were not called more often for that.
+        (5000, own(60, 3, 24, MemoryTotals(192)), 4965),
+        (10, own(35, 3, 14, MemoryTotals(192)), 0),  # there is no more time
+    ],
+)
+def test_functions_outside_modules_are_those_of_all_steps(
+    other_ns: int, ones: Totals, rest_ns: int
+) -> None:
     on = of(
         {
             ("ones()", "forward"): own(20, 1, 8, MemoryTotals(64)),
             (OUTSIDE, "outside"): own(5, 0),
         }
     )
-    found = scaled(of({(OUTSIDE, "outside"): own(50, 0)}), on)
-    assert found["ones()", "forward"] == own(60, 3, 24, MemoryTotals(192))
-    assert found[OUTSIDE, "outside"] == own(15, 0)
+    off = of({(OUTSIDE, "outside"): own(other_ns, 0)})
+    found = scaled(off, on, steps=MeasuredSteps(3, 1))
+    assert found["ones()", "forward"] == ones
+    assert found[OUTSIDE, "outside"] == own(rest_ns, 0)
 
 
 # Any program
@@ -282,7 +294,7 @@ def test_own_times_add_up_to_the_nanosecond_in_each_part(functions: bool) -> Non
     for seed in SEEDS:
         program = Program(seed)
         off, on = program.off(), program.on(functions)
-        found = of_all_steps(off, on)
+        found = of_all_steps(off, on, steps=MeasuredSteps(7, 2))
         assert found.wall_ns == off.wall_ns + on.wall_ns, seed
         assert by_part(found) == by_part(off, on), seed
         assert all(t.self_ns >= 0 and t.calls >= 0 for t in found.cells.values()), seed

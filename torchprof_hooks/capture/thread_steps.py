@@ -200,7 +200,11 @@ class ThreadSteps:
         }
         off, on = (seen.get(kind, ProfileData()) for kind in (Kind.OFF, Kind.ON))
         found = of_all_steps(
-            off, on, aside_ns=self._aside_ns, after_backward_ns=after_ns
+            off,
+            on,
+            steps=self._measured_steps(running),
+            aside_ns=self._aside_ns,
+            after_backward_ns=after_ns,
         )
         if self._duty.measures_all:
             traced = MeasuredSteps(traced=self._traced, traced_ns=self._traced_ns)

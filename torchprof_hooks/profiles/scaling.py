@@ -3,9 +3,10 @@
 In every step, the time of each part of the run is known: of outermost modules, of
 backward passes as a whole, of optimizers and so on. The inside of a part is known for
 the measured steps only, and is scaled: own times such that they add up to the time of
-the part in all steps, calls by the calls of the part. If the inside of a part was never
-measured, its time has one row, "(not measured)". Own times add up to those of all
-steps, to the nanosecond.
+the part in all steps, calls by the calls of the part. The code outside modules is not
+called: functions in it scale with the steps, and its other time is its own. If the
+inside of a part was never measured, its time has one row, "(not measured)". Own times
+add up to those of all steps, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     ENGINE_NAME,
     NOT_MEASURED_NAME,
+    OUTSIDE_NAME,
     Phase,
 )
+from torchprof_hooks.profiles.program import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.totals import Totals
 
 #: Phases in which a part has an inside.
@@ -51,6 +54,7 @@ def of_all_steps(
     off: ProfileData,
     on: ProfileData,
     *,
+    steps: MeasuredSteps = NO_STEPS,
     aside_ns: int = 0,
     after_backward_ns: int = 0,
 ) -> ProfileData:
@@ -60,11 +64,14 @@ def of_all_steps(
 
     off: the steps in which only the parts of the run were measured.
     on: the steps in which all was measured.
+    steps: how many there were, and how many of them are those of `on`.
     aside_ns: the time that the profiler took between steps.
     after_backward_ns: how much of the time outside modules came after a backward pass.
     """
     whole = on.merge(off)
-    cells = divided(off.loop.cells, on.loop.cells, whole.modules)
+    first = bool(whole.start_up.wall_ns)  # a step that is not in the loop
+    per_measured = _times(steps.steps - first, steps.measured - first)
+    cells = divided(off.loop.cells, on.loop.cells, whole.modules, per_measured)
     if aside_ns:
         add_cell(cells, PROFILER_CELL, Totals(self_ns=aside_ns))
     if outside := cells.pop(OUTSIDE_CELL, None):
@@ -75,23 +82,45 @@ def of_all_steps(
     return replace(whole, parts=tuple(parts), modules=infos)
 
 
-def divided(off: Cells, on: Cells, infos: Infos) -> dict[CellKey, Totals]:
-    """The cells of all steps, scaled from those in `on` (see `of_all_steps`)."""
+def divided(
+    off: Cells, on: Cells, infos: Infos, per_measured: float = 1.0
+) -> dict[CellKey, Totals]:
+    """The cells of all steps, scaled from those in `on` (see `of_all_steps`).
+
+    per_measured: how many steps there are for each that was measured.
+    """
     infos = {NOT_MEASURED_NAME: ModuleInfo(kind="not measured"), **infos}
     every = _by_part(on, infos), _by_part(off, infos)
     cells: dict[CellKey, Totals] = {}
     for part in dict.fromkeys(part for parts in every for part in parts):
         measured, others = (parts.get(part, {}) for parts in every)
         own_ns = sum_of_own_ns(measured) + sum_of_own_ns(others)
+        if part == (OUTSIDE_NAME, "outside"):
+            cells.update(_outside(measured, own_ns, per_measured))
+            continue
         inside = measured
         if not measured or (own_ns and not sum_of_own_ns(measured)):
             inside = _not_measured_inside(others)
         calls = _calls(measured, part, infos) + _calls(others, part, infos)
         known = _calls(inside, part, infos)
-        # The code outside modules is not called: calls in it scale with its time.
+        # Other parts that are not called, such as garbage collection, scale by time.
         pair = (calls, known) if known else (own_ns, sum_of_own_ns(inside))
         cells.update(_scaled_to(inside, own_ns, _times(*pair)))
     return cells
+
+
+def _outside(cells: Cells, own_ns: int, steps: float) -> dict[CellKey, Totals]:
+    """The code outside modules, which took `own_ns` in `steps` times as many steps. Its
+    functions take no more than that."""
+    found = dict(cells)
+    rest = found.pop(OUTSIDE_CELL, Totals())
+    in_functions_ns = min(round(steps * sum_of_own_ns(found)), own_ns)
+    if found:
+        found = _scaled_to(found, in_functions_ns, steps)
+    if OUTSIDE_CELL in cells or in_functions_ns < own_ns:
+        rest = _scaled(rest, 1, steps)
+        found[OUTSIDE_CELL] = replace(rest, self_ns=own_ns - in_functions_ns)
+    return found
 
 
 def _by_part(cells: Cells, infos: Infos) -> dict[PartOfRun, dict[CellKey, Totals]]:
