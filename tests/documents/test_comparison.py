@@ -16,6 +16,7 @@ from torchprof_hooks.documents.document import Answers, Document, Facts
 from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -207,3 +208,24 @@ def test_times_before_and_now_differ_by_the_change() -> None:
     assert dict(zip(table.labels, new, strict=True))["b"] == pytest.approx(
         10 * MS, 0.01
     )
+
+
+def test_what_is_inside_of_another_row_is_not_added_twice() -> None:
+    def run(inner_ms: float) -> list[Profile]:
+        names = {"Net": "Net", "Net.fc": "FC", **dict.fromkeys(SAME, "Linear")}
+        outer = "(backward outside modules)"
+        cells: dict[tuple[str, Phase], Totals] = {
+            **{(name, "forward"): steady(ms) for name, ms in SAME.items()},
+            ("Net", "backward"): replace(steady(inner_ms + 1), self_ns=30 * MS),
+            ("Net > Net.fc", "backward"): steady(inner_ms),
+            (outer, "backward"): replace(steady(inner_ms + 2), self_ns=30 * MS),
+        }
+        infos: dict[str, ModuleInfo | str] = {**names}
+        infos[outer] = ModuleInfo(kind="backward")
+        buckets = [Bucket(n, 1, round((20 + inner_ms) * MS) + n) for n in range(30)]
+        times = StepTimes(later=tuple(buckets))
+        return [hand_built(cells, infos, steps=30, step_times=times)] * 2
+
+    slower = block(comparison_document(compare(run(4), run(8))), Answers).answers[1]
+    assert slower.answer == "3 of 7 rows, +4.00ms a step"
+    assert slower.numbers["row"] == "Net.fc"

@@ -10,7 +10,7 @@ from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.changes import Change, ComparisonData
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import without_numbers
+from torchprof_hooks.profiles.names import BACKWARD_NAME, without_numbers
 from torchprof_hooks.profiles.run_times import STEP
 
 _MORE_RUNS: Final = (
@@ -93,7 +93,9 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
             noise = known_noise(change.noise)
             perhaps = "perhaps " if comparison.is_guess else ""
             verdict = f"{perhaps}{change.verdict}" if change.verdict else "within noise"
-            known = "" if noise is None else f" ({percent(noise)})"
+            known = "" if noise is None else f", noise {percent(noise)}"
+            if known and not change.verdict:
+                known = f" of {percent(noise or 0.0)}"
             now = best_time(change.comparable_ns)
             yield Answer(
                 "step",
@@ -174,28 +176,22 @@ def _numbers(change: Change) -> dict[str, Value]:
 
 def _outermost(found: Sequence[Change]) -> list[Change]:
     """The rows that are not inside of others."""
-    paths = {(_path(change), change.phase) for change in found}
-
-    def is_inside(change: Change) -> bool:
-        path = _path(change)
-        ends = [place for place, sign in enumerate(path) if sign == "."]
-        return any((path[:end], change.phase) in paths for end in ends)
-
-    return [change for change in found if not is_inside(change)]
+    return [c for c in found if not any(_is_inside(c, outer) for outer in found)]
 
 
 def _innermost(found: Sequence[Change]) -> Change:
     """The first row, with the largest change; or a row inside of it with half of it."""
     most = found[0]
     for change in found[1:]:
-        is_inside = _path(change).startswith(f"{_path(most)}.")
-        if (
-            is_inside
-            and change.phase == most.phase
-            and 2 * _total_ns(change) >= _total_ns(most)
-        ):
+        if _is_inside(change, most) and 2 * _total_ns(change) >= _total_ns(most):
             most = change
     return most
+
+
+def _is_inside(change: Change, outer: Change) -> bool:
+    if change.phase != outer.phase or change.name == outer.name:
+        return False
+    return outer.name == BACKWARD_NAME or _path(change).startswith(f"{_path(outer)}.")
 
 
 def _path(change: Change) -> str:
