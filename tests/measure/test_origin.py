@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from importlib import import_module
@@ -80,11 +81,14 @@ def test_the_rank_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setattr(sys, "argv", ["cli.py", "train", "train.yaml"])
     before_ns = time.time_ns()
-    found = Origin(flush_secs=30).provenance(True)
+    origin = Origin(flush_secs=30)
+    sys.argv.remove("train")  # as programs with commands of their own do
+    found = origin.provenance(True)
     assert before_ns <= found.started_ns <= found.written_ns <= time.time_ns()
     assert (found.host, found.pid) == (os.uname().nodename, os.getpid())
     assert (found.package, found.run, found.flush_ns) == (__version__, "77", 30 * 10**9)
     assert found.has_ended
     assert found.torch
-    assert found.command
+    assert found.command == "cli.py train train.yaml"

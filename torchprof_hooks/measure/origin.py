@@ -65,6 +65,7 @@ class Origin:
     flush_secs: time between two writes of the profile; 0 if it is written at the end
         only.
     find_coordinates: finds the place of the process in a device mesh.
+    command: what began it, before the program took arguments out of that.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Origin:
         flush_secs: float = 0.0,
         find_coordinates: Callable[[], tuple[Coordinate, ...]] = tuple,
     ) -> None:
+        self.command = " ".join(sys.argv) or "an interactive session"
         self._started_ns = time.time_ns()
         self._flush_ns = round(min(flush_secs, 1e9) * 1e9)
         self._place = find_place(os.environ)
@@ -97,7 +99,7 @@ class Origin:
             device=_device(),
             torch=str(torch_version),
             package=__version__,
-            command=" ".join(sys.argv) or "an interactive session",
+            command=self.command,
             run=next((run for run in runs if run and run != _NO_RUN), ""),
             started_ns=self._started_ns,
             written_ns=time.time_ns(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -170,7 +169,7 @@ class Recorder:
         thread = f", in thread {self._thread}" if self._thread else ""
         before = self._before
         program = Program(
-            message=(" ".join(sys.argv) or "an interactive session") + thread,
+            message=self._origin.command + thread,
             program_ns=end_ns - BEGAN_NS + before.launching_ns,
             compilation=ending.compilation_since(self._compiled_before),
             facts=self._steps.facts(),
