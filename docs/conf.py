@@ -36,8 +36,9 @@ nitpick_ignore_regex = [
     ("py:obj", ".*"),
     # What is not ours is not in this site's index, and the site is built offline.
     ("py:.*", r"(?!torchprof_hooks\b).*"),
-    # The base of `Profile`, which alone is public.
+    # The bases of `Profile`, which alone is public.
     ("py:class", r"torchprof_hooks\.profiles\.data\.ProfileData"),
+    ("py:class", r"torchprof_hooks\.reportable\.Reportable"),
     # Variables of types, and the dicts that summaries are made of.
     ("py:class", r".*\.([A-Z]|Self|Target|Class|Summary)"),
 ]
