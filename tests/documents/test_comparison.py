@@ -195,6 +195,14 @@ def test_what_changes_make_of_a_step_comes_first() -> None:
     assert column(table, "step_change_ns")[:2] == pytest.approx([6 * MS] * 2, rel=1e-3)
 
 
+def test_a_step_that_changed_by_little_is_not_said_to_be_the_same() -> None:
+    found = compare(with_layers(2), with_layers(2.5))
+    step = block(comparison_document(found), Answers).answers[0]
+    little = "+2.7 %, slower by less than 5.0 %, noise 0.0 %; rows that changed: +2.7 %"
+    assert step.evidence == little
+    assert not [change for change in found.slower if change.name == "(step)"]
+
+
 def test_times_before_and_now_differ_by_the_change() -> None:
     """Also where the machine was slower by 30 % in all later runs."""
     news = [net(a=2.6, b=13, c=6.5, **{k: 1.3 * ms for k, ms in SAME.items()})] * 3

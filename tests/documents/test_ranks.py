@@ -73,6 +73,25 @@ def test_where_it_is_slow(work: Work, place: str) -> None:
     assert place in answer_of(made([work, USUAL, USUAL])).evidence
 
 
+def test_what_is_exchanged_anyway_is_told_apart() -> None:
+    """The others wait 31 ms, of which 30 are for the slow rank; then, 40 ms more."""
+    ranks = made([SLOW, USUAL, USUAL])
+    assert "which is not for this rank" not in answer_of(ranks).evidence
+    exchanging = tuple(
+        replace(
+            rank,
+            cells={
+                key: ns + 40e6 * (key[1] == "waiting") for key, ns in rank.cells.items()
+            },
+            step_ns=rank.step_ns + 40e6,
+        )
+        for rank in ranks.ranks
+    )
+    evidence = answer_of(replace(ranks, ranks=exchanging)).evidence
+    assert "wait 30.00ms for it in each step of 121.00ms" in evidence
+    assert "another 41.00ms, which is not for this rank." in evidence
+
+
 def test_nobody_is_blamed_where_all_are_alike_or_nothing_is_known() -> None:
     even, apart = made([USUAL, USUAL]), made([USUAL, SLOW])
     silent = tuple(

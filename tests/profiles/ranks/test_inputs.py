@@ -55,7 +55,7 @@ def text(*ranks: Rank) -> str:
         (
             [([SMALL], 1), ([SMALL, MIDDLE], 1), ([LARGE], 1)],
             "It has more work: f is given 8x80x4 there on average, 8x10x4 to 8x15x4 at "
-            "the others.",
+            "the others: divide the data evenly.",
         ),
         (
             [([SMALL], 1), ([SMALL], 1), ([SMALL], 3)],

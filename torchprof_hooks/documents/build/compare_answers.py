@@ -90,20 +90,43 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
     """Whether a whole step became slower, which is what people ask first."""
     for change in comparison.changes:
         if change.name == STEP:
-            noise = known_noise(change.noise)
-            perhaps = "perhaps " if comparison.is_guess else ""
-            verdict = f"{perhaps}{change.verdict}" if change.verdict else "within noise"
-            known = "" if noise is None else f", noise {percent(noise)}"
-            if known and not change.verdict:
-                known = f" of {percent(noise or 0.0)}"
             now = best_time(change.comparable_ns)
+            found = [each for each in _rows(comparison) if each.verdict]
+            rows_ns = _sum_ns(comparison, found)
+            rows = f"; rows that changed: {_signed(rows_ns / change.old_ns)}"
             yield Answer(
                 "step",
                 "A step",
                 f"{best_time(change.old_ns)} before, {now} now",
-                evidence=f"{_signed(change.relative_change)}, {verdict}{known}",
+                evidence=f"{_signed(change.relative_change)}, "
+                + _doubt(comparison, change)
+                + rows * bool(rows_ns and not change.verdict),
                 numbers=_numbers(change),
             )
+
+
+def _doubt(comparison: ComparisonData, change: Change) -> str:
+    """``slower, noise 1.2 %``, or ``within noise of 1.2 %``."""
+    noise = known_noise(change.noise)
+    told = "" if noise is None else percent(noise)
+    if noise is None or abs(change.relative_change) > noise:
+        word = "slower" if change.relative_change > 0 else "faster"
+        perhaps = "perhaps " if comparison.is_guess else ""
+        less = "" if change.verdict else f" by less than {percent(change.threshold)}"
+        return f"{perhaps}{word}{less}" + f", noise {told}" * bool(told)
+    return f"within noise of {told}"
+
+
+def _rows(comparison: ComparisonData) -> list[Change]:
+    """What people need, but for the whole step."""
+    return [change for change in comparison.told if change.name != STEP]
+
+
+def _sum_ns(comparison: ComparisonData, found: Sequence[Change]) -> float:
+    """What the changes make of a step in all; 0 where that cannot be added up."""
+    if not comparison.steps or comparison.by != "module":
+        return 0.0
+    return sum(map(comparison.in_step_ns, _outermost(found)))
 
 
 def _together(comparison: ComparisonData) -> Answer:
@@ -135,7 +158,7 @@ def _signed(share: float) -> str:
 
 def _answer(comparison: ComparisonData, name: Literal["slower", "faster"]) -> Answer:
     """How many rows became slower (or faster), and the largest of these changes."""
-    rows = [change for change in comparison.told if change.name != STEP]
+    rows = _rows(comparison)
     of = plural(len(rows), "row")
     found = [change for change in rows if change.verdict == name]
     if not found:
@@ -144,10 +167,9 @@ def _answer(comparison: ComparisonData, name: Literal["slower", "faster"]) -> An
     where = f"{most.name}, {most.phase}" if most.phase else most.name
     unit = "step" if comparison.steps else "call"
     by = f"by {best_time(abs(comparison.in_step_ns(most)))} a {unit}"
-    in_all = ""
-    if comparison.steps and comparison.by == "module":
-        in_all_ns = sum(map(comparison.in_step_ns, _outermost(found)))
-        in_all = f", {'-' if in_all_ns < 0 else '+'}{best_time(abs(in_all_ns))} a step"
+    in_all_ns = _sum_ns(comparison, found)
+    sign = "-" if in_all_ns < 0 else "+"
+    in_all = f", {sign}{best_time(abs(in_all_ns))} a step" if in_all_ns else ""
     perhaps = "perhaps " if comparison.is_guess else ""
     return Answer(
         name,

@@ -24,13 +24,21 @@ def lines_of_program(
     """
     times: Counter[str] = Counter()
     names: defaultdict[str, list[str]] = defaultdict(list)
+    of_modules = set[str]()
     for (path, _), totals in profile.cells.items():
         info = profile.modules[path[0]]
         place = _NO_PLACE.sub("", info.place)
-        if place and (modules or info.kind == "function"):
-            times[place] += totals.self_ns
-            if info.class_name not in names[place]:
-                names[place].append(info.class_name)
+        if not place:
+            continue
+        times[place] += totals.self_ns
+        if info.class_name not in names[place]:
+            names[place].append(info.class_name)
+        if info.kind != "function":
+            of_modules.add(place)
+    if not modules:
+        times = Counter(
+            {line: ns for line, ns in times.items() if line not in of_modules}
+        )
     return times, names
 
 

@@ -17,6 +17,8 @@ from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 #: by which those differ that are as large.
 _LARGER: Final = 1.25
 _AS_LARGE: Final = 1.1
+#: Other waiting is told if it is such a share of a step.
+_MUCH: Final = 0.2
 _PLACES: Final[Mapping[str, str]] = {
     "outside": "the program's own code, outside modules",
     "data": "data loading",
@@ -92,6 +94,9 @@ def _slow(verdict: Verdict) -> Iterator[str]:
     else:
         yield from _reason(reason)
     noise = best_time(verdict.noise_ns)
+    if verdict.waiting_ns - verdict.lost_ns > _MUCH * verdict.step_ns:
+        rest = best_time(verdict.waiting_ns - verdict.lost_ns)
+        yield f"They exchange or wait for another {rest}, which is not for this rank."
     if verdict.rank is None:
         yield f"But chance explains up to {noise}: more steps would tell."
     else:
@@ -115,7 +120,7 @@ def _inputs(reason: Reason) -> Iterator[str]:
         least, most = _shape(found.least), _shape(found.most)
         others = least if least == most else f"{least} to {most}"
         yield f"It has more work: {found.function} is given {_shape(found.size)} there"
-        yield f"on average, {others} at the others."
+        yield f"on average, {others} at the others: divide the data evenly."
     elif found and found.calls >= _LARGER * found.others_calls:
         yield f"It has more work: it calls {found.function} {found.calls:.1f} times a"
         yield f"step, the others {found.others_calls:.1f} times."

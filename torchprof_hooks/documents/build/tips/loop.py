@@ -42,8 +42,8 @@ LEAST_CALLS: Final = 0.1
 
 #: What helps.
 MORE_WORKERS: Final = (
-    "give the DataLoader more workers (num_workers) if CPUs are idle, or have it do "
-    "less per sample."
+    "give the DataLoader more workers (num_workers) if CPUs are idle, keep them from "
+    "epoch to epoch (persistent_workers=True), or have it do less per sample."
 )
 LATEST_PROCESS: Final = "python -m torchprof_hooks ranks FOLDER tells for which."
 
@@ -95,12 +95,16 @@ def outside_modules(evidence: Evidence) -> Iterator[Tip]:
         return
     times, names = lines_of_program(evidence.profile, modules=False)
     lines = [f"{line} ({listed(names[line])})" for line, _ in times.most_common()]
-    where = f"; it calls torch there in {', '.join(lines[:_MOST_LINES])}" * bool(lines)
-    claim = f"The program takes {share} outside modules and optimizers, {share.gain}"
+    where = f", some around {', '.join(lines[:_MOST_LINES])}" * bool(lines)
+    data = evidence.of_phases("data")
+    both = evidence.share(share.part_ns + data.part_ns)
+    together = f"; with waiting for data {both}, {both.gain}"
     yield Tip(
-        claim + where,
-        'making batches, say, logging or saving. with torchprof_hooks.region("name") '
-        "around parts of the loop, reports tell which of them it is.",
+        f"The program takes {share} outside modules and optimizers, {share.gain}"
+        + together * (data.fraction >= LEAST_DATA),
+        f"that is its own Python and NumPy{where}: batches that it makes, logging, "
+        'saving. Parts of the loop in a with torchprof_hooks.region("name") have rows '
+        "of their own.",
     )
 
 
