@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ProfileFileError,
         ProfilerError,
     )
+    from torchprof_hooks.profiles.measured_steps import MeasuredSteps
     from torchprof_hooks.profiles.memory import (
         GrowingMemory,
         HeldMemory,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from torchprof_hooks.profiles.modules import ModuleInfo
     from torchprof_hooks.profiles.parts import Part
     from torchprof_hooks.profiles.peak import Peak
-    from torchprof_hooks.profiles.program import MeasuredSteps, Program
+    from torchprof_hooks.profiles.program import Program
     from torchprof_hooks.profiles.provenance import Coordinate, Provenance
     from torchprof_hooks.profiles.ranks.inputs import RankInputs
     from torchprof_hooks.profiles.ranks.rank import OwnTime, Rank
@@ -182,7 +183,8 @@ _HOMES = {
     ),
     "profiles.parts": ("Part",),
     "profiles.peak": ("Peak",),
-    "profiles.program": ("MeasuredSteps", "Program"),
+    "profiles.measured_steps": ("MeasuredSteps",),
+    "profiles.program": ("Program",),
     "profiles.memory": (
         "GrowingMemory",
         "HeldMemory",

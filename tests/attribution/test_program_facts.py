@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchprof_hooks.capture.program_facts import read_optimizer
-from torchprof_hooks.profiles.program import OptimizerFacts
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
 
 
 def parameters(*devices: str) -> list[torch.nn.Parameter]:

@@ -25,7 +25,8 @@ from torchprof_hooks.documents.report import to_json
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.program import OptimizerFacts, Program, ProgramFacts
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
+from torchprof_hooks.profiles.program import Program, ProgramFacts
 from torchprof_hooks.profiles.totals import Totals
 
 Cells = Mapping[tuple[str, Phase], Totals]

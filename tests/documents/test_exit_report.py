@@ -21,9 +21,10 @@ from torchprof_hooks.documents.document import Block, Facts, Table, Value
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.compilation import CompilationSummary
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.program import MeasuredSteps, Program
+from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
 

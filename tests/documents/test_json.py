@@ -44,9 +44,9 @@ from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.report import to_json
 from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.profiles.compare import compare
+from torchprof_hooks.profiles.measured_steps import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
-from torchprof_hooks.profiles.program import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 

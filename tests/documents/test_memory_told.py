@@ -17,7 +17,8 @@ from torchprof_hooks.profiles.memory import (
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.program import OptimizerFacts, Program, ProgramFacts
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
+from torchprof_hooks.profiles.program import Program, ProgramFacts
 from torchprof_hooks.profiles.totals import Totals
 
 MB = 2**20

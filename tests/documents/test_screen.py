@@ -19,10 +19,11 @@ from torchprof_hooks.documents.render.table import chosen_rows
 from torchprof_hooks.documents.words import PHASE_TITLES, phase_times_ns
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import OtherPhase, Phase
-from torchprof_hooks.profiles.program import MeasuredSteps, Program
+from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals

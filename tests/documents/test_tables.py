@@ -23,11 +23,11 @@ from torchprof_hooks.documents.report import Layout, report
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, SortBy
 from torchprof_hooks.profiles.peak import Peak
-from torchprof_hooks.profiles.program import MeasuredSteps
 
 
 def full(profile: ProfileData, name: str, sort_by: SortBy | None = None) -> Table:

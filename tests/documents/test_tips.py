@@ -21,7 +21,8 @@ from torchprof_hooks.profiles.compilation import (
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.program import OptimizerFacts, Program, ProgramFacts
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
+from torchprof_hooks.profiles.program import Program, ProgramFacts
 from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, StepHistory
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals

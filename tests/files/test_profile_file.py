@@ -23,15 +23,12 @@ from torchprof_hooks.files.profile_file import VERSION, provenance_of
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.compilation import CompilationSummary, GraphBreak
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
 from torchprof_hooks.profiles.peak import Peak
-from torchprof_hooks.profiles.program import (
-    MeasuredSteps,
-    OptimizerFacts,
-    Program,
-    ProgramFacts,
-)
+from torchprof_hooks.profiles.program import Program, ProgramFacts
 from torchprof_hooks.profiles.provenance import Coordinate, Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals

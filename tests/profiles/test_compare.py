@@ -14,10 +14,10 @@ from tests.compared_runs import MS, SIZES, Runs, in_turns, one_after_the_other, 
 from tests.helpers import FUNCTIONS, hand_built, timed
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Comparison, Profile, Provenance, compare
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.parts import Part
-from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.run_times import call_times
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
 from torchprof_hooks.profiles.parts import divided
-from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.step_history import (
     PhaseOfStep,
     SlowStep,

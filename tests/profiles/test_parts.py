@@ -11,8 +11,8 @@ from tests.profile_of import profile_of
 from tests.ranks_of import buckets
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.step_times import StepTimes
 
 NET: CellKey = (("Net",), "forward")

@@ -12,11 +12,11 @@ import pytest
 from tests.helpers import hand_built, own, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, MODULE_PHASES, kind_of_other
 from torchprof_hooks.profiles.parts import Part
-from torchprof_hooks.profiles.program import MeasuredSteps
 from torchprof_hooks.profiles.scaling import of_all_steps
 from torchprof_hooks.profiles.totals import Totals
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchprof_hooks.capture.torch_names.inputs import device_type_of
-from torchprof_hooks.profiles.program import OptimizerFacts
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
 
 
 def read_optimizer(optimizer: Any) -> OptimizerFacts:

@@ -31,14 +31,12 @@ from torchprof_hooks.capture.tracking.subscriptions import (
     show_modules,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.program import (
-    MeasuredSteps,
-    OptimizerFacts,
-    ProgramFacts,
-)
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.profiles.data import ProfileData
+    from torchprof_hooks.profiles.program import ProgramFacts
 
 #: Makes a tracker for the running thread; also returns why it does not measure memory,
 #: if it should.
@@ -161,6 +159,8 @@ class ThreadSteps:
 
     def facts(self) -> ProgramFacts:
         """What is known of the program besides its times."""
+        from torchprof_hooks.profiles.program import ProgramFacts
+
         return ProgramFacts(
             together(self._optimizers.values()),
             self._detects_anomalies or torch.is_anomaly_enabled(),

@@ -17,6 +17,7 @@ from torchprof_hooks.profiles.cells import (
     without_functions,
 )
 from torchprof_hooks.profiles.collectives import Collectives, sum_of
+from torchprof_hooks.profiles.measured_steps import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo, all_modules
 from torchprof_hooks.profiles.names import (
@@ -37,12 +38,7 @@ from torchprof_hooks.profiles.parts import (
     whole_of,
 )
 from torchprof_hooks.profiles.peak import Peak, higher
-from torchprof_hooks.profiles.program import (
-    NO_STEPS,
-    MeasuredSteps,
-    Program,
-    only_program,
-)
+from torchprof_hooks.profiles.program import Program, only_program
 from torchprof_hooks.profiles.provenance import Processes, all_of
 from torchprof_hooks.profiles.rows import Row, group_rows
 from torchprof_hooks.profiles.step_history import NO_HISTORY, SlowStep, StepHistory

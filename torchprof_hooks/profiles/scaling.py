@@ -30,6 +30,7 @@ from torchprof_hooks.profiles.cells import (
     without_functions,
 )
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.measured_steps import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -39,7 +40,6 @@ from torchprof_hooks.profiles.names import (
     OUTSIDE_NAME,
     Phase,
 )
-from torchprof_hooks.profiles.program import NO_STEPS, MeasuredSteps
 from torchprof_hooks.profiles.totals import Totals
 
 #: Phases in which a part has an inside.

@@ -9,9 +9,7 @@ from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.profiles.names import Phase
-
-#: So many slow steps are kept, the slowest ones.
-MOST_SLOW: Final = 16
+from torchprof_hooks.profiles.step_times import MOST_SLOW
 
 
 class Stretch(NamedTuple):

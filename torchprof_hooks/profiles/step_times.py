@@ -15,6 +15,9 @@ LEAST_MORE_NS: Final = 1_000_000
 #: From fewer steps, it is not known what is usual.
 LEAST_STEPS: Final = 8
 
+#: So many slow steps are kept, the slowest ones.
+MOST_SLOW: Final = 16
+
 
 def bucket_of(duration_ns: int) -> int:
     """The number of the bucket for a duration: longer ones have higher numbers."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
-from torchprof_hooks.profiles.step_history import MOST_SLOW
+from torchprof_hooks.profiles.step_times import MOST_SLOW
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,12 +6,11 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
-from torchprof_hooks.profiles.step_history import StepHistory
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
     LEAST_STEPS,
@@ -19,6 +18,9 @@ from torchprof_hooks.profiles.step_times import (
     StepTimes,
     bucket_of,
 )
+
+if TYPE_CHECKING:  # needed when all is over
+    from torchprof_hooks.profiles.step_history import StepHistory
 
 #: The most stretches of steps, and numbers of each: steps, total, longest.
 _STRETCHES: Final = 512
@@ -133,6 +135,8 @@ class StepCounter:
 
     def history(self) -> StepHistory:
         """The steps but the first, over time; another thread may count meanwhile."""
+        from torchprof_hooks.profiles.step_history import StepHistory
+
         over_time, at = self._over_time, self._at
         end = at + _NUMBERS if over_time[at] else at
         steps, total_ns, longest_ns = (

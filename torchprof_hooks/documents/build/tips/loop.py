@@ -14,7 +14,7 @@ from torchprof_hooks.documents.build.tips.evidence import Evidence, Share
 from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.documents.words import plural, seconds
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, optimizer_name
-from torchprof_hooks.profiles.program import OptimizerFacts
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
 from torchprof_hooks.profiles.rows import Row
 
 #: The least share of time in waiting for data for which there is a tip.

@@ -1,0 +1,24 @@
+"""What is known of a program's optimizers. Imported while it runs, so small."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class OptimizerFacts(NamedTuple):
+    """A group of optimizers that have stepped, and differ in their tensors only.
+
+    name: their class.
+    parameters: how many tensors they update, together.
+    can_fuse, is_fused: whether they have a fused form, and whether they use it.
+    device: kind of the device that all parameters are on ("cpu", "cuda"); "" if they
+        are on several.
+    optimizers: how many there are.
+    """
+
+    name: str
+    parameters: int
+    can_fuse: bool
+    is_fused: bool
+    device: str = ""
+    optimizers: int = 1
