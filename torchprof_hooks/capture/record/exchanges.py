@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.profiles.collectives import (
@@ -18,7 +17,6 @@ if TYPE_CHECKING:  # what only reading needs
     from torchprof_hooks.profiles.totals import Totals
 
 
-@dataclass(slots=True)
 class Exchange:
     """A call of a function of ``torch.distributed``.
 
@@ -27,11 +25,14 @@ class Exchange:
     is_complete: whether the program has waited for it. It may do so again, by futures.
     """
 
-    name: str
-    group: str = ""
-    group_size: int = 0
-    start_ns: int = 0
-    is_complete: bool = False
+    def __init__(
+        self, name: str, group: str = "", group_size: int = 0, start_ns: int = 0
+    ) -> None:
+        self.name = name
+        self.group = group
+        self.group_size = group_size
+        self.start_ns = start_ns
+        self.is_complete = False
 
 
 class GradientBuckets(NamedTuple):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import Int64s
 from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.profiles.step_times import MOST_SLOW
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlowReading:
+class SlowReading(NamedTuple):
     """What was booked in a step: nanoseconds by the code of the site, of calls that
     have ended in it, and of collections of garbage."""
 
@@ -22,7 +20,7 @@ class SlowReading:
     booked_ns: Int64s
     garbage_ns: Counter[int]
 
-    def __lt__(self, other: SlowReading) -> bool:
+    def __lt__(self, other: SlowReading) -> bool:  # type: ignore[override]
         """In a heap, the shortest step comes first."""
         return self.duration_ns < other.duration_ns
 
