@@ -242,7 +242,8 @@ def test_a_step_that_is_not_measured_costs_a_few_calls(limited: Limited) -> None
             return total(count_calls(step))
 
     assert calls_with(2) <= CALLS_PER_UNMEASURED_STEP
-    assert calls_with(20) == calls_with(2)
+    # One more where a step is the first of about its duration.
+    assert abs(calls_with(20) - calls_with(2)) <= 2
 
 
 #: Of a profile within a budget, every second step is measured.
