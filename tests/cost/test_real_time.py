@@ -135,17 +135,24 @@ class Parent(nn.Module):
 
 def test_what_measuring_costs_is_about_what_it_costs() -> None:
     model, x = Parent(), torch.ones(2, 4)
-    bare_ns, measured_ns = [], []
+    bare_ns: list[int] = []
+    measured_ns: list[int] = []
     prof = torchprof_hooks.profile()  # one, to which modules are new only once
-    for _ in range(40):
-        start_ns = perf_counter_ns()
-        model(x)
-        bare_ns.append(perf_counter_ns() - start_ns)
-        with prof:
+    calls = 1 + len(model.inner)
+
+    def is_about_right() -> bool:
+        added_ns = min(measured_ns) - min(bare_ns)
+        cost_ns = calls * costs(functions=False).call_ns
+        return added_ns / 10 < cost_ns < 20 * added_ns
+
+    # On a busy machine, one of the two may be lost in noise for a while.
+    while len(bare_ns) < 40 or not is_about_right():
+        assert len(bare_ns) < 1000, (min(measured_ns), min(bare_ns))
+        for _ in range(40):
             start_ns = perf_counter_ns()
             model(x)
-            measured_ns.append(perf_counter_ns() - start_ns)
-    added_ns = min(measured_ns) - min(bare_ns)
-    calls = 1 + len(model.inner)
-    # On a busy machine, one of the two may be lost in noise.
-    assert added_ns / 10 < calls * costs(functions=False).call_ns < 20 * added_ns
+            bare_ns.append(perf_counter_ns() - start_ns)
+            with prof:
+                start_ns = perf_counter_ns()
+                model(x)
+                measured_ns.append(perf_counter_ns() - start_ns)
