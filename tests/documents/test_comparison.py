@@ -203,6 +203,12 @@ def test_a_step_that_changed_by_little_is_not_said_to_be_the_same() -> None:
     assert not [change for change in found.slower if change.name == "(step)"]
 
 
+def test_the_step_takes_no_place_from_what_is_slower() -> None:
+    found = compare(with_layers(2), with_layers(2.5))
+    table = table_in(comparison_document(found, max_rows=1), "rows")
+    assert table.labels[: table.most] == ["(step)", "layers.* (Block)"]
+
+
 def test_times_before_and_now_differ_by_the_change() -> None:
     """Also where the machine was slower by 30 % in all later runs."""
     news = [net(a=2.6, b=13, c=6.5, **{k: 1.3 * ms for k, ms in SAME.items()})] * 3
