@@ -199,10 +199,11 @@ class ThreadSteps:
             for kind, each in list(self._by_kind.items())
         }
         off, on = (seen.get(kind, ProfileData()) for kind in (Kind.OFF, Kind.ON))
+        steps = self._measured_steps(running)
         found = of_all_steps(
             off,
             on,
-            steps=self._measured_steps(running),
+            steps=steps,
             aside_ns=self._aside_ns,
             after_backward_ns=after_ns,
         )
@@ -214,7 +215,7 @@ class ThreadSteps:
         spent_ns += self._with_cost(running).counted_ns - self._spent_before_ns
         return replace(
             found,
-            measured=self._measured_steps(running),
+            measured=steps,
             overhead_ns=round(spent_ns) + self._aside_ns,
             overhead_error_ns=round(error_ns),
         )

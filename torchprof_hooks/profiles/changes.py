@@ -169,7 +169,7 @@ class ComparisonData:
 
         return tuple(filter(is_told, self.changes))
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """How many steps of the new runs were compared."""
         return sum(each.new_calls for each in self.changes if each.name == STEP)

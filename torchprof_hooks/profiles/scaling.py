@@ -70,7 +70,7 @@ def of_all_steps(
     """
     whole = on.merge(off)
     first = bool(whole.start_up.wall_ns)  # a step that is not in the loop
-    per_measured = _times(steps.steps - first, steps.measured - first)
+    per_measured = _times(steps.steps - first, max(steps.measured - first, 0))
     cells = divided(off.loop.cells, on.loop.cells, whole.modules, per_measured)
     if aside_ns:
         add_cell(cells, PROFILER_CELL, Totals(self_ns=aside_ns))

@@ -25,6 +25,8 @@ class Exchange:
     is_complete: whether the program has waited for it. It may do so again, by futures.
     """
 
+    __slots__ = ("group", "group_size", "is_complete", "name", "start_ns")
+
     def __init__(
         self, name: str, group: str = "", group_size: int = 0, start_ns: int = 0
     ) -> None:

@@ -198,22 +198,25 @@ def _numbers(change: Change) -> dict[str, Value]:
 
 def _outermost(found: Sequence[Change]) -> list[Change]:
     """The rows that are not inside of others."""
-    return [c for c in found if not any(_is_inside(c, outer) for outer in found)]
+    rows = {(_path(change), change.phase) for change in found}
+    return [c for c in found if rows.isdisjoint((p, c.phase) for p in _around(c))]
 
 
 def _innermost(found: Sequence[Change]) -> Change:
     """The first row, with the largest change; or a row inside of it with half of it."""
     most = found[0]
     for change in found[1:]:
-        if _is_inside(change, most) and 2 * _total_ns(change) >= _total_ns(most):
+        is_inside = change.phase == most.phase and _path(most) in _around(change)
+        if is_inside and 2 * _total_ns(change) >= _total_ns(most):
             most = change
     return most
 
 
-def _is_inside(change: Change, outer: Change) -> bool:
-    if change.phase != outer.phase or change.name == outer.name:
-        return False
-    return outer.name == BACKWARD_NAME or _path(change).startswith(f"{_path(outer)}.")
+def _around(change: Change) -> set[str]:
+    """The paths of what a row of this phase may be inside of."""
+    path = _path(change)
+    ends = [place for place, sign in enumerate(path) if sign == "."]
+    return {BACKWARD_NAME, *(path[:end] for end in ends)} - {path}
 
 
 def _path(change: Change) -> str:

@@ -73,12 +73,12 @@ def peak_answer(profile: ProfileData) -> Answer | None:
     numbers |= {kind_name(kind): n for kind, n in kinds.items()}
     owner, *_ = owners_of(profile, memory.at_peak)
     numbers |= {"most_owner": owner.label, "most_owner_bytes": owner.total}
-    most, *others = kinds
-    parts = [_kind_text(profile, memory, most)]
-    parts += [f"{KIND_TITLES[k]} {best_byte_format(kinds[k])}" for k in others]
-    who = f"most in {owner.label}, {best_byte_format(owner.total)}; "
-    if "(" in parts[0]:  # that names the layers
+    parts = [f"{KIND_TITLES[kind]} {best_byte_format(n)}" for kind, n in kinds.items()]
+    if layers := _layers_text(profile, memory, next(iter(kinds))):
+        parts[0] += f" ({layers})"
         who = ""
+    else:
+        who = f"most in {owner.label}, {best_byte_format(owner.total)}; "
     ran = f"when {peak_owner(profile, memory)} ran"
     return Answer(
         "memory_peak",
@@ -90,8 +90,8 @@ def peak_answer(profile: ProfileData) -> Answer | None:
     )
 
 
-def _kind_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) -> str:
-    """``activations 2.90GB (blocks.*: 8 of 0.36GB)``, if most is in such layers."""
+def _layers_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) -> str:
+    """``blocks.*: 8 of 0.36GB``, if most memory of a kind is in such layers; or ""."""
     total, layers = 0, dict[str, Counter[str]]()
     for held in memory.at_peak:
         if held.kind == kind:
@@ -100,12 +100,11 @@ def _kind_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) ->
             if layer is not None:
                 alike = layers.setdefault(without_numbers(layer[0]), Counter())
                 alike[layer[0]] += held.bytes
-    text = f"{KIND_TITLES[kind]} {best_byte_format(total)}"
     for name, alike in layers.items():
         if len(alike) > 1 and alike.total() >= _MUCH * total:
             each = best_byte_format(alike.total() // len(alike))
-            return f"{text} ({name.partition('.')[2]}: {len(alike)} of {each})"
-    return text
+            return f"{name.partition('.')[2]}: {len(alike)} of {each}"
+    return ""
 
 
 class Owner(NamedTuple):

@@ -65,8 +65,14 @@ def screen_document(view: View, more: str) -> Document:
     measuring = facts.measuring_block(view, more)
     if view.shown.is_empty:
         return facts.document_of(view, [measuring, facts.nothing(view.shown)])
+    first, tips = answers(view), Tips(find_tips(view))
+    if failure_of(view.profile) is not None:  # where the time went matters less
+        table = failure_table(view.profile)
+        return facts.document_of(
+            view, [first, *table, tips, folded_modules(view), measuring]
+        )
     blocks = [
-        answers(view),
+        first,
         phases(view),
         folded_modules(view),
         # Where there is too little room, the last tables are left out.
@@ -75,13 +81,9 @@ def screen_document(view: View, more: str) -> Document:
         hot_functions(view),
         places(view),
         facts.rates(view),
-        Tips(find_tips(view)),
+        tips,
         measuring,
     ]
-    if failure_of(view.profile) is not None:  # where the time went matters less
-        table = failure_table(view.profile)
-        tips = Tips(find_tips(view))
-        blocks = [answers(view), *table, tips, folded_modules(view), measuring]
     return facts.document_of(view, blocks)
 
 

@@ -102,9 +102,7 @@ class Rank:
     @property
     def waiting_ns(self) -> float:
         """How long the rank waits for others in a step, communication included."""
-        return sum(
-            ns for (_, phase), ns in self.cells.items() if phase in WAITING_PHASES
-        )
+        return _waiting_ns(self.cells)
 
     @property
     def outermost(self) -> frozenset[str]:
@@ -154,5 +152,8 @@ def own_time_in(
     not known: inf."""
     if times.own:
         return own_time_of(times.own)
-    waited_ns = sum(ns for (_, phase), ns in cells.items() if phase in WAITING_PHASES)
-    return OwnTime(step_ns - waited_ns, inf)
+    return OwnTime(step_ns - _waiting_ns(cells), inf)
+
+
+def _waiting_ns(cells: Mapping[CellKey, float]) -> float:
+    return sum(ns for (_, phase), ns in cells.items() if phase in WAITING_PHASES)

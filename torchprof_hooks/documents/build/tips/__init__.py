@@ -76,10 +76,10 @@ def find_tips(view: View) -> list[Tip]:
     Shares are shares of what the view shows, as in the tables beside them. Times by
     function are called "about", as they are estimates where few steps were measured.
     """
-    first = tip_on_bottleneck(view)
     evidence = Evidence(view)
     if failure_of(view.profile) is not None:  # time is not what it lacks
         return [tip for find in _ON_MEMORY for tip in find(evidence)]
+    first = tip_on_bottleneck(view)
     found = [tip for find in _FINDERS for tip in find(evidence)]
     return [first, *(tip for tip in found if tip != first)] if first else found
 

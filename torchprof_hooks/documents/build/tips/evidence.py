@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
+from torchprof_hooks.documents.build.bottleneck import is_outside
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.words import percent, seconds
 from torchprof_hooks.profiles.cells import outermost
@@ -86,6 +87,12 @@ class Evidence:
     def share(self, part_ns: int) -> Share:
         """This time as a share of the profile's."""
         return Share(part_ns, self.profile.wall_ns, self._whole)
+
+    @cached_property
+    def outside(self) -> Share:
+        """The program itself, with the backward of what it calls outside of modules."""
+        rows = self.profile.rows()
+        return self.share(sum(row.self_ns for row in rows if is_outside(row)))
 
     def of_phases(self, *phases: Phase) -> Share:
         """The share of these phases."""

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
-from torchprof_hooks.documents.build.bottleneck import is_outside
 from torchprof_hooks.documents.build.lines import lines_of_program, listed
-from torchprof_hooks.documents.build.tips.evidence import Evidence, Share
+from torchprof_hooks.documents.build.tips.evidence import Evidence
 from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.documents.words import plural, seconds
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, optimizer_name
@@ -75,10 +74,11 @@ _FASTER_FUSED: Final = {
 
 def data_and_program(evidence: Evidence) -> Iterator[Tip]:
     """What the loop does between steps, what takes longer first."""
-    data, outside = evidence.of_phases("data"), _outside(evidence)
-    finders = (data_loading, outside_modules)
-    yield from finders[data < outside](evidence)
-    yield from finders[data >= outside](evidence)
+    finders = [data_loading, outside_modules]
+    if evidence.outside.part_ns > evidence.of_phases("data").part_ns:
+        finders.reverse()
+    for find in finders:
+        yield from find(evidence)
 
 
 def data_loading(evidence: Evidence) -> Iterator[Tip]:
@@ -90,7 +90,7 @@ def data_loading(evidence: Evidence) -> Iterator[Tip]:
 
 def outside_modules(evidence: Evidence) -> Iterator[Tip]:
     """A loop that does much itself."""
-    share = _outside(evidence)
+    share = evidence.outside
     if share.fraction < LEAST_OUTSIDE or not evidence.is_loop:
         return
     times, names = lines_of_program(evidence.profile, modules=False)
@@ -106,12 +106,6 @@ def outside_modules(evidence: Evidence) -> Iterator[Tip]:
         'saving. Parts of the loop in a with torchprof_hooks.region("name") have rows '
         "of their own.",
     )
-
-
-def _outside(evidence: Evidence) -> Share:
-    """The program itself, with the backward of what it calls outside of modules."""
-    rows = evidence.profile.rows()
-    return evidence.share(sum(row.self_ns for row in rows if is_outside(row)))
 
 
 def waiting_for_others(evidence: Evidence) -> Iterator[Tip]:
