@@ -22,6 +22,7 @@ from tests.attribution.checkpointed_models import (
     with_batch,
 )
 from tests.cores import NATIVE_CORE
+from tests.fake_clock import FakeClock, burn
 from tests.helpers import hand_built, timed
 from torchprof_hooks import profile
 from torchprof_hooks.profiles.batch import largest_batch
@@ -113,8 +114,15 @@ def test_without_an_optimizer_a_pass_ends_a_step() -> None:
     assert {"forward", "backward"} <= {*memory.step.highest}
 
 
-def test_the_tip_names_the_layers() -> None:
-    text = profiled(MODELS["transformer"]()).report()
+def test_the_tip_names_the_layers(clock: FakeClock) -> None:
+    def work(*_: object) -> None:
+        burn(1)
+
+    made = MODELS["transformer"]()
+    for layer in made.model.children():
+        layer.get_submodule("linear1").register_forward_pre_hook(work)
+        layer.get_submodule("norm1").register_forward_pre_hook(work)
+    text = profiled(made).report()
     assert "checkpointing Sequential.*: 6 TransformerEncoderLayer" in text
     assert "would lower the peak of a step to 7.0" in text
 
