@@ -182,15 +182,12 @@ def _answer(answer: Answer, sheet: Sheet) -> list[str]:
     if not sheet.is_screen:
         text = f"{answer.question}: {printable(answer.answer)}{share}{evidence}"
         return wrapped(text, width)
-    needed = min(display_width(printable(answer.answer)), _SHORT_NAME)
-    while ", " in evidence and width < needed + display_width(
-        f"{answer.question}: {share}{evidence}"
-    ):
-        evidence = evidence.rpartition(", ")[0]
-    room = max(width - display_width(f"{answer.question}: {share}{evidence}"), 20)
-    text = f"{answer.question}: {shorten(printable(answer.answer), room)}{share}"
-    evidence = shorten_phrases(evidence, width - display_width(text))
-    return [shorten(f"{text}{evidence}", width)]
+    name = printable(answer.answer)
+    room = width - display_width(f"{answer.question}: {share}")
+    least = min(display_width(name), _SHORT_NAME)
+    evidence = shorten_phrases(evidence, room - least)
+    name = shorten(name, room - display_width(evidence))
+    return [shorten(f"{answer.question}: {name}{share}{evidence}", width)]
 
 
 def _tips(tips: Sequence[Tip], width: int, most: int) -> Iterator[Line]:
