@@ -270,6 +270,8 @@ class Keeper(Recorder):
 def run_traced(work: Callable[[], object], trace: Callable[..., Any]) -> None:
     """Do it with `trace` in the place of Python's hook for debuggers."""
     before = sys.gettrace()
+    # Python 3.12 tells of instructions only if that was set on some frame before.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         work()
