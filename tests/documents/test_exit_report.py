@@ -140,7 +140,7 @@ def test_memory() -> None:
 @pytest.mark.parametrize(
     ("part", "failing"),
     [
-        ("_items", {"Class", "Ops", "Apply"}),
+        ("table_by", {"Class", "Ops", "Apply"}),
         ("_totals", {"Program profiling"}),
         ("find_tips", {"Tips"}),
     ],
