@@ -54,6 +54,27 @@ def events(path: Path) -> set[str]:
     return {event["name"] for event in found if event["ph"] == "X"}
 
 
+def test_torch_makes_no_objects_of_the_events(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own tables need them; to make them takes longer than the step."""
+    torchs, made = torch.autograd.profiler.profile, []
+    parse = torchs._parse_kineto_results
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return parse(*args, **kwargs)
+
+    monkeypatch.setattr(torchs, "_parse_kineto_results", count)
+    run_loop(ProfilerHook(2, output_dir=tmp_path), loop, None, None)
+    assert files(tmp_path) == timelines(2)
+    assert not made
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        loop.step()
+    assert profiler.events()
+    assert made
+
+
 # When: the rules of TensorFlow's hook
 
 

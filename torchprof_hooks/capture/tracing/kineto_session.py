@@ -17,6 +17,7 @@ from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
+    stop_profiler,
 )
 from torchprof_hooks.capture.tracing.recording import (
     Recording,
@@ -124,7 +125,7 @@ class _Session:
             self._is_running = False
             self._ranges.end(self)
             with other_profilers.ours():
-                self._profiler.stop()
+                stop_profiler(self._profiler)
 
 
 class KinetoSessions:
@@ -244,7 +245,7 @@ class KinetoSessions:
             profiler = make_profiler(with_tensors=False)
             with other_profilers.ours():
                 profiler.start()
-                profiler.stop()
+                stop_profiler(profiler)
 
 
 #: Of this process.
