@@ -99,9 +99,10 @@ def make_profiler(with_tensors: bool, with_operations: bool = True) -> Any:
 
 
 def stop_profiler(profiler: Any) -> None:
-    """Stop it. At once, torch would make objects of all events: only its own tables need
-    them, and it takes ten times as long as the step."""
-    if hasattr(own := getattr(profiler, "profiler", None), "acc_events"):
+    """Stop it. At once, torch would make objects of all events: only its own tables
+    need them, and it takes ten times as long as the step."""
+    own = getattr(profiler, "profiler", None)
+    if own is not None and hasattr(own, "acc_events"):
         own.acc_events = False
     profiler.stop()
 
