@@ -120,7 +120,7 @@ format: $(VENV)/dev.installed  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/bench.installed $(VENV)/peers.installed  ## run the benchmarks and put them into their README (three quarters of an hour)
+bench: $(VENV)/bench.installed $(VENV)/peers.installed  ## run the benchmarks and put them into their README (twenty minutes)
 	for script in $(filter-out %/bench_budgets.py,$(wildcard benchmarks/bench_*.py)); do \
 		$(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/write_readme.py
