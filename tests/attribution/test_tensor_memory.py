@@ -6,6 +6,7 @@ import ctypes
 import gc
 import threading
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -257,9 +258,19 @@ def torchs() -> Any:
     )
 
 
-#: In so many tries, torch's profiler is right once: by itself, it loses some of the
-#: events (that of 2.10 in three tries of ten).
-TRIES = 20
+@cache
+def tries() -> int:
+    """In so many, torch's profiler is right once: in 1, unless it loses some of the
+    events by itself (that of 2.10 does in three tries of ten)."""
+    module = Takes()
+
+    def alone() -> int:
+        with torchs() as profiler:
+            module(X)
+        return allocated_by_torchs(profiler)
+
+    alone()  # may lose some in any version, the first time in a process
+    return 1 if all(alone() == 7 * KIB for _ in range(20)) else 20
 
 
 @pytest.mark.parametrize("order", ["inside", "around", "across", "across, ours first"])
@@ -277,7 +288,7 @@ def test_torchs_profiler_has_its_numbers_too(order: str) -> None:
         assert memory_of(ours.profile, "Takes") == TAKES
         return allocated_by_torchs(other)
 
-    assert any(try_once() == 7 * KIB for _ in range(TRIES))
+    assert any(try_once() == 7 * KIB for _ in range(tries()))
 
 
 def test_torchs_profiler_before_and_after() -> None:
@@ -292,7 +303,7 @@ def test_torchs_profiler_before_and_after() -> None:
         assert memory_of(ours.profile, "Takes") == TAKES
         return allocated_by_torchs(after)
 
-    assert any(try_once() == 7 * KIB for _ in range(TRIES))
+    assert any(try_once() == 7 * KIB for _ in range(tries()))
 
 
 # What is left behind
