@@ -3,15 +3,19 @@ modes nor classes derived from Tensor see that."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import torch
 
 #: Stands for what only code of the user's can tell of an input.
 _UNKNOWN: Final = "?"
-#: How far lists of tensors are searched.
+#: How far lists of tensors are searched: so many items of each, so many values in all,
+#: and so deep.
 _ITEMS: Final = 256
-_DEPTH: Final = 3
+_SEARCHED: Final = 1024
+_DEPTH: Final = 4
 #: Values that keep nothing alive, and are not changed by anybody.
 _VALUES: Final = (type(None), bool, int, float, complex, str)
 
@@ -107,6 +111,42 @@ def seen_value(value: Any, depth: int = 0) -> Any:
     if type(value) in (list, tuple, torch.Size) and depth < _DEPTH:
         return [seen_value(item, depth + 1) for item in value[:_ITEMS]]
     return value if type(value) in _VALUES else None
+
+
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors in `values`, also those in tuples (with names, too), lists and dicts,
+    in their order.
+
+    Runs no code of the user's: other containers are not searched, and classes derived
+    from these are not asked for what they contain. Mocks and proxies lie about their
+    class to `isinstance`, which is therefore not used. What is very deep is not
+    searched, nor more than the first values of very many: lists may contain themselves.
+    """
+    found: list[torch.Tensor] = []
+    levels = [iter(values)]
+    for _ in range(_SEARCHED):
+        value: Any = next(levels[-1], levels)
+        while value is levels:
+            levels.pop()
+            if not levels:
+                return found
+            value = next(levels[-1], levels)
+        if issubclass(type(value), torch.Tensor):
+            found.append(value)
+        elif len(levels) <= _DEPTH and (items := _items_of(value)) is not None:
+            levels.append(items)
+    return found
+
+
+def _items_of(value: Any) -> Iterator[Any] | None:
+    kind = type(value)
+    if issubclass(kind, tuple):
+        return tuple.__iter__(value)
+    if issubclass(kind, list):
+        return list.__iter__(value)
+    if issubclass(kind, dict):  # a copy: other threads may change it
+        return iter([*islice(dict.values(value), _SEARCHED)])
+    return None
 
 
 def autocast_type(device_type: str) -> torch.dtype | None:
