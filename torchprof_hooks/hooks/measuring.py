@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from torchprof_hooks.capture.attach.attachments import held_weakly
-from torchprof_hooks.capture.attach.blocks import Block, Held
 from torchprof_hooks.capture.duty import Duty
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
@@ -48,7 +47,7 @@ class ThreadRounds:
     inside another one is a part of that."""
 
     def __init__(self, settings: Settings) -> None:
-        self._blocks: list[Block] = []
+        self._depth = 0  # how many blocks are open
         self._steps = make_steps(settings)
         self._tracer = new_tracer(settings.kernels)
         if self._tracer is not None:
@@ -57,7 +56,7 @@ class ThreadRounds:
 
     @property
     def is_entered(self) -> bool:
-        return bool(self._open_blocks())
+        return self._depth > 0
 
     def life_of_thread(self) -> object:
         """An object for the running thread to keep until it ends (see `have_ended`)."""
@@ -77,22 +76,18 @@ class ThreadRounds:
         if self._tracer is not None and not self._tracer.waits:
             self._tracer = None
 
-    def enter(self, held: Held | None) -> None:
-        self._blocks = self._open_blocks()
-        is_outermost = not self._blocks
-        block = Block(held, held_weakly(self._close_block))
-        self._blocks.append(block)
-        block.begin(self._steps.start if is_outermost else bool)  # `bool` does nothing
+    def enter(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._steps.start()
 
     def leave(self, by_exception: bool) -> None:
-        self._open_blocks()[-1].end(by_exception)
-        self._blocks = self._open_blocks()
-
-    def _open_blocks(self) -> list[Block]:
-        return [block for block in self._blocks if not block.has_ended]
-
-    def _close_block(self, by_exception: bool) -> None:
-        if len(self._open_blocks()) == 1:
+        if not self._depth:
+            raise RuntimeError(
+                "this profiler was not entered in this thread, or has been left already"
+            )
+        self._depth -= 1
+        if self._depth == 0:
             self._steps.stop(by_exception)
             if self._tracer is not None:
                 self._tracer.drop()

@@ -123,30 +123,38 @@ def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     searched, nor more than the first values of very many: lists may contain themselves.
     """
     found: list[torch.Tensor] = []
-    levels = [iter(values)]
-    for _ in range(_SEARCHED):
-        value: Any = next(levels[-1], levels)
-        while value is levels:
-            levels.pop()
-            if not levels:
-                return found
-            value = next(levels[-1], levels)
+    for value in islice(values, _SEARCHED):
         if issubclass(type(value), torch.Tensor):
             found.append(value)
-        elif len(levels) <= _DEPTH and (items := _items_of(value)) is not None:
-            levels.append(items)
+        elif issubclass(type(value), _CONTAINERS):
+            found += _tensors_inside(value)
     return found
 
 
-def _items_of(value: Any) -> Iterator[Any] | None:
-    kind = type(value)
-    if issubclass(kind, tuple):
-        return tuple.__iter__(value)
-    if issubclass(kind, list):
-        return list.__iter__(value)
-    if issubclass(kind, dict):  # a copy: other threads may change it
+_CONTAINERS: Final = (tuple, list, dict)
+
+
+def _tensors_inside(container: Any) -> Iterator[torch.Tensor]:
+    levels = [_items_of(container)]
+    for _ in range(_SEARCHED):
+        value: Any = next(levels[-1], levels)
+        while value is levels:  # the innermost level is done
+            levels.pop()
+            if not levels:
+                return
+            value = next(levels[-1], levels)
+        kind = type(value)
+        if issubclass(kind, torch.Tensor):
+            yield value
+        elif issubclass(kind, _CONTAINERS) and len(levels) < _DEPTH:
+            levels.append(_items_of(value))
+
+
+def _items_of(value: Any) -> Iterator[Any]:
+    if issubclass(type(value), dict):  # a copy: other threads may change it
         return iter([*islice(dict.values(value), _SEARCHED)])
-    return None
+    kind = tuple if issubclass(type(value), tuple) else list
+    return kind.__iter__(value)
 
 
 def autocast_type(device_type: str) -> torch.dtype | None:
