@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from _thread import get_ident
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -30,12 +32,15 @@ class Settings(NamedTuple):
         budget, if only one without a limit.
     max_overhead: the budget as a share; None: there is no budget, all steps are
         measured; from 1 on: a budget without a limit.
+    of_class: modules count in calls of instances of this class only, and these under
+        the name of the class; None: all modules count.
     """
 
     functions: bool = False
     memory: bool | str | torch.device = False
     max_overhead: float | None = None
     kernels: bool = False
+    of_class: type[torch.nn.Module] | None = None
 
 
 class _Life:
@@ -60,9 +65,15 @@ class ThreadRounds:
 
     def life_of_thread(self) -> object:
         """An object for the running thread to keep until it ends (see `have_ended`)."""
-        life = _Life()
-        self._life = weakref.ref(life)
+        life, self._thread = _Life(), get_ident()
+        self._life = weakref.ref(life, held_weakly(self._thread_ends))
         return life
+
+    def _thread_ends(self, life: object) -> None:
+        """The thread ends, or nobody has the profiler any more: nobody will stop it."""
+        if self._depth and get_ident() == self._thread and not sys.is_finalizing():
+            self._depth = 1
+            self.leave(by_exception=False)
 
     def have_ended(self) -> bool:
         """Whether the thread has ended, and no block is open."""
@@ -148,6 +159,12 @@ def make_tracker(
     if settings.functions:
         functions = new_functions(by_shapes=True, counts_flops=True)
     tracker = new_tracker(names, functions=functions, meters=meters)
+    cls = settings.of_class
+    if cls is not None:
+        tracker.names.number_roots = False
+        tracker.is_left_out = lambda site, module: (
+            site.module is None and not isinstance(module, cls)
+        )
     for meter in meters_of(tracker, MemoryMeter):
         if meter.knows_owners:  # imported only where memory is measured
             from torchprof_hooks.capture.tracking.meters.memory_owners import (
