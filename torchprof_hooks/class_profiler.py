@@ -5,89 +5,67 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TextIO, TypeVar, overload
+from typing import Any, Final, TextIO, TypeVar, overload
 
 import torch
 
-from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.subscriptions import ProcessSubscription
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.capture.attach.interception import Subscription
+from torchprof_hooks.capture.torch_names.autograd import current_graph_task
+from torchprof_hooks.capture.tracking.subscriptions import show_modules
 from torchprof_hooks.documents.render.units import check_unit
-from torchprof_hooks.hooks.ended_threads import EndedThreads
+from torchprof_hooks.hooks.measuring import Settings
+from torchprof_hooks.hooks.rates import Rates
+from torchprof_hooks.hooks.saving import Saving
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
-from torchprof_hooks.profile_type import Profile
-from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file, print_to
 
 Class = TypeVar("Class", bound=type[torch.nn.Module])
 
-#: Attribute of a decorated class that holds its `ClassProfiler`.
+#: Attribute of a decorated class that holds its `Profiler`.
 ATTRIBUTE = "__profiler__"
 
 
-class ClassProfiler:
-    """Measures every instance of a class, in every thread, until the program ends.
+class _Start(Subscription):
+    """Has a profiler measure each thread from the first call of an instance on, until
+    the thread ends."""
 
-    Other modules are measured only in calls of an instance of the class. All instances
-    are booked under the name of the class. In each thread, wall time counts from the
-    first call of any module on.
-    """
+    watches = True
 
-    def __init__(self, cls: type[torch.nn.Module], unit: TimeUnit, file: TextIO | None):
+    def __init__(self, cls: type[torch.nn.Module], profiler: Profiler) -> None:
         self._cls = cls
-        self.report_with(unit, file)
-        self._threads: EndedThreads[Tracker] = EndedThreads(
-            [],
-            has_ended=lambda tracker: tracker.retired_ns is not None,
-            profile_of=_profile_of,
-        )
-        self._subscription = ProcessSubscription(self._make_tracker)
-        self._pid = os.getpid()
-        atexit.register(self._report_at_exit)
-        interrupted_exit.registered()
+        self._profiler = profiler
+        self._local = threading.local()
+        show_modules(self)
 
-    def report_with(self, unit: TimeUnit, file: TextIO | None) -> None:
-        """Set the options of the report."""
-        self._unit, self._file = unit, file
+    def watch(self, module: torch.nn.Module, args: Any) -> None:
+        if hasattr(self._local, "is_measured") or not isinstance(module, self._cls):
+            return
+        if current_graph_task() == -1:  # threads of the engine work for others
+            self._local.is_measured = True
+            self._profiler.start()
 
-    @property
-    def profile(self) -> Profile:
-        """Everything measured so far."""
-        return Profile.of(self._threads.profile)
 
-    def _make_tracker(self) -> Tracker:
-        """Make the tracker of a new thread."""
-        tracker = new_tracker(ModuleNames(number_roots=False))
-        cls = self._cls
-        tracker.is_left_out = lambda site, module: (
-            site.module is None and not isinstance(module, cls)
-        )
-        self._threads.add(tracker)
-        return tracker
+#: Decorated class -> unit and file of its report.
+_options: Final[dict[type[torch.nn.Module], tuple[TimeUnit, TextIO | None]]] = {}
+_starts: Final[list[_Start]] = []
 
-    def _report_at_exit(self) -> None:
-        if os.getpid() != self._pid:
-            return  # a fork: the parent reports what was measured before the fork
-        with interrupted_exit.uninterrupted():
-            self._report()
 
-    def _report(self) -> None:
-        profile = self.profile
+def _report_at_exit(cls: type[torch.nn.Module], pid: int) -> None:
+    if os.getpid() != pid:
+        return  # a fork: the parent reports what was measured before the fork
+    with interrupted_exit.uninterrupted():
+        profile = getattr(cls, ATTRIBUTE).profile
         if profile.is_empty and multiprocessing.parent_process() is not None:
             return  # a worker that only imports the class, such as one that loads data
+        unit, file = _options[cls]
         # A unit is for tables, so it asks for them.
-        report = profile.report(full=self._unit != "auto", unit=self._unit)
-        print_to(self._file, f"{self._cls.__qualname__}\n{report}")
-
-
-def _profile_of(tracker: Tracker) -> ProfileData:
-    from torchprof_hooks.capture.snapshot import take_snapshot
-
-    return take_snapshot(tracker, tracker.age_ns)
+        report = profile.report(full=unit != "auto", unit=unit)
+        print_to(file, f"{cls.__qualname__}\n{report}")
 
 
 @overload
@@ -104,11 +82,12 @@ def profiled(
 ) -> Class | Callable[[Class], Class]:
     """Class decorator: measure all instances, and print a report at exit.
 
-    The report comes when the interpreter ends, also after an exception. It covers
-    forward, backward and recompute of the instances of the class and of its subclasses,
-    and of the modules inside of them. A process that ``multiprocessing`` has started
-    prints a report only if it calls an instance. ``cls.__profiler__.profile`` is the
-    `Profile` so far.
+    A `Profiler` (``cls.__profiler__``) measures each thread from its first call of an
+    instance on. Of modules, only instances of the class and of its subclasses count,
+    all under the name of the class, and the modules inside of them. The report comes
+    when the interpreter ends, also after an exception. A process that
+    ``multiprocessing`` has started prints one only if it calls an instance. If a
+    class is decorated again, the last options count.
 
     Args:
         cls: a class derived from ``nn.Module``.
@@ -139,8 +118,11 @@ def profiled(
         raise TypeError(f"cls must be a class derived from nn.Module, not {cls!r}")
     check_unit(unit)
     check_file("file", file)
-    if ATTRIBUTE not in vars(cls):
-        setattr(cls, ATTRIBUTE, ClassProfiler(cls, unit, file))
-    else:
-        getattr(cls, ATTRIBUTE).report_with(unit, file)
+    if cls not in _options:
+        profiler = Profiler(Settings(of_class=cls), Saving(), Rates())
+        setattr(cls, ATTRIBUTE, profiler)
+        _starts.append(_Start(cls, profiler))
+        atexit.register(_report_at_exit, cls, os.getpid())
+        interrupted_exit.registered()
+    _options[cls] = unit, file
     return cls

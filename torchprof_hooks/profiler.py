@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.attach.blocks import ExitMethod, held_for, retry_cleanup
+from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.tracking.meters.memory import memory_meter
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
 from torchprof_hooks.hooks.rates import Rates, checked_rates
 from torchprof_hooks.hooks.saving import Saving
+from torchprof_hooks.measure.uninterrupted import (
+    enter_uninterrupted,
+    leave_uninterrupted,
+)
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 from torchprof_hooks.profiles.options import (
     check_flag,
@@ -63,39 +67,34 @@ class Profiler(Reportable):
         return type(self), (self._settings, self._saving, self._rates)
 
     def __enter__(self) -> Profiler:
-        held = held_for(self)
-        retry_cleanup()
-        self._own_rounds().enter(held)
-        self._saving.entered(self)
+        self.start()
         return self
 
-    def _leave(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        rounds = self._own_rounds()
-        if not rounds.is_entered:
-            raise RuntimeError(
-                "this profiler was not entered in this thread, or has been left already"
-            )
         by_exception = error is not None
-        rounds.leave(by_exception)
+        leave_uninterrupted(lambda: self._own_rounds().leave(by_exception))
         if is_out_of_memory(error) and not self._own_rounds().is_entered:
             print_failure(lambda: self.profile)
         if not self._is_entered():
             self._saving.left(lambda: self.profile, by_exception)
 
-    __exit__ = ExitMethod(_leave)
-
     def start(self) -> None:
         """Begin to measure this thread, until `stop`, or until the profiler is garbage
         collected: for code where no ``with`` fits, such as cells of a notebook. In
         nested calls, the outermost `start` and its `stop` count."""
-        retry_cleanup()
-        self._own_rounds().enter(None)
-        self._saving.entered(self)
+        attachments.retry_cleanup()
+        rounds = self._own_rounds()
+
+        def begin() -> None:
+            rounds.enter()
+            self._saving.entered(self)
+
+        enter_uninterrupted(begin, lambda: rounds.leave(by_exception=True))
 
     def stop(self) -> None:
         """End the last `start` in this thread.
@@ -103,7 +102,7 @@ class Profiler(Reportable):
         Raises:
             RuntimeError: the profiler is not measuring this thread.
         """
-        self._leave(None, None, None)
+        self.__exit__(None, None, None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Measure every call of `function`.

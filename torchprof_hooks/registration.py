@@ -24,6 +24,7 @@ from torchprof_hooks.capture.tracking.module_subscription import (
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.hook import Hook, check_free, check_known
 from torchprof_hooks.link_hook import LinkHook
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.options import check_text
 
 Target = TypeVar("Target")
@@ -63,8 +64,9 @@ def add_hook(
     name = hook.name if name is None else name
     check_free(name, subscriptions.get(name))
     hook.added(target)
-    _connect(target, name, hook)
-    ask_again(target)
+    with uninterrupted():
+        _connect(target, name, hook)
+        ask_again(target)
     return target
 
 
@@ -81,11 +83,12 @@ def delete_hook(target: object, name: str) -> None:
     try:
         subscription.hook.deleted(target)
     finally:
-        subscriptions.pop(name, None)
-        subscription.close()
-        ask_again(target)
-        if isinstance(target, torch.autograd.graph.Node):
-            forget_node(target)
+        with uninterrupted():
+            subscriptions.pop(name, None)
+            subscription.close()
+            ask_again(target)
+            if isinstance(target, torch.autograd.graph.Node):
+                forget_node(target)
 
 
 def _connect(target: Any, name: str, hook: Hook) -> None:

@@ -16,7 +16,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.planted import Work, check
-from torchprof_hooks import Profile
+from torchprof_hooks import Profile, add_hook, profile
+from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = [
     pytest.mark.usefixtures("clock"),
@@ -355,3 +356,46 @@ def test_replicas_are_booked_on_their_original() -> None:
         torch.cat([replica(X) for replica in replicas]).sum().backward()
 
     assert calls(checked(step, model)) == {"Sequential": 2, "Sequential.0": 2}
+
+
+class Direct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = Work()
+        self.inner = nn.Sequential(Work())
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner.forward(self.up(x))
+
+
+def test_a_model_whose_forward_is_called_directly_gives_its_modules_their_names() -> (
+    None
+):
+    """It shows no call of the model itself. Those of a model that is called, and of a
+    module that another model's forward gets, are named as always."""
+    model, other = Direct(), Work()
+
+    class Holds:
+        def forward(self, x: torch.Tensor) -> Any:
+            return other(model.forward(x))
+
+    with profile() as prof:
+        for _ in range(3):
+            Holds().forward(torch.ones(2, 8)).sum().backward()
+        Direct()(torch.ones(2, 8))
+    calls = {row.name: row.calls for row in prof.profile.rows() if row.kind == "module"}
+    assert calls == {
+        "Direct.up": 3,
+        "Direct.inner.0": 3,
+        "Work": 3,
+        "Direct#2": 1,
+        "Direct#2.up": 1,
+        "Direct#2.inner.0": 1,
+    }
+
+
+def test_a_hook_on_one_module_names_it_alike_however_its_model_runs() -> None:
+    model = Direct()
+    add_hook(model.up, timer := TimerHook())
+    model(torch.ones(2, 8))
+    assert list(timer.summary()) == ["Work"]

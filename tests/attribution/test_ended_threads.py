@@ -13,6 +13,7 @@ from torch import nn
 
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
+from tests.registered import registered
 from torchprof_hooks import profile
 from torchprof_hooks.hooks import ended_threads
 from torchprof_hooks.profiles.data import ProfileData
@@ -89,3 +90,25 @@ def test_threads_that_go_on_stay_as_they_are() -> None:
         for pool in pools:
             pool.submit(prof(step)).result()
     assert calls(prof.profile) == 3 * count
+
+
+def test_a_thread_that_ends_without_a_stop_is_measured_until_then() -> None:
+    """The system gives its number to the next thread."""
+    prof, other = profile(), Burns(3, 3)
+
+    def begin() -> None:
+        prof.start()
+        prof.start()
+        step()
+        burn(3)
+
+    before = registered()
+    for _ in range(5):
+        in_thread(begin)
+        assert registered() == before
+        in_thread(lambda: other(torch.ones(2, 3)))
+    assert calls(prof.profile) == 5
+    assert prof.profile.wall_ns == 5 * 5 * MS
+    assert not prof._is_entered()
+    in_threads(4 * KEPT, begin)
+    assert len(prof._rounds) == KEPT

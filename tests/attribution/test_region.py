@@ -237,3 +237,18 @@ def test_a_region_that_fails_says_why_and_ends_those_inside() -> None:
         fails()
     left.close()
     test_blocks_of_one_name_are_one_row_and_nest()
+
+
+def test_a_region_where_another_tool_answers_what_torch_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has a property at the place where ours would be: hooks show modules then."""
+    monkeypatch.setattr(nn.Module, "_compiled_call_impl", property(lambda module: None))
+    with region("unmeasured"):
+        pass
+    with profile() as prof:
+        for _ in range(2):
+            with region("measured"):
+                nn.Linear(2, 2)(torch.ones(2))
+    calls = {row.name: row.calls for row in prof.profile.rows()}
+    assert (calls["measured"], calls["Linear"]) == (2, 2)

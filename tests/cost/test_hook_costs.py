@@ -81,7 +81,7 @@ EXPECTED = {
     "link timer on each module": Expected(Costs(13, 0), Costs(12, 0), Costs(12, 0)),
     "link callbacks": Expected(Costs(32, 148), Costs(10, 32), Costs(26, 96)),
     "function timer": Expected(Costs(0, 59)),
-    "function callbacks": Expected(Costs(0, 193), Costs(80, 42), None),
+    "function callbacks": Expected(Costs(0, 193), Costs(90, 42), None),
     "profile() in another thread": Expected(Costs(0, 19)),
 }
 

@@ -6,7 +6,6 @@ import gc
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -24,12 +23,6 @@ from torchprof_hooks.capture.attach.attachments import (
     Attachments,
     Layer,
     Patch,
-)
-from torchprof_hooks.capture.attach.blocks import (
-    Block,
-    ExitMethod,
-    held_for,
-    retry_cleanup,
 )
 from torchprof_hooks.capture.torch_names.place import Place
 
@@ -280,71 +273,6 @@ def test_what_is_given_up_while_it_is_attached_stays_known() -> None:
     assert attachment.is_on
     attachments.detach(attachment, user)
     assert not attachment.is_on
-
-
-# Blocks
-
-
-class _Manager:
-    """interrupted: when an interrupt comes."""
-
-    def __init__(self, interrupted: str = "") -> None:
-        self.held: Any = None
-        self.interrupted = interrupted
-
-    def __enter__(self) -> _Manager:
-        self.held = held_for(self)
-        if self.interrupted == "entering":
-            raise KeyboardInterrupt
-        return self
-
-    def _leave(self, *error: object) -> None:
-        if self.interrupted == "leaving":
-            raise KeyboardInterrupt
-
-    __exit__ = ExitMethod(_leave)
-
-
-@pytest.mark.parametrize("interrupted", ["", "entering", "leaving"])
-def test_a_with_statement_holds_something_until_it_is_over(interrupted: str) -> None:
-    manager, other, held = _Manager(interrupted), _Manager(), []
-    try:
-        with manager, other:
-            held = [manager.held() is not None, other.held() is not None]
-    except KeyboardInterrupt:
-        assert interrupted
-    assert held == ([] if interrupted == "entering" else [True, True])
-    assert manager.held is not None
-    assert manager.held() is None
-
-
-def test_an_exit_stack_holds_it_too_and_a_call_nothing() -> None:
-    manager = _Manager()
-    with ExitStack() as stack:
-        stack.enter_context(manager)
-        assert manager.held() is not None
-    assert manager.held() is None
-    manager.__enter__()
-    assert manager.held is None
-    manager.__exit__(None, None, None)
-
-
-def test_a_block_that_ends_unheard_is_ended_by_the_next_use() -> None:
-    closed: list[bool] = []
-
-    class Entered(_Manager):
-        def __enter__(self) -> Entered:
-            self.block = Block(held_for(self), closed.append, self)
-            self.block.begin(lambda: None)
-            return self
-
-    manager = Entered("leaving")
-    with pytest.raises(KeyboardInterrupt), manager:
-        retry_cleanup()
-    assert not closed
-    retry_cleanup()
-    assert closed == [True]
-    assert manager.block.has_ended
 
 
 # Warnings

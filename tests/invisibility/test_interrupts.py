@@ -33,7 +33,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture.attach.blocks import retry_cleanup
+from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.duty import Plan
@@ -88,7 +88,12 @@ class Lines:
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         does_nothing = frame.f_lasti in _nothing_done(frame.f_code)
-        happens = not does_nothing and not self._ends_a_with(frame) and not is_delayed()
+        happens = not (
+            does_nothing
+            or self._ends_a_with(frame)
+            or is_delayed()
+            or _is_at_its_end(frame)
+        )
         if event == "line" and happens:
             self.run.append((frame.f_code, frame.f_lineno))
             if len(self.run) == self._interrupt_at:
@@ -113,10 +118,28 @@ def _is_ours(code: CodeType) -> bool:
 
 @cache
 def _nothing_done(code: CodeType) -> frozenset[int]:
-    """Where nothing is done, as at `try:`. Python tells of such a line, but handles no
-    signal there; and right after `with` it would not leave what was just entered."""
-    instructions = dis.get_instructions(code)
-    return frozenset(each.offset for each in instructions if each.opname == "NOP")
+    """Where a line begins that calls nothing, as `try:`, or that returns what is there.
+    Python tells of such a line, but handles no signal there; and right after `with` it
+    would not leave what was just entered."""
+    found, lines = set(), dict(dis.findlinestarts(code))
+    start = 0
+    for each in dis.get_instructions(code):
+        if each.offset in lines:
+            found.add(start := each.offset)
+        if not each.opname.startswith(_SIMPLE):
+            found.discard(start)
+    return frozenset(found)
+
+
+#: What runs no code.
+_SIMPLE = "NOP", "RETURN", "LOAD_CONST", "LOAD_FAST", "STORE_FAST"
+
+
+def _is_at_its_end(frame: FrameType) -> bool:
+    """Whether the program has just left the block, and ours is about to be called to
+    end it: nobody could tell this from an interrupt before (docs/limits.md)."""
+    text = getline(frame.f_code.co_filename, frame.f_lineno)
+    return text.lstrip().startswith("leave_uninterrupted(")
 
 
 class Program:
@@ -288,7 +311,7 @@ def test_steps_that_an_interrupt_left_can_be_left_again(
 ) -> None:
     before = registered()
     steps = ThreadSteps(lambda names: make_tracker(Settings(), names), duty=Fixed(plan))
-    retry_cleanup()
+    attachments.retry_cleanup()
     steps.start()
     Program().run(nullcontext(), catches_inside=False)
     with monkeypatch.context() as patched:

@@ -17,12 +17,22 @@ import torchprof_hooks
 from tests.helpers import in_thread
 from torchprof_hooks import LinkHook
 from torchprof_hooks.capture.torch_names.distributed import data_bytes
-from torchprof_hooks.capture.torch_names.functions import shapes_of, tensors_in
-from torchprof_hooks.capture.torch_names.inputs import seen_value
+from torchprof_hooks.capture.torch_names.functions import shapes_of
+from torchprof_hooks.capture.torch_names.inputs import seen_value, tensors_in
 from torchprof_hooks.class_profiler import ATTRIBUTE
 from torchprof_hooks.link_hooks import TimerHook
 
 X = torch.ones(3, requires_grad=True)
+
+#: All that `profile` measures of calls.
+OPTIONS = pytest.mark.parametrize(
+    "options",
+    [
+        dict.fromkeys(chosen, True)
+        for chosen in ([], ["functions"], ["memory"], ["functions", "memory"])
+    ],
+    ids=" ".join,
+)
 
 
 class Returns(nn.Module):
@@ -32,7 +42,7 @@ class Returns(nn.Module):
         super().__init__()
         self.outputs = (output,)  # torch asks attributes for their class
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x: torch.Tensor, odd: Any = None) -> Any:
         x * 2
         return self.outputs[0]
 
@@ -50,19 +60,68 @@ def test_view_whose_node_torch_refuses_to_tell() -> None:
         Views()(X)[1].sum().backward()
 
 
-def test_mappings_of_the_user_are_not_evaluated() -> None:
-    class Lazy(Mapping[str, torch.Tensor]):
-        def __getitem__(self, key: str) -> torch.Tensor:
-            raise AssertionError("was asked for a value")
+class Lazy(Mapping[str, torch.Tensor]):
+    """A mapping that makes its values when it is asked for them."""
 
-        def __iter__(self) -> Iterator[str]:
-            return iter(["a"])
+    def __getitem__(self, key: str) -> torch.Tensor:
+        raise AssertionError("was asked for a value")
 
-        def __len__(self) -> int:
-            return 1
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("was asked for its keys")
 
-    with torchprof_hooks.profile():
-        Returns(Lazy())(X)
+    def __len__(self) -> int:
+        raise AssertionError("was asked for its length")
+
+    def values(self) -> Any:
+        raise AssertionError("was asked for its values")
+
+
+class LazyDict(Lazy, dict[str, torch.Tensor]):
+    """The same, derived from dict."""
+
+
+class LazyList(list[torch.Tensor]):
+    """A list that makes its items when it is asked for them."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        raise AssertionError("was asked for its items")
+
+    def __getitem__(self, place: Any) -> Any:
+        raise AssertionError("was asked for an item")
+
+    __len__ = __getitem__  # type: ignore[assignment]
+
+
+class Asked(torch.Tensor):
+    """A tensor that is made of others, and refuses to say of which."""
+
+    def __tensor_flatten__(self) -> Any:
+        raise AssertionError("was asked for its parts")
+
+    @classmethod
+    def __tensor_unflatten__(cls, *parts: Any) -> Any:
+        raise AssertionError("was made of parts")
+
+    @property
+    def layout(self) -> Any:  # type: ignore[override]
+        raise AssertionError("was asked for its layout")
+
+    def untyped_storage(self) -> Any:
+        raise AssertionError("was asked for its storage")
+
+
+def contains_itself(kind: str) -> Any:
+    many: list[Any] = []
+    one: dict[str, Any] = {"more": many}
+    many.extend([many, one, many])
+    return many if kind == "list" else one
+
+
+def deep() -> Any:
+    found: list[Any] = []
+    for _ in range(100_000):
+        found = [found]
+    return found
 
 
 class Pretends:
@@ -90,27 +149,42 @@ class Guarded:
 
 KINDS = (tuple, list, dict, torch.Tensor)
 #: By what makes them: pytest asks what it is given for its class.
-ODD: dict[str, Callable[[], Any]] = {
+PRETENDING: dict[str, Callable[[], Any]] = {
     **{f"mock of a {kind.__name__}": partial(Mock, spec=kind) for kind in KINDS},
     **{f"proxy of {kind}": partial(Pretends, kind) for kind in (*KINDS, Guarded, None)},
     "guarded": partial(object.__new__, Guarded),
+    "lazy mapping": Lazy,
 }
-ODD_ONES = pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+ODD = {
+    **PRETENDING,
+    "lazy dict": LazyDict,
+    "lazy list": LazyList,
+    "list that contains itself": partial(contains_itself, "list"),
+    "dict that contains itself": partial(contains_itself, "dict"),
+    "deep": deep,
+    "tensor of a class of the user's": lambda: torch.ones(2).as_subclass(Asked),
+}
 
 
-@pytest.mark.parametrize("functions", [False, True])
+@OPTIONS
 @pytest.mark.parametrize("nested", [False, True])
-@ODD_ONES
-def test_outputs_are_not_asked_for_their_class(
-    make: Callable[[], Any], nested: bool, functions: bool
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+def test_inputs_and_outputs_are_not_looked_into(
+    make: Callable[[], Any], nested: bool, options: dict[str, Any]
 ) -> None:
-    model = Returns([make()] if nested else make())
-    with torchprof_hooks.profile(functions=functions) as prof:
-        model(X)
-    assert {row.name: row.calls for row in prof.profile.rows()}["Returns"] == 1
+    """In the first steps, of which memory is recorded block by block, and after a step
+    as well."""
+    odd = [make()] if nested else make()
+    model = Returns(odd)
+    with torchprof_hooks.profile(**options) as prof:
+        for _ in range(3):
+            model(X)
+            model(x=X, odd=odd)
+            (X * 1).sum().backward()
+    assert {row.name: row.calls for row in prof.profile.rows()}["Returns"] == 6
 
 
-@ODD_ONES
+@pytest.mark.parametrize("make", PRETENDING.values(), ids=PRETENDING)
 def test_inputs_of_functions_are_not_asked_for_their_class(
     make: Callable[[], Any],
 ) -> None:
@@ -119,6 +193,16 @@ def test_inputs_of_functions_are_not_asked_for_their_class(
     assert [id(tensor) for tensor in tensors_in(values)] == [id(X)]
     assert data_bytes(values) == X.nbytes
     assert seen_value(make()) is None
+
+
+def test_tensors_are_found_in_tuples_lists_and_dicts() -> None:
+    tensors = [torch.ones(size) for size in range(5)]
+    pair = torch.max(torch.ones(2, 2), 0)
+    values = [tensors[0], {"a": tensors[1], "b": [tensors[2]]}, pair, {4: tensors[4]}]
+    found = [*map(id, tensors[:3]), *map(id, pair), id(tensors[4])]
+    assert [*map(id, tensors_in(values))] == found
+    assert not tensors_in([deep(), contains_itself("list"), contains_itself("dict")])
+    assert 100 < len(tensors_in([[tensors] * 10_000])) < 2000  # the first ones
 
 
 def test_module_that_answers_to_every_name() -> None:

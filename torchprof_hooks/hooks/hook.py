@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from weakref import WeakValueDictionary
 
-from torchprof_hooks.capture.attach.blocks import (
-    Block,
-    ExitMethod,
-    held_for,
-    retry_cleanup,
-)
+from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import CallRecords
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.measure.uninterrupted import (
+    enter_uninterrupted,
+    leave_uninterrupted,
+)
 from torchprof_hooks.profiles.options import check_whole
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ Self = TypeVar("Self", bound="Hook")
 
 
 class ThreadWide(threading.local):
-    """The blocks of the hooks of one kind that are active in a thread, by name."""
+    """The hooks of one kind that are active in a thread, by name."""
 
     def __init__(self) -> None:
-        self.blocks: dict[str, Block] = {}
+        self.hooks: WeakValueDictionary[str, Hook] = WeakValueDictionary()
 
 
 on_modules = ThreadWide()
@@ -89,45 +89,49 @@ class Hook:
         Raises:
             KeyError: a hook of this name is active in this thread already.
         """
-        held = held_for(self)
-        retry_cleanup()
-        check_free(self.name, self._active_blocks().get(self.name))
+        attachments.retry_cleanup()
+        active = self._thread_wide.hooks
+        check_free(self.name, active.get(self.name))
         self.added(None)
-        subscription = TrackerSubscription(self._tracker_of_thread())
-        block = Block(held, subscription.close, self)
-        self._thread_wide.blocks[self.name] = block
-        block.begin(subscription.open)
+        tracker = self._tracker_of_thread()
+        subscription = TrackerSubscription(tracker)
+
+        def begin() -> None:
+            active[self.name] = self
+            self._of_thread().subscription = subscription
+            subscription.open()
+
+        enter_uninterrupted(begin, undo=lambda: self._leave(by_exception=True))
         return self
 
-    def _leave(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        blocks = self._active_blocks().values()
-        # Not by name: the user may have changed it.
-        block = next((b for b in blocks if b.manager is self), None)
-        if block is None:
-            raise RuntimeError(
-                f"hook {self.name!r} was not entered in this thread, or has been left "
-                "already"
-            )
         try:
+            if self._entered() is None:
+                raise RuntimeError(
+                    f"hook {self.name!r} was not entered in this thread, or has been "
+                    "left already"
+                )
             self.deleted(None)
         finally:
-            block.end(by_exception=error is not None)
-            self._active_blocks()
+            leave_uninterrupted(lambda: self._leave(error is not None))
 
-    __exit__ = ExitMethod(_leave)
+    def _leave(self, by_exception: bool) -> None:
+        subscription, active = self._entered(), self._thread_wide.hooks
+        # Not by name: the user may have changed it.
+        for name in [name for name, hook in active.items() if hook is self]:
+            del active[name]
+        if subscription is not None:
+            subscription.close(by_exception)
+            self._of_thread().subscription = None
 
-    def _active_blocks(self) -> dict[str, Block]:
-        """The active blocks of this thread by the names of their hooks. Removes blocks
-        that have ended."""
-        blocks = self._thread_wide.blocks
-        for name in [name for name, block in blocks.items() if block.has_ended]:
-            del blocks[name]
-        return blocks
+    def _entered(self) -> TrackerSubscription | None:
+        """What lets the hook see the calls of this thread, while it is active there."""
+        return getattr(self._of_thread(), "subscription", None)
 
     def added(self, target: Any) -> None:
         """Called when the hook is registered: on `target`, or thread-wide (None)."""
@@ -144,12 +148,17 @@ class Hook:
 
     def _tracker_of_thread(self) -> Tracker:
         """The tracker of this thread, the same each time that the hook is entered."""
+        local = self._of_thread()
+        tracker: Tracker | None = getattr(local, "tracker", None)
+        if tracker is None:
+            tracker = local.tracker = self._make_tracker(everywhere=True)
+        return tracker
+
+    def _of_thread(self) -> threading.local:
+        """What the hook has in the running thread."""
         if self._local is None:
             self._local = threading.local()
-        tracker: Tracker | None = getattr(self._local, "tracker", None)
-        if tracker is None:
-            tracker = self._local.tracker = self._make_tracker(everywhere=True)
-        return tracker
+        return self._local
 
     @property
     def _target_threads(self) -> ThreadTrackers:

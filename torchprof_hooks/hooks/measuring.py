@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from _thread import get_ident
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from torchprof_hooks.capture.attach.attachments import held_weakly
-from torchprof_hooks.capture.attach.blocks import Block, Held
 from torchprof_hooks.capture.duty import Duty
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
@@ -31,12 +32,15 @@ class Settings(NamedTuple):
         budget, if only one without a limit.
     max_overhead: the budget as a share; None: there is no budget, all steps are
         measured; from 1 on: a budget without a limit.
+    of_class: modules count in calls of instances of this class only, and these under
+        the name of the class; None: all modules count.
     """
 
     functions: bool = False
     memory: bool | str | torch.device = False
     max_overhead: float | None = None
     kernels: bool = False
+    of_class: type[torch.nn.Module] | None = None
 
 
 class _Life:
@@ -48,7 +52,7 @@ class ThreadRounds:
     inside another one is a part of that."""
 
     def __init__(self, settings: Settings) -> None:
-        self._blocks: list[Block] = []
+        self._depth = 0  # how many blocks are open
         self._steps = make_steps(settings)
         self._tracer = new_tracer(settings.kernels)
         if self._tracer is not None:
@@ -57,13 +61,19 @@ class ThreadRounds:
 
     @property
     def is_entered(self) -> bool:
-        return bool(self._open_blocks())
+        return self._depth > 0
 
     def life_of_thread(self) -> object:
         """An object for the running thread to keep until it ends (see `have_ended`)."""
-        life = _Life()
-        self._life = weakref.ref(life)
+        life, self._thread = _Life(), get_ident()
+        self._life = weakref.ref(life, held_weakly(self._thread_ends))
         return life
+
+    def _thread_ends(self, life: object) -> None:
+        """The thread ends, or nobody has the profiler any more: nobody will stop it."""
+        if self._depth and get_ident() == self._thread and not sys.is_finalizing():
+            self._depth = 1
+            self.leave(by_exception=False)
 
     def have_ended(self) -> bool:
         """Whether the thread has ended, and no block is open."""
@@ -77,22 +87,18 @@ class ThreadRounds:
         if self._tracer is not None and not self._tracer.waits:
             self._tracer = None
 
-    def enter(self, held: Held | None) -> None:
-        self._blocks = self._open_blocks()
-        is_outermost = not self._blocks
-        block = Block(held, held_weakly(self._close_block))
-        self._blocks.append(block)
-        block.begin(self._steps.start if is_outermost else bool)  # `bool` does nothing
+    def enter(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self._steps.start()
 
     def leave(self, by_exception: bool) -> None:
-        self._open_blocks()[-1].end(by_exception)
-        self._blocks = self._open_blocks()
-
-    def _open_blocks(self) -> list[Block]:
-        return [block for block in self._blocks if not block.has_ended]
-
-    def _close_block(self, by_exception: bool) -> None:
-        if len(self._open_blocks()) == 1:
+        if not self._depth:
+            raise RuntimeError(
+                "this profiler was not entered in this thread, or has been left already"
+            )
+        self._depth -= 1
+        if self._depth == 0:
             self._steps.stop(by_exception)
             if self._tracer is not None:
                 self._tracer.drop()
@@ -153,6 +159,12 @@ def make_tracker(
     if settings.functions:
         functions = new_functions(by_shapes=True, counts_flops=True)
     tracker = new_tracker(names, functions=functions, meters=meters)
+    cls = settings.of_class
+    if cls is not None:
+        tracker.names.number_roots = False
+        tracker.is_left_out = lambda site, module: (
+            site.module is None and not isinstance(module, cls)
+        )
     for meter in meters_of(tracker, MemoryMeter):
         if meter.knows_owners:  # imported only where memory is measured
             from torchprof_hooks.capture.tracking.meters.memory_owners import (

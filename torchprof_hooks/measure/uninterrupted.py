@@ -40,6 +40,39 @@ def uninterrupted() -> Iterator[Delay]:
         delay.end()
 
 
+def enter_uninterrupted(
+    begin: Callable[[], object], undo: Callable[[], object]
+) -> None:
+    """Do `begin`, for the ``__enter__`` of a context manager. If it raises, or if an
+    interrupt comes as this ends, `undo` is done: there will be no block."""
+    is_begun = False
+    try:
+        with uninterrupted():
+            is_begun = True
+            begin()
+            return
+    except BaseException:
+        if is_begun:
+            leave_uninterrupted(undo)
+        raise
+
+
+def leave_uninterrupted(end: Callable[[], object]) -> None:
+    """Do `end` once, for ``__exit__``: also if an interrupt comes as this begins, or as
+    it ends."""
+    is_done = False
+    try:
+        with uninterrupted():
+            is_done = True
+            end()
+            return
+    except BaseException:
+        if not is_done:
+            with uninterrupted():
+                end()
+        raise
+
+
 def in_own_thread(work: Callable[[], object]) -> bool:
     """Do `work` in a new thread, where trackers, modes and settings (such as autocast)
     of this thread do not count. Returns whether it was done: since Python 3.12, a

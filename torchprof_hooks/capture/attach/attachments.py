@@ -157,8 +157,6 @@ class Attachments:
     def retry_cleanup(self) -> None:
         """Take off what interrupts have left on torch, and nobody uses. To be called
         before anything else of ours is at work in this thread."""
-        if self._lock._is_owned():  # type: ignore[attr-defined]
-            self.forget_lock()  # an interrupt kept this thread from releasing it
         if self._listed:
             with self._lock:
                 for attachment in list(self._listed):

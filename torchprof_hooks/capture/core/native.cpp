@@ -65,7 +65,6 @@ PyMethodDef cursor_methods[] = {
     {"look_for_device", py_look_for_device, METH_NOARGS, nullptr},
     {"owners_moved", owners_moved, METH_VARARGS, nullptr},
     {"book", append, METH_O, nullptr},
-    {"is_booked", py_is_booked, METH_O, nullptr},
     {"last_booked_ns", last_booked_ns, METH_NOARGS, nullptr},
     {"fold_if_due", fold_log, METH_NOARGS, nullptr},
     {"own_from", py_own_from, METH_VARARGS, nullptr},

@@ -18,7 +18,7 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.core.reference_meters import ReadsMeters
 from torchprof_hooks.capture.core.reference_nodes import Owner
-from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT, SpanLog, times_of
+from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
     next_sequence_number,
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 #: How many nodes are remembered: the newest. Older ones have no owner.
 NODES_KEPT: Final = 1 << 18
-#: How many of the newest entries of the log `is_booked` searches: about as many as
-#: nested calls may close at once.
-_CLOSED_AT_ONCE: Final = 256
 
 
 class Cursor(ReadsMeters):
@@ -216,13 +213,6 @@ class Cursor(ReadsMeters):
         self.fold_if_due()
 
     # Booking
-
-    def is_booked(self, site: Site) -> bool:
-        """Whether the call that is open at `site` is booked already: an interrupt may
-        have come between booking and closing it."""
-        newest = self.entries[-FIELDS * _CLOSED_AT_ONCE :]
-        calls = zip(newest[::FIELDS], newest[1::FIELDS], strict=False)
-        return (site.code, site.start_ns) in calls
 
     def last_booked_ns(self) -> int:
         """When the last call ended; 0 if the log was folded since."""

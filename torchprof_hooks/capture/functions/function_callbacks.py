@@ -23,8 +23,8 @@ from torchprof_hooks.capture.torch_names.compiler import CompiledCall
 from torchprof_hooks.capture.torch_names.functions import (
     referred_tensor,
     shapes_of,
-    tensors_in,
 )
+from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import (
     modules_on_stack,
 )

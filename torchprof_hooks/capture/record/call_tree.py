@@ -16,7 +16,7 @@ from torchprof_hooks.capture.record.site import (
     Site,
     profiled_path,
 )
-from torchprof_hooks.capture.torch_names.modules import class_name
+from torchprof_hooks.capture.torch_names.modules import class_name, forward_around
 from torchprof_hooks.profiles.names import (
     CALLED_PHASES,
     ENGINE_NAME,
@@ -120,7 +120,10 @@ class CallTree:
         is_called = enclosing.module is not None and enclosing.phase in CALLED_PHASES
         if is_called and not holds_none:
             return self.names.add_unregistered(module, enclosing.name)
-        return self.names.add_root(module)
+        holder = forward_around(module) if self.names.number_roots else None
+        if holder is not None:
+            self.names.add_root(holder)
+        return self.names.get(module) or self.names.add_root(module)
 
     def _path(self, caller: Site, name: str, phase: Phase) -> tuple[str, ...]:
         around = profiled_path(caller)

@@ -30,14 +30,16 @@ class ModuleNames:
     the other names are remembered as aliases. Two living roots of one class are ``Net``
     and ``Net#2``; the number of a dead root is used again, so a module that is made
     anew for every step (a loss, say) keeps one name.
+
+    number_roots: whether two living roots of one class have different names.
     """
 
-    def __init__(self, number_roots: bool = True) -> None:
+    def __init__(self) -> None:
         self.infos: dict[str, ModuleInfo] = {}
         self._names: dict[int, str] = {}
         self._refs: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._forgetters: dict[int, dict[int, Callable[[int], object]]] = {}
-        self._number_roots = number_roots
+        self.number_roots = True
         self._root_numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
 
     def get(self, module: torch.nn.Module) -> str | None:
@@ -88,7 +90,7 @@ class ModuleNames:
         self._forgetters.setdefault(id(module), {})[id(owner)] = forget
 
     def _number(self, root: torch.nn.Module, cls: str) -> int:
-        if is_replica(root) or not self._number_roots:
+        if is_replica(root) or not self.number_roots:
             return 1
         numbers = self._root_numbers[cls]
         taken = set(numbers.values())

@@ -13,6 +13,7 @@ import torch
 from torch import distributed
 
 from torchprof_hooks.capture.torch_names import Canary
+from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.place import Place
 from torchprof_hooks.profiles.provenance import Coordinate
 
@@ -280,16 +281,15 @@ def _described(group: Any) -> Group:
 def data_bytes(values: Iterable[Any]) -> int:
     """Bytes of the largest of these: tensors, or lists of them."""
     with torch._C.DisableTorchFunction():  # no mode is to see this
-        return max(map(_bytes_of, values), default=0)
+        sizes = (sum(map(_bytes_of, tensors_in([value]))) for value in values)
+        return max(sizes, default=0)
 
 
-def _bytes_of(value: Any) -> int:
-    if issubclass(type(value), torch.Tensor):
-        try:
-            return int(value.nbytes)
-        except (RuntimeError, TypeError, ValueError):  # sparse; or of unknown size
-            return 0
-    return sum(map(_bytes_of, value)) if issubclass(type(value), (list, tuple)) else 0
+def _bytes_of(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor.nbytes)
+    except (RuntimeError, TypeError, ValueError):  # sparse; or of unknown size
+        return 0
 
 
 def is_begun(result: Any) -> bool:

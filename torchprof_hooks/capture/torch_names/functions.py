@@ -6,13 +6,13 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from torchprof_hooks.capture.torch_names import Canary
+from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
@@ -151,23 +151,7 @@ def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-def tensors_in(values: Iterable[Any], depth: int = 0) -> list[torch.Tensor]:
-    """The tensors in `values`, which may be lists of tensors. Very long lists and deep
-    ones (of numbers, for ``torch.tensor``) are not searched to the end. Mocks and
-    proxies of tensors do not count."""
-    tensors: list[torch.Tensor] = []
-    for value in islice(values, _INPUTS_SEARCHED):
-        if issubclass(type(value), torch.Tensor):
-            tensors.append(value)
-        elif type(value) in _LISTS and depth < _INPUT_DEPTH:
-            tensors += tensors_in(value, depth + 1)
-    return tensors
-
-
-_LISTS: Final = (list, tuple)
-_INPUT_DEPTH: Final = 3
-_INPUTS_SEARCHED: Final = 256
-_SEARCHED: Final = (torch.Tensor, list, tuple)
+_SEARCHED: Final = (torch.Tensor, list, tuple, dict)
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 

@@ -3,15 +3,19 @@ modes nor classes derived from Tensor see that."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import torch
 
 #: Stands for what only code of the user's can tell of an input.
 _UNKNOWN: Final = "?"
-#: How far lists of tensors are searched.
+#: How far lists of tensors are searched: so many items of each, so many values in all,
+#: and so deep.
 _ITEMS: Final = 256
-_DEPTH: Final = 3
+_SEARCHED: Final = 1024
+_DEPTH: Final = 4
 #: Values that keep nothing alive, and are not changed by anybody.
 _VALUES: Final = (type(None), bool, int, float, complex, str)
 
@@ -107,6 +111,50 @@ def seen_value(value: Any, depth: int = 0) -> Any:
     if type(value) in (list, tuple, torch.Size) and depth < _DEPTH:
         return [seen_value(item, depth + 1) for item in value[:_ITEMS]]
     return value if type(value) in _VALUES else None
+
+
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors in `values`, also those in tuples (with names, too), lists and dicts,
+    in their order.
+
+    Runs no code of the user's: other containers are not searched, and classes derived
+    from these are not asked for what they contain. Mocks and proxies lie about their
+    class to `isinstance`, which is therefore not used. What is very deep is not
+    searched, nor more than the first values of very many: lists may contain themselves.
+    """
+    found: list[torch.Tensor] = []
+    for value in islice(values, _SEARCHED):
+        if issubclass(type(value), torch.Tensor):
+            found.append(value)
+        elif issubclass(type(value), _CONTAINERS):
+            found += _tensors_inside(value)
+    return found
+
+
+_CONTAINERS: Final = (tuple, list, dict)
+
+
+def _tensors_inside(container: Any) -> Iterator[torch.Tensor]:
+    levels = [_items_of(container)]
+    for _ in range(_SEARCHED):
+        value: Any = next(levels[-1], levels)
+        while value is levels:  # the innermost level is done
+            levels.pop()
+            if not levels:
+                return
+            value = next(levels[-1], levels)
+        kind = type(value)
+        if issubclass(kind, torch.Tensor):
+            yield value
+        elif issubclass(kind, _CONTAINERS) and len(levels) < _DEPTH:
+            levels.append(_items_of(value))
+
+
+def _items_of(value: Any) -> Iterator[Any]:
+    if issubclass(type(value), dict):  # a copy: other threads may change it
+        return iter([*islice(dict.values(value), _SEARCHED)])
+    kind = tuple if issubclass(type(value), tuple) else list
+    return kind.__iter__(value)
 
 
 def autocast_type(device_type: str) -> torch.dtype | None:

@@ -21,9 +21,10 @@ ASKING: Final = "_wrapped_call_impl"
 
 
 def interceptor_in_calls() -> Any:
-    """The interceptor that we have put in place of that attribute, or None."""
+    """The interceptor that we have put in place of that attribute; None if it is not
+    there, or somebody else has put something there."""
     found = vars(torch.nn.Module).get(_IMPLEMENTATION)
-    return found if isinstance(found, property) else None
+    return found if hasattr(found, "forward_pre") else None
 
 
 def place_of_implementation() -> Place | None:

@@ -159,6 +159,26 @@ def modules_on_stack() -> list[torch.nn.Module]:
     return modules
 
 
+def forward_around(module: torch.nn.Module) -> torch.nn.Module | None:
+    """The outermost module that holds `module`, and whose ``forward`` the program has
+    called itself in this thread, which shows nobody a call; None if there is none."""
+    found = None
+    for frame in frames_from(sys._getframe(1)):
+        code = frame.f_code
+        if code.co_name == "forward" and code.co_argcount:
+            holder = frame.f_locals.get(code.co_varnames[0])
+            if holder is not module and _holds(holder, module):
+                found = holder
+    called = map(id, modules_on_stack())
+    return None if found is None or id(found) in called else found
+
+
+def _holds(holder: Any, module: torch.nn.Module) -> bool:
+    modules = torch.nn.Module.modules
+    is_module = issubclass(type(holder), torch.nn.Module)
+    return is_module and any(inner is module for inner in modules(holder))
+
+
 def error_of_call() -> BaseException | None:
     """The exception that has ended the call whose end a hook is told of now; None if
     the call returned. It is the exception that torch or this package is handling, in

@@ -119,8 +119,7 @@ class OpenCalls(Cursor):
         end_ns = max(end_ns, site.start_ns)
         if site.is_entry:
             self.end_entry(site, end_ns)
-        # An interrupt may have come in the middle of a move, after the call was booked.
-        elif site.phase != "backward" or not self.is_booked(site):
+        else:
             self.book((site.code, site.start_ns, end_ns))
 
     def abort_down_to(self, site: Site, end_ns: int) -> None:

@@ -27,7 +27,6 @@ from torchprof_hooks.capture.tracking.meters.memory import (
     heard_allocators,
 )
 from torchprof_hooks.capture.tracking.meters.meters import counts_tensors, start_meters
-from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -145,26 +144,6 @@ def hide_modules(subscription: Subscription) -> None:
     attachments.detach(interception(), subscription)
     for shield in _SHIELDS:
         attachments.detach(shield, subscription)
-
-
-class ProcessSubscription(Subscription):
-    """Lets trackers see every module call in every thread, for the rest of the process.
-
-    Each thread gets a tracker of its own from `make_tracker`.
-    """
-
-    watches = True
-
-    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
-        self._threads = ThreadTrackers(make_tracker)
-        attachments.attach(self._threads.passes, self)
-        show_modules(self)
-
-    def watch(self, module: torch.nn.Module, args: Any) -> None:
-        """Make the tracker of a thread that calls a module for the first time."""
-        if self._threads.here() not in self.cursors:
-            self.cursors = tuple(self._threads.trackers)
-            interception().users_changed()
 
 
 class FirstCallSubscription(Subscription):

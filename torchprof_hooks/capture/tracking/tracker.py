@@ -141,6 +141,7 @@ class Tracker(OpenCalls):
         if self.ignores(module):
             self.site.reading_ns += perf_counter_ns() - began_ns  # in each such call
             return None
+        compile_shield.watch()
         site = self.tree.site_of_module(self.site, module, began_ns)
         if self.memory_owners is not None and site.is_entry:
             began_ns = perf_counter_ns()
@@ -153,7 +154,6 @@ class Tracker(OpenCalls):
         followed: the module has a hook of its own, or the compiler makes the call, or
         it is a part of a compiled region. A region is one owner, even if some of the
         modules inside run in Python."""
-        compile_shield.watch()
         around = self.site.living_module()
         return (
             self.site.is_region

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
 from torchprof_hooks.capture.tracking.meters.step_recorder import StepRecorder
 from torchprof_hooks.profiles.memory import (
@@ -259,12 +260,12 @@ class MemoryOwners:
             for parameter in group["params"]:
                 yield from self._gradient(parameter, path)
         for state in [*optimizer.state.values()]:
-            for value in [*state.values()] if isinstance(state, dict) else ():
+            for value in tensors_in([state]):
                 yield from self._tensor(value, "optimizer state", path, "optimizer")
 
     def _gradient(self, parameter: Any, owner: tuple[str, ...]) -> Iterator[_Tensor]:
         # torch warns where the gradient of something else is asked for.
-        if isinstance(parameter, torch.Tensor) and parameter.is_leaf:
+        if issubclass(type(parameter), torch.Tensor) and parameter.is_leaf:
             yield from self._tensor(
                 parameter.grad, "gradient", owner, "backward", moves=False
             )
@@ -277,7 +278,7 @@ class MemoryOwners:
         phase: Phase,
         moves: bool = True,
     ) -> Iterator[_Tensor]:
-        if not isinstance(tensor, torch.Tensor):
+        if not issubclass(type(tensor), torch.Tensor):
             return
         owner = path, phase
         code = self._codes.get(owner)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ import torch
 from torchprof_hooks.capture.record.checkpointing import checkpointing_of
 from torchprof_hooks.capture.record.memory_events import MemoryEvents, What
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import caller_kwargs
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
 from torchprof_hooks.profiles.memory_step import MemoryStep
@@ -111,7 +111,7 @@ class StepRecorder:
         began_ns = perf_counter_ns()
         if site.phase == "forward":
             self._log.note(What.RETURNED, site.code, [])
-            self._note(What.OUTPUT, site, outputs)
+            self._note(What.OUTPUT, site, [outputs])
         site.caller.reading_ns += perf_counter_ns() - began_ns
 
     def aborted(self, site: Site) -> None:
@@ -122,18 +122,8 @@ class StepRecorder:
     def forget(self, module: torch.nn.Module) -> None:
         """Nothing is kept of modules."""
 
-    def _note(self, what: What, site: Site, values: Any) -> None:
+    def _note(self, what: What, site: Site, values: list[Any]) -> None:
         with unnoticed():
-            storages = [s for one in _tensors(values) for s in storages_of(one)]
+            storages = [s for one in tensors_in(values) for s in storages_of(one)]
         if storages:
             self._log.note(what, site.code, storages)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors([*value.values()])
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)

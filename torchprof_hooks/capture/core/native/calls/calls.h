@@ -271,10 +271,6 @@ PyObject* append(PyObject* self, PyObject* call) {
   Py_RETURN_NONE;
 }
 
-PyObject* py_is_booked(PyObject*, PyObject*) {
-  Py_RETURN_FALSE;  // C++ code is not interrupted between booking and closing a call
-}
-
 PyObject* last_booked_ns(PyObject* self, PyObject*) {
   return PyLong_FromLongLong(Cursor::of(self)->log->last_end_ns);
 }
