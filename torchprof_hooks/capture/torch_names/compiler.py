@@ -80,6 +80,16 @@ def has_compiled() -> bool:
     return counters is None or counters["frames"]["total"] > 0
 
 
+def compilation_context() -> Place:
+    """The method that makes the context in which torch.compile compiles something, in
+    whichever thread. Those that it calls back are told of the first begin and of the
+    last end of compilations that overlap, in whichever threads these are."""
+    module = sys.modules.get("torch._dynamo.callback")
+    return Place(
+        getattr(module, "CompilationCallbackHandler", None), "install_callbacks"
+    )
+
+
 def watch_compilations(
     begins: Callable[..., object], ends: Callable[..., object]
 ) -> bool:
