@@ -96,7 +96,7 @@ def take_snapshot(
         _infos(tracker, cells),
         overhead_ns=counted_ns(tracker, sites, calls, own_ns, memory),
         memory=_memory_summary(tracker, unmeasured),
-        collectives=tracker.exchanges.read(cells),
+        collectives=tracker.exchanges.read(),
         **_facts(tracker),
         **_device_facts(tracker),
     )
