@@ -3,7 +3,6 @@ headers say that it was compiled with; others make it crash, or tell wrong numbe
 
 from __future__ import annotations
 
-from _thread import allocate_lock, start_new_thread
 from types import ModuleType
 
 import torch
@@ -11,6 +10,7 @@ from torch.version import __version__ as TORCH_VERSION
 
 from torchprof_hooks.capture.torch_names.autograd import node_of, sequence_number
 from torchprof_hooks.capture.torch_names.storages import storage_of
+from torchprof_hooks.measure.uninterrupted import in_own_thread
 
 #: Shape of the tensor that it is tried with.
 _SHAPE = (3, 5)
@@ -36,19 +36,14 @@ def _differs(module: ModuleType) -> str:
     """What the core finds. In a thread of its own, which has none of the modes and
     numbers of the program's threads."""
     found = ["no answer"]
-    done = allocate_lock()
-    done.acquire()
 
     def run() -> None:
         try:
             found.append(_differs_here(module))
         except BaseException as error:
             found.append(f"{type(error).__name__}: {error}")
-        finally:
-            done.release()
 
-    start_new_thread(run, ())
-    done.acquire()
+    in_own_thread(run)
     return found[-1]
 
 
