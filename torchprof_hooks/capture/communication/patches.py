@@ -6,7 +6,6 @@ from collections.abc import Iterator, MutableMapping
 from functools import partial, wraps
 from typing import Any, Final
 
-from torch import distributed
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.capture.attach.attachments import (
@@ -19,7 +18,6 @@ from torchprof_hooks.capture.backward.backward_pass import gradient_reduction
 from torchprof_hooks.capture.communication.measured import call_measured, wait_measured
 from torchprof_hooks.capture.record.exchanges import Exchange
 from torchprof_hooks.capture.torch_names.distributed import (
-    COLLECTIVES,
     collectives,
     functional_wait,
     group_maker,
@@ -54,11 +52,8 @@ class CommunicationPatches(Attachment):
         """Replace what communicates; without a group, what would make one."""
         if not is_distributed():
             self._joining.put_on()
-            if distributed.is_available() and not self._joining.is_on:
-                COLLECTIVES.works()  # reports say so if not
             return
         if not self._patches:
-            COLLECTIVES.works()  # reports say so if not
             self._patches = tuple(self._all_patches())
         for patch in self._patches:
             patch.put_on()

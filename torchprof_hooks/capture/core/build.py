@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -27,7 +26,8 @@ from torchprof_hooks.capture.core.compiler import (
     compile_extension,
     find_compiler,
 )
-from torchprof_hooks.capture.core.verify import minor, why_not
+from torchprof_hooks.capture.core.verify import why_not
+from torchprof_hooks.capture.torch_names.tried import is_tried, minor
 from torchprof_hooks.profiles.options import print_to
 
 #: Environment variable that asks for a core: "native" or "python".
@@ -103,9 +103,8 @@ def ready_path() -> Path:
     Raises:
         NotBuiltError: there is none.
     """
-    is_released = re.fullmatch(r"\d+\.\d+\.\d+(\+.*)?", TORCH_VERSION)
     name = f"torch-{minor(TORCH_VERSION)}{EXTENSION_SUFFIXES[0]}"
-    if is_released and (path := READY / name).exists():
+    if is_tried(TORCH_VERSION) and (path := READY / name).exists():
         return path
     raise NotBuiltError(
         f"this package has no native core for torch {TORCH_VERSION} and "
@@ -217,7 +216,7 @@ def clear_cache() -> Path:
     """
     folder = _own_folder()
     with _alone(folder):
-        for path in (*folder.glob(f"{NAME}-*.so"), folder / "lock"):
+        for path in (*folder.glob(f"{NAME}-*"), folder / "lock"):
             path.unlink()
     with suppress(OSError):  # something else is in there
         folder.rmdir()

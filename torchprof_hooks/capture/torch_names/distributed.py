@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import distributed
 
-from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Place
 from torchprof_hooks.profiles.provenance import Coordinate
 
@@ -121,24 +120,6 @@ def _inside(name: str) -> Place:
             break
         [found], function = cells, inner
     return Place(found, "cell_contents")
-
-
-def _are_in_their_places() -> bool:
-    """Whether the functions are there. It does not try them: in a process without a
-    group, none can be called."""
-    places = group_maker(), wait_method(), functional_wait(), prepare_for_backward()
-    found = {name for name, place in collectives() if place.read() is not None}
-    return all(place.read() is not None for place in places) and found.issuperset(
-        ("all_reduce", "all_gather", "broadcast", "barrier", "recv")
-    )
-
-
-#: Without these, time of exchanging and waiting is on the caller.
-COLLECTIVES: Final = Canary(
-    "communication",
-    ("distributed_c10d", "Reducer", "_c10d_functional", "Work"),
-    _are_in_their_places,
-)
 
 
 # What is sent, and to whom

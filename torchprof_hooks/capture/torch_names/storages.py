@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
-
-from torchprof_hooks.capture.torch_names import Canary
 
 
 def storage_of(tensor: Any) -> int:
@@ -24,8 +22,8 @@ def storage_of(tensor: Any) -> int:
 def storages_of(tensor: torch.Tensor) -> list[int]:
     """The addresses of the storage of a tensor, which tells how large it is and how it
     is freed; of a tensor that is made of others, those of its parts. [] for what has no
-    storage (it is not initialised yet), and where this torch does not tell."""
-    return [*_storages(tensor)] if STORAGES.works() else []
+    storage (it is not initialised yet)."""
+    return [*_storages(tensor)]
 
 
 def unnoticed() -> AbstractContextManager[Any]:
@@ -46,12 +44,3 @@ def _storages(tensor: Any) -> Iterator[int]:
         return
     for part in parts:
         yield from _storages(part)
-
-
-def _has_addresses() -> bool:
-    """Whether two views have one address, which is not that of another tensor."""
-    one, other = torch.zeros(2), torch.zeros(2)
-    return storage_of(one) == storage_of(one[:1]) not in (0, storage_of(other))
-
-
-STORAGES: Final = Canary("what memory is", ("UntypedStorage._cdata",), _has_addresses)
