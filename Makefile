@@ -37,7 +37,7 @@ NOT_FAST := $(LONG_IMPORTS) tests/attribution/test_device_graphs.py tests/ranks
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(IN_TWO)
 OF_BOTH_CORES := tests/attribution tests/seeds/function_hooks tests/seeds/link_hooks \
 	$(wildcard tests/seeds/test_*hook*.py tests/devices/test_device_*.py) \
-	tests/cost/test_overhead.py tests/invisibility/test_canaries.py
+	tests/cost/test_overhead.py
 WITHOUT_THOSE := $(patsubst %,--ignore=tests/attribution/test_%.py,steps data_entry)
 
 test: $(VENV)/test.installed  ## run the tests that every change has to pass

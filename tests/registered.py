@@ -20,13 +20,9 @@ from torchprof_hooks.capture.attach.interception import MOST_CHANGES, intercepti
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.torch_names.distributed import (
     collectives,
-    functional_collectives,
     functional_wait,
-    future_makers,
-    future_wait,
     group_maker,
-    logger_method,
-    reducer_method,
+    prepare_for_backward,
     wait_method,
 )
 from torchprof_hooks.capture.torch_names.place import Place
@@ -58,12 +54,8 @@ REPLACED: dict[str, tuple[Any, str]] = {
             group_maker(),
             wait_method(),
             functional_wait(),
-            future_wait(),
-            *future_makers(),
-            reducer_method("prepare_for_backward"),
-            reducer_method("_rebuild_buckets"),
-            logger_method(),
-            *(found.place for found in (*collectives(), *functional_collectives())),
+            prepare_for_backward(),
+            *(found.place for found in collectives()),
         )
         if place.owner is not None
     },
@@ -91,7 +83,10 @@ def _compiler() -> dict[str, object]:
     handler = getattr(callbacks, "callback_handler", None)
     names = "start_callbacks", "end_callbacks"
     told = [each for name in names for each in getattr(handler, name, ())]
+    handlers = getattr(callbacks, "CompilationCallbackHandler", None)
+    compiling = getattr(handlers, "install_callbacks", None)
     return {
+        "context of compilations": compiling if _is_ours(compiling) else None,
         "switch of the compiler": switch if _is_ours(switch) else None,
         "told of compilations": [each for each in told if _is_ours(each)],
     }

@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from torchprof_hooks.capture.torch_names.tried import TRIED, minor
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -53,6 +55,12 @@ def test_no_test_fails_in_any_row_of_the_matrix() -> None:
     # Its own row is the one that is being made, maybe in place of one that had failed.
     others = [each for each in records if (each.torch, each.python) != own]
     assert {each.failed for each in others} == {0}
+
+
+def test_what_is_tried_is_what_has_rows() -> None:
+    """Of other versions, reports say that they were not."""
+    rows = (*compatibility.read_records(), *compatibility.read_wheel_records())
+    assert {minor(row.torch) for row in rows} == set(TRIED)
 
 
 def test_the_oldest_torch_of_the_matrix_is_the_oldest_that_is_promised() -> None:

@@ -5,7 +5,6 @@ Only what anybody can ask of `profile()` is looked at: this holds however it mea
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,9 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.doing import Does, X, at_the_end, in_communication
 from tests.exact import calls, each_option, found
 from tests.fake_clock import MS, burn
+from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import profile
-from torchprof_hooks.profiles.collectives import BUCKETS_NAME, Collective
+from torchprof_hooks.profiles.collectives import Collective
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -52,7 +52,7 @@ def test_communication(options: Any) -> None:
 
 
 class Slow(TorchDispatchMode):
-    """Beginning to communicate takes 4 ms, and to wait for that 8."""
+    """Beginning to communicate takes 4 ms, and to wait for a tensor 8."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -62,81 +62,53 @@ class Slow(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def begun() -> Any:
-    """What is waited for when it is used first."""
-    group: Any = distributed.group.WORLD
-    return functional.all_reduce(X, "sum", group)
-
-
-def as_views() -> Any:
-    whole = begun()
-    return whole.view(3, 1)[:, 0] + 1 + whole
-
-
-def without_wrapper() -> Any:
-    group: Any = distributed.group.WORLD
-    return functional.wait_tensor(
-        torch.ops._c10d_functional.all_reduce(X, "sum", group.group_name)
+@each_option
+@pytest.mark.usefixtures("alone")
+def test_what_is_begun_and_waited_for_later_is_one_call(options: Any) -> None:
+    """What lies between begin and end is no time of it, but the exchange went on."""
+    model = Does(lambda: burn(5))
+    with profile(**options) as prof, Slow():
+        for _ in range(2):
+            work: Any = distributed.all_reduce(X.clone(), async_op=True)
+            model(X)
+            work.wait()
+            work.wait()  # again: of what, nobody knows
+    rows = found(prof.profile)
+    row = rows.pop(("(communication) all_reduce", "communication"))
+    assert (row.calls, row.own) == (2, 2 * 4)
+    again = rows.pop(("(communication) wait", "communication"))
+    assert (again.calls, again.own) == (2, 0)
+    assert rows == {("Does", "forward"): calls(5, 5)}
+    [sums, waits] = prof.profile.collectives
+    assert waits == Collective("wait", calls=2)
+    assert sums == Collective(
+        *("all_reduce", "default_pg", 1),
+        calls=2,
+        bytes=2 * X.nbytes,
+        call_ns=2 * 4 * MS,
+        elapsed_ns=2 * 9 * MS,
     )
-
-
-def as_futures() -> Any:
-    work: Any = distributed.all_reduce(X.clone(), async_op=True)
-    future = work.get_future()
-    then = future.then(lambda done: done.value()[0])
-    torch.futures.wait_all([future, then])
-    work.wait()
-    return then.wait()
-
-
-#: Ways to begin a collective and to wait for it later, and how long the waiting takes.
-#: (The clock does not see how a result waits that is simply used.)
-WAYS: dict[str, tuple[Callable[[], Any], int]] = {
-    "functional": (lambda: begun() + 1, 0),
-    "views": (as_views, 0),
-    "waited for by hand": (lambda: begun().wait(), 8),
-    "without wrapper": (without_wrapper, 8),
-    "futures": (as_futures, 0),
-}
+    assert sums.bytes_per_second == pytest.approx(2 * X.nbytes / 0.018)
 
 
 @each_option
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_begun_and_waited_for_later_is_one_call(options: Any, way: str) -> None:
-    model = Does(lambda: burn(1))
-    call, waits = WAYS[way]
+def test_waits_for_functional_collectives(options: Any) -> None:
+    """The begin is time of the caller; of what a wait is for, nothing is known."""
+    group: Any = distributed.group.WORLD
+    model = Does(lambda: functional.all_reduce(X, "sum", group).wait())
     with profile(**options) as prof, Slow():
         for _ in range(2):
             model(X)
-            call()
     rows = found(prof.profile)
-    row = rows.pop(("(communication) all_reduce", "communication"))
-    assert rows == {("Does", "forward"): calls(1, 1)}
-    assert (row.calls, row.own) == (2, 2 * (4 + waits))
+    waits = rows.pop(("(communication) wait_tensor", "communication"))
+    assert (waits.calls, waits.own) == (2, 2 * 8)
+    assert rows[("Does", "forward")].own == 2 * 4
     assert prof.profile.collectives == (
         Collective(
-            *("all_reduce", "default_pg", 1),
-            calls=2,
-            bytes=2 * X.nbytes,
-            call_ns=2 * 4 * MS,
-            waiting_ns=2 * waits * MS,
-            elapsed_ns=2 * (4 + waits) * MS,
+            "wait_tensor", calls=2, waiting_ns=2 * 8 * MS, elapsed_ns=2 * 8 * MS
         ),
     )
-
-
-@pytest.mark.usefixtures("alone")
-def test_what_lies_between_begin_and_end_is_no_time_of_ours() -> None:
-    model = Does(lambda: burn(5))
-    with profile() as prof, Slow():
-        x = begun()
-        model(X)
-        x.wait()
-    [found] = prof.profile.collectives
-    times = (found.call_ns, found.waiting_ns, found.elapsed_ns)
-    assert times == (4 * MS, 8 * MS, 17 * MS)
-    assert found.bytes_per_second == pytest.approx(X.nbytes / 0.017)
 
 
 @pytest.mark.usefixtures("alone")
@@ -157,8 +129,7 @@ def test_two_groups_are_two_collectives() -> None:
 @each_option
 def test_waiting_for_gradients(options: Any) -> None:
     """Other rows are the same, however long the neighbours sleep."""
-    inner = nn.Sequential(Work(1, 2))
-    model = DistributedDataParallel(inner)
+    model = DistributedDataParallel(nn.Sequential(Work(1, 2)))
     with profile(**options) as prof:
         for waited in (9, 3, 5):
             x = X.clone().requires_grad_()
@@ -171,10 +142,31 @@ def test_waiting_for_gradients(options: Any) -> None:
     assert rows["(backward outside modules)", "backward"] == calls(2, 2, 2, own=0)
     assert ("(autograd engine)", "backward") not in rows
     assert sum(row.own for row in rows.values()) == 3 + 6 + 17
-    [buckets] = [c for c in prof.profile.collectives if c.name == BUCKETS_NAME]
-    gradients = sum(p.nbytes for p in inner.parameters())
-    assert (buckets.group_size, buckets.bytes) == (1, 3 * gradients)
-    assert (buckets.call_ns, buckets.waiting_ns) == (0, 17 * MS)
+
+
+@pytest.mark.usefixtures("alone")
+@each_option
+def test_only_the_thread_that_prepared_gradients_waits_for_them(options: Any) -> None:
+    model = DistributedDataParallel(nn.Sequential(Work(1, 2)))
+
+    def elsewhere() -> None:
+        with profile(**options) as other:
+            x = X.clone().requires_grad_()
+            at_the_end(x, partial(burn, 7))
+            Work(3, 4)(x).sum().backward()
+        rows = found(other.profile)
+        assert ("(waiting for gradients)", "waiting") not in rows
+        assert rows["(autograd engine)", "backward"].own == 7
+
+    with profile(**options) as prof:
+        x = X.clone().requires_grad_()
+        at_the_end(x, partial(burn, 9))
+        loss = model(x).sum()
+        in_thread(elsewhere)
+        loss.backward()
+    rows = found(prof.profile)
+    assert rows["(waiting for gradients)", "waiting"] == calls(9)
+    assert ("(autograd engine)", "backward") not in rows
 
 
 @pytest.mark.usefixtures("alone")

@@ -26,8 +26,7 @@ from tests.attribution.simulated_memory import ledger_of
 from tests.cores import NATIVE_CORE
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.torch_names import storages
-from torchprof_hooks.capture.torch_names.storages import STORAGES, storages_of
+from torchprof_hooks.capture.torch_names.storages import storages_of
 from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
 from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary
 
@@ -546,24 +545,6 @@ def test_they_are_saved_and_read(tmp_path: Any) -> None:
     weights = HeldMemory(("Net", "Net.a"), "outside", "parameter", A)
     assert weights in loaded.at_peak
     assert weights.owner == "Net.a"
-
-
-def test_where_torch_does_not_tell_storages_calls_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What was there before is not known then, nor what is a parameter."""
-    STORAGES.forget()
-    with monkeypatch.context() as patch:
-        patch.setattr(storages, "storage_of", lambda tensor: 0)
-        net, x = Net(), torch.ones(ROWS, 64)
-        with profile(memory="cpu") as prof:
-            net(x).sum().backward()
-        found = prof.profile
-    STORAGES.forget()
-
-    kinds = summary_of(found).bytes_by_kind()
-    assert kinds.keys() == {"activation", "gradient", "temporary"}
-    assert [line.partition(":")[0] for line in found.not_measured] == [STORAGES.what]
 
 
 def test_the_course_of_a_step_tells_where_functions_were_called() -> None:

@@ -10,8 +10,7 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from torchprof_hooks.capture.torch_names import Canary
-from torchprof_hooks.capture.torch_names.canaries import CANARIES
+from torchprof_hooks.capture.torch_names.canaries import CANARIES, Canary
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.flop_formulas import operator_formula
 from torchprof_hooks.capture.torch_names.hook_tables import (

@@ -1,60 +1,44 @@
-"""Private names of torch are there and do what they are needed for; where one does not,
-what depends on it is off, reports say so, and everything else works."""
+"""Private names of torch are there and do what they are needed for; of a torch that was
+not tried, reports say what canaries have found."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, dataloader
+from torch.utils.data import dataloader
 
-from tests.fake_clock import MS, burn
+from tests.cores import NATIVE_CORE
 from tests.functions import Watching
 from tests.invisibility.canaries import ALL_CANARIES
 from tests.profile_of import profile_of
-from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks import Profile
+from torchprof_hooks.capture.core import CORE, UNTRIED, verify
 from torchprof_hooks.capture.torch_names import (
-    Canary,
     autograd,
+    canaries,
     custom_functions,
     distributed,
 )
-from torchprof_hooks.capture.torch_names.canaries import CANARIES, not_measured
-from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
+from torchprof_hooks.capture.torch_names.canaries import Canary, findings
+from torchprof_hooks.capture.torch_names.tried import is_tried
 
 
 @pytest.mark.parametrize("canary", ALL_CANARIES, ids=lambda canary: canary.what)
 def test_private_names_do_what_they_are_needed_for(canary: Canary) -> None:
-    canary.forget()
-
-    assert canary.works(), canary.line()
+    assert canary.works(), canary.names
 
 
-def test_a_canary_is_asked_once_and_an_exception_is_a_no() -> None:
-    asked: list[None] = []
-
+def test_an_exception_is_a_no() -> None:
     def check() -> bool:
-        asked.append(None)
         raise RuntimeError("torch does something else")
 
-    canary = Canary("something", ("_private",), check)
-
-    assert not canary.has_failed()
-    assert not canary.works()
-    assert not canary.works()
-    assert canary.has_failed()
-    assert len(asked) == 1
-    assert canary.line() == (
-        f"something: torch {torch.__version__} does something else by _private"
-    )
+    assert not Canary("something", ("_private",), check).works()
 
 
 def test_a_canary_is_not_seen_by_modes_and_changes_no_state_of_the_program() -> None:
@@ -63,8 +47,7 @@ def test_a_canary_is_not_seen_by_modes_and_changes_no_state_of_the_program() -> 
     number = autograd.next_sequence_number()
     with Watching() as mode, torch.inference_mode():
         for canary in ALL_CANARIES:
-            canary.forget()
-            assert canary.works(), canary.line()
+            assert canary.works(), canary.names
 
     assert mode.seen == []
     assert autograd.next_sequence_number() == number
@@ -95,82 +78,9 @@ def test_garbage_of_the_program_is_not_collected_while_a_canary_is_tried() -> No
     assert ended_in == [threading.current_thread()]
 
 
-class Twice(torch.autograd.Function):
-    """Takes 2 ms, and 3 ms in backward."""
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
-        burn(2)
-        return value * 2
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        burn(3)
-        return grad * 2
-
-
-class Model(nn.Module):
-    """Takes 5 ms besides."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 2)
-
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        burn(5)
-        applied: torch.Tensor = Twice.apply(self.layer(value))
-        return applied
-
-
-@pytest.fixture
-def fresh() -> Iterator[None]:
-    """Canaries are asked anew, in the test and after it."""
-    for canary in CANARIES:
-        canary.forget()
-    yield
-    for canary in CANARIES:
-        canary.forget()
-
-
-def _trained() -> Profile:
-    """One step of `Model`, which takes 7 ms forward and 3 ms backward."""
-    loader: DataLoader[Any] = DataLoader([torch.ones(2)])  # type: ignore[arg-type]
-    model = Model()
-    with profile(functions=True) as profiler:
-        for batch in loader:
-            model(batch).sum().backward()
-    assert model.layer.weight.grad is not None
-    return profiler.profile
-
-
-def _booked(profile: Profile) -> dict[tuple[str, str], int]:
-    """Times by name and phase, without those that are 0."""
-    booked: Counter[tuple[str, str]] = Counter()
-    for (path, phase), totals in profile.cells.items():
-        booked[path[-1].partition("(")[0] or path[-1], phase] += totals.self_ns
-    return dict(+booked)
-
-
-_WHOLE: dict[tuple[str, str], int] = {
-    ("Model", "forward"): 5 * MS,
-    ("Twice", "forward"): 2 * MS,
-    ("Twice", "backward"): 3 * MS,
-}
-
-
-@pytest.mark.usefixtures("fresh", "clock")
-def test_nothing_is_said_where_all_is_well() -> None:
-    result = _trained()
-
-    assert _booked(result) == _WHOLE
-    assert result.not_measured == ()
-    assert not_measured() == ()
-
-
-# What is hidden, one at a time. Afterwards, all is as before.
+# What is hidden, one at a time
 
 Hide = Callable[[pytest.MonkeyPatch], None]
-Booked = dict[tuple[str, str], int]
 
 
 def replaced(owner: Any, name: str, value: Any) -> Hide:
@@ -203,78 +113,111 @@ def _no_collectives(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(distributed, "_inside", distributed._inside.__wrapped__)
 
 
-#: Of a backward, no more than that it took 3 ms is known, if that.
-_WITHOUT_BACKWARD = {key: _WHOLE[key] for key in _WHOLE if key[1] == "forward"}
-#: What of ours sees calls of custom Functions.
-_APPLICATIONS = custom_functions.FunctionApplications
-
-CASES: dict[str, tuple[Hide, str, Booked]] = {
+CASES: dict[str, tuple[Hide, str]] = {
     **{
-        f"backward passes, {name}": (hide, "backward passes", _WITHOUT_BACKWARD)
+        f"backward passes, {name}": (hide, "backward passes")
         for name, hide in {
-            "no numbers": replaced(autograd, "next_sequence_number", lambda: 0),
-            "no nodes": replaced(autograd, "current_autograd_node", lambda: None),
+            "no numbers": replaced(canaries, "next_sequence_number", lambda: 0),
+            "no nodes": replaced(canaries, "current_autograd_node", lambda: None),
             "their entry is another": _entry_moved,
             "no entry": _no_entry,
         }.items()
     },
-    "batches": (gone(dataloader, "_BaseDataLoaderIter"), "waiting for batches", _WHOLE),
-    # What this program does not need.
+    "batches": (gone(dataloader, "_BaseDataLoaderIter"), "waiting for batches"),
     "recomputation": (
-        replaced(autograd, "current_graph_task", lambda: -1),
+        replaced(canaries, "current_graph_task", lambda: -1),
         "recomputation in threads of devices",
-        _WHOLE,
     ),
     "ends": (
-        replaced(autograd, "at_end_of_nodes", lambda callback: None),
+        replaced(canaries, "at_end_of_nodes", lambda callback: None),
         "the end of backward passes",
-        _WHOLE,
     ),
-    "collectives": (_no_collectives, "communication", _WHOLE),
+    "collectives": (_no_collectives, "communication"),
+    "storages": (
+        replaced(canaries, "storage_of", lambda tensor: 0),
+        "what memory is",
+    ),
+    "custom Functions": (
+        replaced(custom_functions.FunctionApplications, "_made", lambda self: iter(())),
+        "custom autograd Functions",
+    ),
+    **{
+        f"functions, {name}": (gone(torch._C, name), "functions with callbacks")
+        for name in (
+            "_len_torch_function_stack",
+            "_get_function_stack_at",
+            "_push_on_torch_function_stack",
+            "_pop_torch_function_stack",
+        )
+    },
 }
-if CORE.module is None:  # the other core hears of operators, without a mode
-    CASES |= {
-        "custom Functions": (
-            replaced(_APPLICATIONS, "_made", lambda self: iter(())),
-            "custom autograd Functions",
-            {("Model", "forward"): 7 * MS, ("TwiceBackward", "backward"): 3 * MS},
-        ),
-        **{
-            f"functions, {name}": (gone(torch._C, name), "functions", _WHOLE)
-            for name in (
-                "_len_torch_function_stack",
-                "_get_function_stack_at",
-                "_push_on_torch_function_stack",
-                "_pop_torch_function_stack",
-            )
-        },
-    }
 
 
-@pytest.mark.usefixtures("fresh", "clock")
-@pytest.mark.parametrize(("hide", "missing", "expected"), CASES.values(), ids=CASES)
-def test_what_needs_a_hidden_name_is_off(
-    hide: Hide,
-    missing: str,
-    expected: Booked,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("hide", "missing"), CASES.values(), ids=CASES)
+def test_a_hidden_name_is_found_missing(
+    hide: Hide, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert findings() == ()
     with monkeypatch.context() as patch:
         hide(patch)
-        result = _trained()
-    booked = _booked(result)
-    if missing == "backward passes":
-        outside = [(OUTSIDE_NAME, "outside"), (BACKWARD_NAME, "backward")]
-        assert sum(booked.pop(key, 0) for key in outside) == 3 * MS
-
-    assert [line.partition(":")[0] for line in result.not_measured] == [missing]
-    assert booked == expected
+        [found] = findings()
+    assert found.startswith(f"{missing}: torch does something else by ")
+    assert findings() == ()
 
 
-def test_reports_and_files_say_what_was_not_measured(tmp_path: Path) -> None:
-    lines = ("functions: torch 9.0 does something else by _x",)
+# A torch that was not tried
+
+
+def test_nothing_is_said_of_a_torch_that_was_tried() -> None:
+    assert is_tried(torch.__version__)
+    assert UNTRIED == verify.untried(CORE.module) == ()
+    for version in ("2.7.1", "2.99.0", "2.13.0a0+git1", "2.13.0.dev20260101"):
+        assert not is_tried(version)
+
+
+class Loaded:
+    """What stands for a native core."""
+
+    def __init__(self, path: Path) -> None:
+        self.__file__ = str(path)
+
+
+@NATIVE_CORE
+def test_canaries_are_asked_once_where_torch_was_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core: Any = Loaded(tmp_path / "core.so")
+    monkeypatch.setattr(verify, "TORCH_VERSION", "2.99.0")
+    with monkeypatch.context() as patch:
+        patch.delattr(dataloader, "_BaseDataLoaderIter")
+        found = verify.untried(core)
+    line = "torch 2.99.0 was not tried"
+    missing = "waiting for batches: torch does something else by _BaseDataLoaderIter"
+    assert found == (line, f"{line}; {missing}")
+    assert [path.name for path in tmp_path.iterdir()] == ["core.so.canaries"]
+    monkeypatch.setattr(canaries, "CANARIES", None)  # nobody asks them again
+    assert verify.untried(core) == found
+
+
+def test_without_the_native_core_canaries_are_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verify, "TORCH_VERSION", "2.99.0")
+    assert verify.untried(None) == ("torch 2.99.0 was not tried",)
+
+
+def test_where_findings_cannot_be_kept_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core: Any = Loaded(tmp_path / "nowhere" / "core.so")
+    monkeypatch.setattr(verify, "TORCH_VERSION", "2.99.0")
+    assert verify.untried(core) == ("torch 2.99.0 was not tried",)
+
+
+def test_reports_and_files_say_it(tmp_path: Path) -> None:
+    lines = ("torch 9.0 was not tried",)
     made = profile_of(not_measured=lines)
-    assert f"not measured: {lines[0]}" in made.report()
+    assert lines[0] in made.report()
     other = profile_of(not_measured=("backward passes: gone", *lines))
     made.save(tmp_path / "made.json")
 

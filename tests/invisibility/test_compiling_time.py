@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from threading import Event
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import callback
 
 from tests.cost.budgeted import Fixed, bare, followed, measured
 from tests.fake_clock import MS, burn
@@ -154,3 +158,40 @@ def test_sections_of_a_program_add_up(plans: tuple[Plan, ...]) -> None:
     cells = found.cells.items()
     of_model = sum(t.self_ns for (path, _), t in cells if path[0] == "Outer")
     assert of_model == len(LENGTHS) * 16 * MS
+
+
+def test_compilations_that_overlap_end_in_their_own_threads() -> None:
+    """Another thread compiles a backward, from before the end of this one's
+    compilation until after this one's profile."""
+    is_here, is_there, may_end = Event(), Event(), Event()
+
+    def elsewhere() -> float:
+        assert is_here.wait(60)
+        with profile() as other, compiling_backward():
+            is_there.set()
+            assert may_end.wait(60)
+            burn(7)
+        return own_ms(other.profile)[COMPILING_NAME]
+
+    def slow_backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        is_here.set()
+        assert is_there.wait(60)
+        return backend(graph, inputs)
+
+    inner, after = torch.compile(nn.Linear(4, 4), backend=slow_backend), Outer(abs)
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(elsewhere)
+        with profile() as prof:
+            Outer(inner)(torch.ones(2, 4))
+            after(torch.ones(2))
+        may_end.set()
+        assert there.result(60) == 50 + 3 + 1 + 10 + 1 + 7
+    assert own_ms(prof.profile)[COMPILING_NAME] == 50
+    rows = {row.name: row.calls for row in prof.profile.rows() if row.kind == "module"}
+    assert rows == {"Outer": 2, "Outer.inner": 1}  # two of one class
+
+
+def compiling_backward() -> AbstractContextManager[None]:
+    """In which torch compiles backward of what it has compiled, when that is called."""
+    handler, kinds = callback.callback_handler, callback.CallbackTrigger
+    return handler.install_callbacks(kinds.LAZY_BACKWARD, "0/0")

@@ -12,16 +12,16 @@ from tests.ranks_of import USUAL, as_rank, of_rank, profile_of
 from torchprof_hooks.documents.build.full import communication
 from torchprof_hooks.documents.build.ranks import ranks_document
 from torchprof_hooks.documents.document import Document, Table
-from torchprof_hooks.profiles.collectives import BUCKETS_NAME, Collective, sum_of
+from torchprof_hooks.profiles.collectives import Collective, sum_of
 from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 from torchprof_hooks.profiles.ranks.skew import exchanged
 
 MS = 1_000_000
 GATHER = Collective("all_gather", "dp", 4, 10, 5_000_000, 2 * MS, 3 * MS, 5 * MS)
 REDUCE = Collective("all_reduce", "m", 2, 4, 400, MS, 40 * MS, 41 * MS)
-BUCKETS = Collective(BUCKETS_NAME, "", 4, 6, 12 * 2**20, 0, 9 * MS, 0)
+UNNAMED = Collective("wait", "", 4, 6, 12 * 2**20, 0, 9 * MS, 0)
 BARRIER = Collective("barrier", "dp", 4, 1, 0, MS, 0, MS)
-ALL = (GATHER, REDUCE, BARRIER, BUCKETS)
+ALL = (GATHER, REDUCE, BARRIER, UNNAMED)
 PROFILE = replace(
     hand_built({("Net", "forward"): own(1)}, {"Net": "Net"}), collectives=ALL
 )
@@ -49,7 +49,7 @@ def table_in(document: Document) -> Table:
 
 def test_the_table() -> None:
     found = communication(ALL)
-    labels = ["all_reduce (m of 2)", "gradient buckets (of 4)", "all_gather (dp of 4)"]
+    labels = ["all_reduce (m of 2)", "wait (of 4)", "all_gather (dp of 4)"]
     assert found.labels == [*labels, "barrier (dp of 4)"]
     numbers = values(found)
     assert numbers["calls"] == [4, 6, 10, 1]

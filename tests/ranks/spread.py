@@ -108,7 +108,7 @@ def pipeline(model: Net) -> Train:
 
 
 def by_hand(model: Net) -> Train:
-    """Everybody tells the next process, waits for a sum, and for that of a future."""
+    """Everybody tells the next process, waits for a sum, and for all parts."""
     rank, count = distributed.get_rank(), distributed.get_world_size()
 
     def run() -> list[Any]:
@@ -126,7 +126,7 @@ def by_hand(model: Net) -> Train:
             later: Any = distributed.all_gather(
                 [torch.zeros_like(given) for _ in range(count)], given, async_op=True
             )
-            later.get_future().wait()
+            later.wait()
             found.append(given.sum().item())
         return found
 
@@ -144,8 +144,8 @@ KINDS: dict[str, tuple[Callable[[Net], Train], set[str]]] = {
         },
     ),
     "zero": (zero, {"(communication) broadcast"}),
-    "tensor parallel": (tensor_parallel, {"(communication) all_reduce"}),
-    "pipeline": (pipeline, {"(communication) pipeline bubble"}),
+    "tensor parallel": (tensor_parallel, {"(communication) wait_tensor"}),
+    "pipeline": (pipeline, {"(communication) recv"}),
     "by hand": (
         by_hand,
         {

@@ -25,7 +25,6 @@ from tests.ranks.processes import (
 )
 from tests.thorough import in_turns
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.collectives import BUCKETS_NAME
 
 pytestmark = pytest.mark.slow
 
@@ -88,13 +87,6 @@ def test_waiting_is_not_the_first_layers(kind: str) -> None:
     assert phases["backward"] < phases["waiting"]
     late_row = next(row for row in late.rows() if row.class_name == "Late")
     assert late_row.phases["forward"].self_ns >= planted * 0.99e6
-    for profile in (waiting, late):
-        [buckets] = [c for c in profile.collectives if c.name == BUCKETS_NAME]
-        gradients = sum(p.nbytes for p in Net().parameters())
-        assert (buckets.group_size, buckets.bytes) == (2, STEPS * gradients)
-        parts = 2 if kind == "several buckets" else 1  # from the third pass on
-        assert buckets.calls == 2 + (STEPS - 2) * parts
-        assert buckets.waiting_ns == profile.phase_times_ns()["waiting"]
     times = waiting.step_times
     assert sum(bucket.steps for bucket in times.own) == STEPS
     waited_ns = times.steps_ns - sum(bucket.total_ns for bucket in times.own)

@@ -164,7 +164,7 @@ def test_the_slow_rank_among_those_that_do_the_same(kind: str, tmp_path: Path) -
     assert [coordinates(rank) for rank in ranks.ranks] == places
     assert ranks.peers == peers
     names = {row.name for row in ranks.rows()}
-    assert ("(communication) pipeline bubble" in names) == ("pp" in places[0])
+    assert ("(communication) recv" in names) == ("pp" in places[0])
     verdict = ranks.verdict
     if verdict.noise_ns > verdict.lost_ns:  # a busy machine
         assert verdict.rank is None

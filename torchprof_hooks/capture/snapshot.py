@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.core import CORE, UNTRIED
 from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.functions.work import best_of
 from torchprof_hooks.capture.overhead import counted_ns, taken_out
@@ -23,7 +23,6 @@ from torchprof_hooks.capture.record.garbage_log import Collections, GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
-from torchprof_hooks.capture.torch_names.canaries import not_measured
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import (
@@ -96,7 +95,7 @@ def take_snapshot(
         _infos(tracker, cells),
         overhead_ns=counted_ns(tracker, sites, calls, own_ns, memory),
         memory=_memory_summary(tracker, unmeasured),
-        collectives=tracker.exchanges.read(cells),
+        collectives=tracker.exchanges.read(),
         **_facts(tracker),
         **_device_facts(tracker),
     )
@@ -116,7 +115,7 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
     return {
         "aborted_calls": tracker.aborted_calls,
         "undivided_passes": tracker.undivided_passes,
-        "not_measured": (*not_measured(), *_unknown_owners(tracker)),
+        "not_measured": (*UNTRIED, *_unknown_owners(tracker)),
         "core": CORE.name,
         "core_reason": CORE.reason,
     }
@@ -273,13 +272,11 @@ def _unknown_owners(tracker: Tracker) -> Iterator[str]:
     """Why it is not known who holds a device's memory."""
     owners = tracker.memory_owners
     for meter in meters_of(tracker, MemoryMeter):
+        unknown = f"not measured: who holds the memory of {meter.name}"
         if owners is None:
-            yield f"who holds the memory of {meter.name}: that needs the native core"
+            yield f"{unknown}: that needs the native core"
         elif not owners.are_known():
-            yield (
-                f"who holds the memory of {meter.name}: its allocator has not reported "
-                "each block"
-            )
+            yield f"{unknown}: its allocator has not reported each block"
 
 
 def _totals_of_sites(  # noqa: PLR0917

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
-
-#: The name of the sums of gradients that ``DistributedDataParallel`` makes over all
-#: processes, bucket by bucket: they begin while the backward pass runs, which waits for
-#: them at its end.
-BUCKETS_NAME: Final = "gradient buckets"
+from typing import NamedTuple
 
 
 class Collective(NamedTuple):
     """Calls of one function of ``torch.distributed`` in one group of processes.
 
-    name: "all_reduce", "send", ...; or `BUCKETS_NAME`.
+    name: "all_reduce", "send", ...; "wait" and "wait_tensor" for waits of which it is
+        not known what they wait for.
     group: what torch calls the group: "default_pg", "mesh_dp"; "" if it is not known.
     group_size: how many processes are in it, 0 if it is not known.
-    calls: how often it was called; for gradients, the number of buckets.
+    calls: how often it was called.
     bytes: size of the tensors. Where inputs and outputs differ in size, that of the
         larger ones: of the outputs of gathering, and of the inputs of scattering.
-    call_ns: time in the calls without waiting. 0 for buckets: C++ begins them.
+    call_ns: time in the calls without waiting.
     waiting_ns: time in which the program waited for the calls to complete: in the call
         itself, or in ``Work.wait`` later.
     elapsed_ns: from the begin of each call until the program found it complete. If the

@@ -75,7 +75,8 @@ class ProfileData:
     memory: which memory was measured, and its peak; None if none was.
     undivided_passes: backward passes over nodes that several threads made, and that
         have the same numbers: such a pass is booked as a whole, outside modules.
-    not_measured: what cannot be measured with this torch, one line each, sorted.
+    not_measured: what is not measured, or may be wrong with this torch, one line
+        each, sorted.
     core: the core that has measured, "native" or "python"; both in a merged profile of
         both.
     core_reason: why the native core was not used.

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
+from torchprof_hooks.capture.tracing.kineto_session import RecordedStep
 from torchprof_hooks.capture.tracing.recording import RecordingOptions
 from torchprof_hooks.profiles.options import (
     check_either,
@@ -69,10 +69,10 @@ class ProfilerHook(SessionHook):
         ...         train_step(batch)
         ...         hook.step()
 
-    If another profiler of torch runs during a step, the hook does not trace the step,
-    counts it in `skipped`, and warns once. It counts files that cannot be written in
-    `failed`, and warns of the first; training goes on. A step that raises leaves no
-    file.
+    If another profiler of torch runs during a step, or another hook of this kind traces
+    it, the hook does not trace the step, counts it in `skipped`, and warns once. It
+    counts files that cannot be written in `failed`, and warns of the first; training
+    goes on. A step that raises leaves no file.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ProfilerHook(SessionHook):
     @property
     def skipped(self) -> int:
         """How many steps were not traced because another profiler of torch was
-        running."""
+        running, or another hook traced them."""
         return self._skipped + self._writer.lost
 
     @property
@@ -239,8 +239,8 @@ class ProfilerHook(SessionHook):
             if self._skipped == 1:
                 warnings.warn(
                     "ProfilerHook skips the trace of a step: another profiler of torch "
-                    "is running, and there can be only one. Further ones are counted "
-                    "in `skipped`.",
+                    "is running, or another ProfilerHook traces it, and there can be "
+                    "only one. Further ones are counted in `skipped`.",
                     stacklevel=3,
                 )
 

@@ -277,38 +277,41 @@ def test_a_directory_that_cannot_be_made_is_a_warning_once(
 # Several hooks
 
 
-def test_hooks_of_a_session_share_one_trace(loop: Loop, tmp_path: Path) -> None:
-    hooks = [
-        ProfilerHook(2, output_dir=tmp_path, show_memory=memory)
-        for memory in (False, True)
-    ]
-    with TrainingSession(hooks) as session:
-        for _ in range(4):
+def test_of_two_hooks_at_once_the_second_gets_no_trace_and_says_so_once(
+    loop: Loop, tmp_path: Path
+) -> None:
+    first, second = (
+        ProfilerHook(steps, output_dir=tmp_path / name)
+        for steps, name in ((2, "first"), (1, "second"))
+    )
+    with (
+        TrainingSession([first, second]) as session,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        for _ in range(6):
             session.run(loop.step)
-    # Both write to one directory, each without losing anything of the other.
-    assert files(tmp_path) == timelines(2, 4, "2-2", "4-2")
-    first, second = (hook.paths[0].read_text() for hook in hooks)
-    assert json.loads(first)["trace_id"] == json.loads(second)["trace_id"]
-    assert '"bytes in use"' not in first
-    assert '"bytes in use"' in second
+    assert "another ProfilerHook traces it" in str(caught[0].message)
+    assert len(caught) == 1
+    assert (first.skipped, second.skipped) == (0, 3)
+    assert files(tmp_path / "first") == timelines(2, 4, 6)
+    assert files(tmp_path / "second") == timelines(3, 5)
 
 
-def test_a_step_of_an_inner_loop_gets_its_trace_when_the_outer_step_ends(
+def test_a_step_inside_of_a_traced_step_gets_no_trace(
     loop: Loop, tmp_path: Path
 ) -> None:
     inner = ProfilerHook(2, output_dir=tmp_path / "inner")
-
-    def epoch() -> None:
-        run_session(inner, loop, 5)
-        assert inner.paths == []
-
     outer = ProfilerHook(9, output_dir=tmp_path / "outer", trace_first=True)
-    with TrainingSession([outer]) as session:
-        session.run(epoch)
+    with (
+        TrainingSession([outer]) as session,
+        pytest.warns(UserWarning, match="another ProfilerHook traces it"),
+    ):
+        session.run(lambda: run_session(inner, loop, 5))
     assert files(tmp_path / "outer") == timelines(1)
+    assert (files(tmp_path / "inner"), inner.skipped) == ([], 2)
+    run_session(inner, loop, 5)
     assert files(tmp_path / "inner") == timelines(2, 4)
-    for path, step in zip(inner.paths, ("step 2", "step 4"), strict=True):
-        assert {step, "Sequential.2"} <= events(path)
 
 
 def test_a_hook_in_another_thread_waits_for_another_turn(

@@ -19,6 +19,7 @@ from torchprof_hooks.capture.attach.attachments import (
 from torchprof_hooks.capture.attach.interception import interception
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
+    compilation_context,
     export_contexts,
     has_compiled,
     is_compiler_loaded,
@@ -76,46 +77,6 @@ def _code_of(module: ModuleType) -> Iterator[CodeType]:
                 function = getattr(method, "__func__", method)
                 if isinstance(function, FunctionType):
                     yield from with_inner(function.__code__)
-
-
-class Compilations(Attachment):
-    """Tells trackers, which are its users, when torch.compile begins and ends to
-    compile.
-
-    If it compiles several things at once, torch tells of the first begin and the last
-    end.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.RLock()
-        self._begun: list[tuple[Tracker, Site]] = []
-        self._callbacks = self._begin, self._end
-
-    def put_on(self) -> None:
-        watch_compilations(*self._callbacks)
-
-    def take_off(self) -> bool:
-        unwatch_compilations(*self._callbacks)
-        self._begun = []
-        return True
-
-    def _begin(self, *compilation: object) -> None:
-        """Begin an entry: the time of compiling is not that of the call that waits."""
-        with self._lock:
-            self._begun = []
-            for tracker in self.trackers_here():
-                site = tracker.entry_site(COMPILING_NAME, "compiling")
-                site.is_region = True
-                tracker.open_entry(site)
-                self._begun.append((tracker, site))
-
-    def _end(self, *compilation: object) -> None:
-        with self._lock:
-            begun, self._begun = self._begun, []
-            for tracker, site in reversed(begun):
-                if tracker.works_here():
-                    tracker.leave_entry(site)
 
 
 class CompileShield(Attachment):
@@ -214,6 +175,26 @@ class ExportShield(Attachment):
                 show()
 
 
+def _make_compiling(original: Function, layer: Layer) -> Function:
+    @contextmanager
+    def install_callbacks(*args: Any, **kwargs: Any) -> Iterator[None]:
+        begun: list[tuple[Tracker, Site]] = []
+        for tracker in compilations.trackers_here() if layer.is_on else ():
+            if tracker.site.phase != "compiling":
+                site = tracker.entry_site(COMPILING_NAME, "compiling")
+                site.is_region = True
+                tracker.open_entry(site)
+                begun.append((tracker, site))
+        try:
+            with original(*args, **kwargs):
+                yield
+        finally:
+            for tracker, site in reversed(begun):
+                tracker.leave_entry(site)
+
+    return install_callbacks
+
+
 def _make_check(original: Function, layer: Layer) -> Function:
     def has_hooks_of_others() -> bool:
         if not layer.is_on:
@@ -238,7 +219,10 @@ def _make_scripting(original: Function, layer: Layer) -> Function:
 
 
 #: All there are.
-compilations: Final = Compilations()
+
+#: The context in which torch.compile compiles something, in the thread that waits for
+#: it: the time is not that of the call that waits. Its users are trackers.
+compilations: Final = Patch(compilation_context, _make_compiling)
 compile_shield: Final = CompileShield()
 export_shield: Final = ExportShield()
 

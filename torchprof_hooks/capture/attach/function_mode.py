@@ -20,7 +20,6 @@ from torchprof_hooks.capture.attach.attachments import (
     attachments,
 )
 from torchprof_hooks.capture.torch_names.functions import (
-    FUNCTIONS,
     OVERRIDE_CHECK,
     RETURN_OF_MODES,
     function_modes,
@@ -54,7 +53,7 @@ class ModeOnStack(Attachment):
         """Open a mode, unless there is one. If the default device's mode is handling a
         call, open it when that mode is back on the stack."""
         tracker = self._tracker()
-        if tracker is None or self.mode is not None or not FUNCTIONS.works():
+        if tracker is None or self.mode is not None:
             return
         if is_default_device_at_work():
             attachments.attach(_returns_patch, self)

@@ -3,12 +3,12 @@ passes are followed with the native core, which the engine tells of each node.""
 
 from __future__ import annotations
 
+import threading
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.record.exchanges import GradientBuckets
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
 
@@ -59,6 +59,7 @@ class BackwardPass:
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
     was_left: whether it ended without telling us.
+    sums_gradients: whether ``DistributedDataParallel`` is prepared for it.
     from_python: whether it was started from Python.
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
@@ -88,6 +89,7 @@ class BackwardPass:
         self.opened_base = opened_base
         self.makes_graph = makes_graph
         self.from_python = from_python
+        self.sums_gradients = gradient_reduction.is_expected
         self.thread = get_ident()
 
     def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
@@ -100,22 +102,19 @@ class BackwardPass:
                 tracker.garbage.was_at(engine.code, nodes_ended_ns, now_ns)
 
 
-class GradientReduction:
-    """What ``DistributedDataParallel`` is about to do.
+class GradientReduction(threading.local):
+    """What ``DistributedDataParallel`` is about to do in a thread.
 
     It sums up gradients while a backward pass runs. At the end of the pass, it waits
     until that is done, in a callback of the engine's that no hook shows.
 
     is_expected: whether it is prepared for a backward pass that is not over yet.
-    buckets: what it sums up in that pass, as far as it is known.
     """
 
-    def __init__(self) -> None:
-        self.is_expected = False
-        self.buckets = GradientBuckets()
+    is_expected = False
 
 
-#: The one there is.
+#: That of the running thread.
 gradient_reduction = GradientReduction()
 
 
@@ -151,7 +150,7 @@ class Passes:
             started.engine_site,
             opens=started.opened_base,
             # Waiting for gradients begins where the last node ends.
-            hears=self.divides or gradient_reduction.is_expected,
+            hears=self.divides or started.sums_gradients,
             divides=self.divides,
             makes_graph=started.makes_graph,
             names_nodes=tracker.names_nodes,
@@ -174,7 +173,7 @@ class Passes:
         """End the pass that began last, and went well; False, and nothing is done, if
         that is not simple."""
         engine = running.engine_site
-        if gradient_reduction.is_expected:
+        if running.sums_gradients:
             return False
         if engine is not None and tracker.garbage.newest_ns > engine.start_ns:
             return False  # the collection may have come after the last node
@@ -186,7 +185,7 @@ class Passes:
         ended_ns = tracker.leave_pass(running, running.failed)
         if ended_ns is None or running.failed:
             return
-        if gradient_reduction.is_expected:
+        if running.sums_gradients:
             waiting = tracker.entry_site(WAITING_NAME, "waiting")
             tracker.open_entry(waiting)
             waiting.start_ns = ended_ns

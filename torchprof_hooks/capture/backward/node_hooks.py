@@ -137,7 +137,7 @@ class HookedPasses(Passes):
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         if self.divides and not running.ran_nodes:
             self._move(tracker, running, 0, [], now_ns)
-        elif not (running.failed or gradient_reduction.is_expected):
+        elif not (running.failed or running.sums_gradients):
             since_ns = tracker.entered_ns - running.entered_ns
             running.book_tail(tracker, running.nodes_ended_ns + since_ns, now_ns)
 
@@ -197,7 +197,7 @@ class HookedPasses(Passes):
         self._move(tracker, running, 0, [], now_ns)
         running.entered_ns = tracker.entered_ns
         running.nodes_ended_ns = perf_counter_ns() if tracker.times_readings else now_ns
-        if gradient_reduction.is_expected:
+        if running.sums_gradients:
             tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
 
     def _move(

@@ -15,7 +15,7 @@ from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.distributed import (
     data_bytes,
     group_of,
-    is_begun,
+    work_class,
 )
 from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.profiles.names import communication_name
@@ -39,16 +39,6 @@ def _begin(tracker: Tracker, collective: str, is_call: bool) -> Site | None:
         site = tracker.tree.uncounted(site)
     tracker.open_entry(site)
     return site
-
-
-def communicated(tracker: Tracker, exchange: Exchange) -> None:
-    """Book the time since `exchange` began as communication; no call is counted."""
-    site = _begin(tracker, exchange.name, is_call=False)
-    if site is not None:
-        site.start_ns = max(exchange.start_ns, site.caller.start_ns)
-        took_ns = perf_counter_ns() - site.start_ns
-        tracker.exchanges.add(exchange, waiting_ns=took_ns, elapsed_ns=took_ns)
-        tracker.close_entry(site)
 
 
 class _Inside(threading.local):
@@ -100,7 +90,7 @@ class _Doing:
         return bool(self._begun)
 
     def add(self, exchange: Exchange, **numbers: int) -> None:
-        """Tell how much the call exchanged to the trackers in which it has a row."""
+        """Add how much the call exchanged, in the trackers in which it has a row."""
         for tracker, _ in self._begun:
             tracker.exchanges.add(exchange, calls=int(self._is_call), **numbers)
 
@@ -130,37 +120,23 @@ def call_measured(
         bytes_=bytes_,
         call_ns=doing.took_ns - waited_ns,
         waiting_ns=waited_ns,
-        elapsed_ns=0 if is_begun(result) else doing.took_ns,
+        elapsed_ns=0 if isinstance(result, work_class()) else doing.took_ns,
     )
     return result, exchange
 
 
-def wait_measured(  # noqa: PLR0917
-    trackers: Sequence[Tracker],
-    exchange: Exchange,
-    is_call: bool,
-    original: Function,
-    args: Any,
-    kwargs: Any,
+def wait_measured(
+    trackers: Sequence[Tracker], exchange: Exchange, original: Function, *args: Any
 ) -> Any:
-    """Call a function that waits for an exchange; return its result.
-
-    is_call: whether the wait counts as a call, as no tracker was told of the begin.
-    """
+    """Call a function that waits for an exchange; return its result. If no tracker
+    observed its begin, the wait counts as a call."""
     if is_dynamo_compiling() or is_tracing():
-        return original(*args, **kwargs)
+        return original(*args)
     waited_ns = _inside.waited_ns
-    doing = _Doing(trackers, exchange.name, is_call)
-    result = doing.call(original, args, kwargs)
+    doing = _Doing(trackers, exchange.name, is_call=not exchange.start_ns)
+    result = doing.call(original, args, {})
     _inside.waited_ns = waited_ns + doing.took_ns
-    begun_ns = exchange.start_ns or doing.start_ns
-    elapsed_ns = doing.start_ns + doing.took_ns - begun_ns
-    elapsed_ns *= not exchange.is_complete
-    if doing.is_outermost:
-        exchange.is_complete = True
-        doing.add(exchange, waiting_ns=doing.took_ns, elapsed_ns=elapsed_ns)
-    elif exchange.start_ns and elapsed_ns:  # the row around has the waiting time
-        exchange.is_complete = True
-        for tracker in trackers:
-            tracker.exchanges.add(exchange, elapsed_ns=elapsed_ns)
+    end_ns = doing.start_ns + doing.took_ns
+    elapsed_ns = end_ns - (exchange.start_ns or doing.start_ns)
+    doing.add(exchange, waiting_ns=doing.took_ns, elapsed_ns=elapsed_ns)
     return result

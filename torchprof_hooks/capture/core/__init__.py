@@ -10,9 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchprof_hooks.capture.core.build import choose
+from torchprof_hooks.capture.core.verify import untried
 
 #: Which core runs in this process, and why, if it is not the native one.
 CORE = choose()
+
+#: What to say of this torch, if it was not tried; one line each.
+UNTRIED = untried(CORE.module)
 
 #: The native core, for what only that can do; None where `CORE.module` is.
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ else:
 __all__ = [
     "CORE",
     "NATIVE",
+    "UNTRIED",
     "AroundCollection",
     "Cursor",
     "Interceptor",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -27,7 +26,8 @@ from torchprof_hooks.capture.core.compiler import (
     compile_extension,
     find_compiler,
 )
-from torchprof_hooks.capture.core.verify import minor, why_not
+from torchprof_hooks.capture.core.verify import why_not
+from torchprof_hooks.capture.torch_names.tried import is_tried, minor
 from torchprof_hooks.profiles.options import print_to
 
 #: Environment variable that asks for a core: "native" or "python".
@@ -103,9 +103,8 @@ def ready_path() -> Path:
     Raises:
         NotBuiltError: there is none.
     """
-    is_released = re.fullmatch(r"\d+\.\d+\.\d+(\+.*)?", TORCH_VERSION)
     name = f"torch-{minor(TORCH_VERSION)}{EXTENSION_SUFFIXES[0]}"
-    if is_released and (path := READY / name).exists():
+    if is_tried(TORCH_VERSION) and (path := READY / name).exists():
         return path
     raise NotBuiltError(
         f"this package has no native core for torch {TORCH_VERSION} and "
@@ -116,13 +115,13 @@ def ready_path() -> Path:
 def _built_module() -> ModuleType:
     path = cached_path()
     try:
-        is_there = _is_whole(path)
+        is_there = path.exists()
     except OSError as error:
         raise NotBuiltError(f"no cache for the native core: {error}") from None
     if not is_there:
         build(path)
-    # A whole binary that cannot be loaded stays: each process would build the same one
-    # again, and other processes may be able to load it.
+    # What cannot be loaded stays: each process would build the same again, and others
+    # may be able to load it.
     return _load(path)
 
 
@@ -153,50 +152,25 @@ def _sources() -> list[Path]:
 
 
 def build(path: Path) -> None:
-    """Build the binary at `path`, unless another process has done so meanwhile; in
-    place of an incomplete one, if there is one.
+    """Build the binary at `path`, unless another process has done so meanwhile. It is
+    built beside it, and then renamed: what is there is complete.
 
     Raises:
         NotBuiltError: it cannot be built.
     """
     with _alone(path.parent):
-        if _is_whole(path):
+        if path.exists():
             return
         find_compiler()  # before anything is said of building
         print_to(
             None,
-            "torchprof_hooks: building the native core for this torch, once "
-            f"(into {path.parent})",
+            "torchprof_hooks: building the native core for this torch, once (it takes "
+            f"about a minute, and is kept in {path.parent})",
         )
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             built = Path(folder, path.name)
             compile_extension(SOURCE, built)
-            if not _is_whole(built):
-                raise NotBuiltError(f"{find_compiler()} has built no shared library")
             built.replace(path)
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a binary is there, and as long as its header says: of a truncated file,
-    the loader may map more than there is, and reading beyond its end kills the process.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            header = file.read(64)
-            length = file.seek(0, os.SEEK_END)
-    except FileNotFoundError:
-        return False
-    if sys.platform == "darwin":  # another format
-        return length > 0
-    # The section headers, at the end of the file: offset, size of each, and number.
-    start, size, number = (
-        int.from_bytes(header[begin:end], sys.byteorder)
-        for begin, end in ((40, 48), (58, 60), (60, 62))
-    )
-    return header.startswith(b"\x7fELF") and length >= max(64, start + size * number)
 
 
 def _load(path: Path) -> ModuleType:
@@ -242,7 +216,7 @@ def clear_cache() -> Path:
     """
     folder = _own_folder()
     with _alone(folder):
-        for path in (*folder.glob(f"{NAME}-*.so"), folder / "lock"):
+        for path in (*folder.glob(f"{NAME}-*"), folder / "lock"):
             path.unlink()
     with suppress(OSError):  # something else is in there
         folder.rmdir()

@@ -3,7 +3,8 @@ headers say that it was compiled with; others make it crash, or tell wrong numbe
 
 from __future__ import annotations
 
-from _thread import allocate_lock, start_new_thread
+from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -11,14 +12,11 @@ from torch.version import __version__ as TORCH_VERSION
 
 from torchprof_hooks.capture.torch_names.autograd import node_of, sequence_number
 from torchprof_hooks.capture.torch_names.storages import storage_of
+from torchprof_hooks.capture.torch_names.tried import is_tried, minor
+from torchprof_hooks.measure.uninterrupted import in_own_thread
 
 #: Shape of the tensor that it is tried with.
 _SHAPE = (3, 5)
-
-
-def minor(version: str) -> str:
-    """Releases of a minor version of torch have one binary interface: "2.13"."""
-    return ".".join(version.split(".")[:2])
 
 
 def why_not(module: ModuleType) -> str:
@@ -32,23 +30,40 @@ def why_not(module: ModuleType) -> str:
     return f"the native core does not fit this torch: {found}" if found else ""
 
 
+def untried(module: ModuleType | None) -> tuple[str, ...]:
+    """What to say of a torch that was not tried, one line each. With the native core,
+    canaries are asked; their answers are kept beside it, so that they are asked once.
+    """
+    if is_tried(TORCH_VERSION):
+        return ()
+    line = f"torch {TORCH_VERSION} was not tried"
+    if module is None:
+        return (line,)
+    path = Path(f"{module.__file__}.canaries")
+    if path.exists():
+        found = tuple(path.read_text(encoding="utf-8").splitlines())
+    else:
+        from torchprof_hooks.capture.torch_names.canaries import findings
+        from torchprof_hooks.files.writing import replaced_file
+
+        found = findings()
+        with suppress(OSError), replaced_file(path) as file:
+            file.writelines(f"{each}\n" for each in found)
+    return (line, *(f"{line}; {each}" for each in found))
+
+
 def _differs(module: ModuleType) -> str:
     """What the core finds. In a thread of its own, which has none of the modes and
     numbers of the program's threads."""
     found = ["no answer"]
-    done = allocate_lock()
-    done.acquire()
 
     def run() -> None:
         try:
             found.append(_differs_here(module))
         except BaseException as error:
             found.append(f"{type(error).__name__}: {error}")
-        finally:
-            done.release()
 
-    start_new_thread(run, ())
-    done.acquire()
+    in_own_thread(run)
     return found[-1]
 
 

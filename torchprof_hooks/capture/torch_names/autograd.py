@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import get_ident
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import autograd
 
-from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Place
 
 #: What ``AccumulateGrad`` nodes report in place of a sequence number.
@@ -102,14 +100,9 @@ at_end_of_nodes: Callable[[Callable[[], None]], None] = getattr(
 def engine_entry() -> Place:
     """The function through which both ``torch.autograd.backward`` and
     ``torch.autograd.grad`` enter the engine. torch's own compiler replaces it, too.
-    Where there is none, or nodes do not tell what we need, we do not see backward
-    passes: their time is outside modules."""
-    RECOMPUTATION.works()  # reports say so if not
-    END_OF_NODES.works()
-    return _ENGINE_ENTRY if BACKWARD_PASSES.works() else Place(None, "")
-
-
-_ENGINE_ENTRY: Final = Place(autograd, "_engine_run_backward")
+    Where there is none, we do not see backward passes: their time is outside modules.
+    """
+    return Place(autograd, "_engine_run_backward")
 
 
 def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -117,83 +110,3 @@ def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:
     engine = getattr(autograd.Variable, "_execution_engine", None)
     if engine is not None:
         engine.run_backward((output,), (gradient,), False, False, (), False, True)
-
-
-def _follows_passes() -> bool:
-    """Whether a node tells its number, the entry of the engine can be replaced, and
-    the node that runs tells which one it is."""
-    leaf = torch.ones(1, device="cpu", requires_grad=True)
-    low = next_sequence_number()
-    output = leaf * 2
-    node, high = node_of(output), next_sequence_number()
-    seen: list[Any] = []
-    hooks = NodeHookCarrier()
-    hooks.callbacks[0] = lambda _: seen.append(sequence_number(current_autograd_node()))
-    hooks.put_in_front_of([node])
-    _run_through_entry(output, leaf, seen)
-    return bool(low < high and seen == ["entry", low])
-
-
-def _run_through_entry(output: Any, leaf: Any, seen: list[Any]) -> None:
-    place, thread = _ENGINE_ENTRY, get_ident()
-    original: Any = place.read()
-
-    def entry(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() == thread:
-            seen.append("entry")
-        return original(*args, **kwargs)
-
-    place.write(entry)
-    try:
-        autograd.grad((output,), (leaf,))
-    finally:
-        if place.read() is entry:
-            place.write(original)
-
-
-def _knows_running_pass() -> bool:
-    leaf = torch.ones(1, device="cpu", requires_grad=True)
-    output = leaf * 2
-    seen: list[int] = []
-    node_of(output).register_prehook(lambda _: seen.append(current_graph_task()))
-    autograd.grad((output,), (leaf,))
-    return current_graph_task() == -1 and len(seen) == 1 and seen[0] != -1
-
-
-def _hears_end_of_nodes() -> bool:
-    leaf = torch.ones(1, device="cpu", requires_grad=True)
-    output = leaf * 2
-    seen: list[str] = []
-
-    def run(_: Any) -> None:
-        at_end_of_nodes(lambda: seen.append("end"))
-        seen.append("node")
-
-    node_of(output).register_prehook(run)
-    autograd.grad((output,), (leaf,))
-    return seen == ["node", "end"]
-
-
-#: Without it, no backward pass is followed: its time is outside modules.
-BACKWARD_PASSES: Final = Canary(
-    "backward passes",
-    (
-        "_get_sequence_nr",
-        "_sequence_nr",
-        "_current_autograd_node",
-        "_register_hook_dict",
-        "_engine_run_backward",
-    ),
-    _follows_passes,
-)
-#: Without it, modules recomputed in the engine's threads for devices are not measured.
-RECOMPUTATION: Final = Canary(
-    "recomputation in threads of devices",
-    ("_current_graph_task_id",),
-    _knows_running_pass,
-)
-#: Without it, time of waiting for gradients at the end of a pass may be on the first
-#: layer.
-END_OF_NODES: Final = Canary(
-    "the end of backward passes", ("queue_callback",), _hears_end_of_nodes
-)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
@@ -10,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Place
 
 
@@ -80,6 +78,16 @@ def has_compiled() -> bool:
     return counters is None or counters["frames"]["total"] > 0
 
 
+def compilation_context() -> Place:
+    """The method that makes the context in which torch.compile compiles something, in
+    whichever thread. Those that it calls back are told of the first begin and of the
+    last end of compilations that overlap, in whichever threads these are."""
+    module = sys.modules.get("torch._dynamo.callback")
+    return Place(
+        getattr(module, "CompilationCallbackHandler", None), "install_callbacks"
+    )
+
+
 def watch_compilations(
     begins: Callable[..., object], ends: Callable[..., object]
 ) -> bool:
@@ -120,7 +128,7 @@ def eval_frame_setter() -> Place:
     it, the kernels that compiled functions call show as functions of their own, if no
     gradient is needed.
     """
-    if not is_compiler_loaded() or not COMPILED_CALLS.works():
+    if not is_compiler_loaded():
         return Place(None, "")
     return Place(sys.modules[_DYNAMO], "_maybe_set_eval_frame")
 
@@ -175,35 +183,12 @@ def compiled_call_on_stack() -> CompiledCall | None:
     )
 
 
-def _are_calls_recognised() -> bool:
-    """Whether torch.compile has a function that switches it on and off around what it
-    calls, with the variables by which such a call is recognised."""
-    namespace = vars(importlib.import_module(_DYNAMO))
-    is_there = callable(namespace.get("_maybe_set_eval_frame"))
-    return is_there and any(
-        {"_maybe_set_eval_frame"} <= set(code.co_names)
-        and {"fn"} <= set(code.co_freevars)
-        and {_ABOUT_TO_RUN, "args", "kwargs"} <= {*code.co_varnames, *code.co_cellvars}
-        for method in vars(namespace["_TorchDynamoContext"]).values()
-        if isinstance(outer := getattr(method, "__code__", None), CodeType)
-        for code in with_inner(outer)
-    )
-
-
 def with_inner(code: CodeType) -> Iterator[CodeType]:
     """The code of a function, and that of all functions that are made in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from with_inner(constant)
-
-
-#: Without it, compiled functions show the kernels that they call.
-COMPILED_CALLS: Final = Canary(
-    "compiled functions as a whole",
-    ("_maybe_set_eval_frame", _ABOUT_TO_RUN),
-    _are_calls_recognised,
-)
 
 
 #: The module that defines the context in which torch.export traces, and modules that

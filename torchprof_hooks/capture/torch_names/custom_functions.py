@@ -9,8 +9,6 @@ from typing import Any, Final
 import torch
 from torch.autograd import Function, function
 
-from torchprof_hooks.capture.torch_names import Canary
-
 Run = Callable[..., Any]
 #: Wraps `run`, which does all the work of applying a custom Function: returns what is
 #: called in its place.
@@ -42,11 +40,6 @@ class FunctionApplications:
         self._replacements = list(self._made())
 
     def start(self) -> None:
-        """Listen from now on, if this torch lets us."""
-        if CUSTOM_FUNCTIONS.works():
-            self.start_unchecked()
-
-    def start_unchecked(self) -> None:
         """Listen from now on."""
         self._is_on = True
         for owner, name, value in self._replacements:
@@ -93,40 +86,3 @@ def _is_transformed() -> bool:
     does not say."""
     ask = getattr(torch._C, "_are_functorch_transforms_active", None)
     return ask is not None and bool(ask())
-
-
-def _sees_applications() -> bool:
-    """Whether an application is seen exactly once, however ``apply`` was looked up."""
-    seen: list[str] = []
-
-    class Applied(Function):
-        @staticmethod
-        def forward(ctx: Any, value: Any) -> Any:
-            seen.append("forward")
-            return value.clone()
-
-    def around(run: Run) -> Run:
-        seen.append("around")
-        return run
-
-    def apply(value: torch.Tensor) -> None:
-        kept: Run = Applied.apply
-        kept(value)
-
-    value = torch.ones(1, device="cpu")
-    applications = FunctionApplications(lambda cls: around if cls is Applied else None)
-    applications.start_unchecked()
-    try:
-        apply(value)
-    finally:
-        applications.stop()
-    apply(value)
-    return seen == ["around", "forward", "forward"]
-
-
-#: Without it, custom Functions are seen in backward only, by the names of their nodes.
-CUSTOM_FUNCTIONS: Final = Canary(
-    "custom autograd Functions",
-    ("_SingleLevelFunction.apply",),
-    _sees_applications,
-)

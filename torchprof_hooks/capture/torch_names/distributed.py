@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import distributed
 
-from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.place import Place
 from torchprof_hooks.profiles.provenance import Coordinate
@@ -45,39 +44,6 @@ _OTHER_NAMES: Final = {
 #: Methods of a group that we replace because we cannot replace their callers: torch
 #: compares functions with ``isend`` and ``irecv``, which have to stay what they are.
 _GROUP_METHODS: Final = ("send", "recv", "recv_anysource")
-
-#: Where torch keeps the operators of functional collectives, and which there are.
-_NAMESPACES: Final = ("_c10d_functional", "_c10d_functional_autograd")
-_OPERATORS: Final = (
-    *("all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_"),
-    *("all_gather_into_tensor", "all_gather_into_tensor_out"),
-    *("all_gather_into_tensor_coalesced", "all_to_all_single"),
-    *("reduce_scatter_tensor", "reduce_scatter_tensor_out"),
-    *("reduce_scatter_tensor_coalesced", "broadcast", "broadcast_"),
-    *("isend", "irecv", "batch_p2p_ops"),
-)
-
-#: The collective that a ``Work`` belongs to, by the number of its type.
-_OP_TYPES: Final = (
-    "broadcast",
-    "all_reduce",
-    "all_reduce_coalesced",
-    "reduce",
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_coalesced",
-    "gather",
-    "scatter",
-    "reduce_scatter",
-    "all_to_all_single",
-    "all_to_all",
-    "send",
-    "recv",
-    "recv",
-    "barrier",
-    "reduce_scatter_tensor",
-    "coalesced",
-)
 
 
 def is_distributed() -> bool:
@@ -113,62 +79,27 @@ def collectives() -> Iterator[Collective]:
 
 def wait_method() -> Place:
     """The method by which a program waits for an asynchronous collective."""
-    return Place(work_class(), "wait")
-
-
-def functional_collectives() -> Iterator[Collective]:
-    """The operators that begin functional collectives: those of DTensor, and so of all
-    that builds on it. Programs wait for their results when they first use them."""
-    for name in _OPERATORS:
-        whole = name.removesuffix("_").removesuffix("_out")
-        for namespace in _NAMESPACES:
-            yield Collective(whole, _operator(namespace, name))
+    return Place(getattr(distributed, "Work", None), "wait")
 
 
 def functional_wait() -> Place:
-    """The operator that waits for the result of a functional collective."""
-    return _operator(_NAMESPACES[0], "wait_tensor")
+    """What the operator calls that waits for the result of a functional collective:
+    those of DTensor, and so of all that builds on it."""
+    operators = getattr(torch.ops, "_c10d_functional", None)
+    return Place(getattr(operators, "wait_tensor", None), "_op")
 
 
-def _operator(namespace: str, name: str) -> Place:
-    return Place(getattr(getattr(torch.ops, namespace), name, None), "_op")
-
-
-def reducer_method(name: str) -> Place:
-    """What ``DistributedDataParallel`` calls of its reducer: "prepare_for_backward", to
-    be ready for a backward pass; "_rebuild_buckets", to agree on the order of gradients
-    once."""
-    return Place(getattr(distributed, "Reducer", None), name)
-
-
-def future_makers() -> Iterator[Place]:
-    """The functions that make a future of a ``Work``, or of other futures."""
-    yield Place(work_class(), "get_future")
-    yield Place(_future_class, "then")
-    yield Place(torch._C, "_collect_all")
-
-
-def future_wait() -> Place:
-    """The method by which a program waits for a future."""
-    return Place(_future_class, "wait")
+def prepare_for_backward() -> Place:
+    """What ``DistributedDataParallel`` calls to be ready for a backward pass."""
+    return Place(getattr(distributed, "Reducer", None), "prepare_for_backward")
 
 
 def work_class() -> Any:
-    """The class of what an asynchronous collective returns; None if torch has none."""
-    return getattr(distributed, "Work", None)
-
-
-def collective_of(work: Any) -> str:
-    """Name of the collective that `work` is of, "wait" if torch does not tell."""
-    try:
-        return _OP_TYPES[work._get_op_type()]
-    except (AttributeError, IndexError, RuntimeError):
-        return "wait"
+    """The class of what an asynchronous collective returns; () if torch has none."""
+    return getattr(distributed, "Work", ())
 
 
 _NOWHERE: Final = Place(None, "")
-
-_future_class: Final = getattr(torch._C, "Future", None)
 
 _c10d: Final[Any] = getattr(distributed, "distributed_c10d", None)
 
@@ -190,57 +121,6 @@ def _inside(name: str) -> Place:
             break
         [found], function = cells, inner
     return Place(found, "cell_contents")
-
-
-def pipeline_wait() -> Place:
-    """The function by which a stage of a pipeline waits for others, if pipelines are
-    imported."""
-    module = sys.modules.get("torch.distributed.pipelining.schedules")
-    return Place(module, "_wait_batch_p2p")
-
-
-def logger_method() -> Place:
-    """The method of its reducer's logger that ``DistributedDataParallel`` calls before
-    each forward that a reduction of gradients follows."""
-    logger = getattr(distributed, "Logger", None)
-    return Place(logger, "set_runtime_stats_and_log")
-
-
-def logged(logger: Any) -> Mapping[str, int | str]:
-    """What a logger knows: "world_size", "bucket_sizes" and the like; empty, where this
-    torch does not tell."""
-    try:
-        found = logger._get_ddp_logging_data()
-        return {**found.strs_map, **found.ints_map}
-    except (AttributeError, RuntimeError):
-        return {}
-
-
-def _are_in_their_places() -> bool:
-    """Whether the functions are there. It does not try them: in a process without a
-    group, none can be called."""
-    places = (
-        *(group_maker(), wait_method(), functional_wait(), future_wait()),
-        *future_makers(),
-        *map(reducer_method, ("prepare_for_backward", "_rebuild_buckets")),
-    )
-    found = {name for name, place in collectives() if place.read() is not None}
-    operators = {n for n, place in functional_collectives() if place.read() is not None}
-    return (
-        all(place.read() is not None for place in places)
-        and found.issuperset(
-            ("all_reduce", "all_gather", "broadcast", "barrier", "recv")
-        )
-        and operators.issuperset(("all_reduce", "all_gather_into_tensor"))
-    )
-
-
-#: Without these, time of exchanging and waiting is on the caller.
-COLLECTIVES: Final = Canary(
-    "communication",
-    ("distributed_c10d", "Reducer", "_c10d_functional", "Work", "Future"),
-    _are_in_their_places,
-)
 
 
 # What is sent, and to whom
@@ -290,15 +170,6 @@ def _bytes_of(tensor: torch.Tensor) -> int:
         return int(tensor.nbytes)
     except (RuntimeError, TypeError, ValueError):  # sparse; or of unknown size
         return 0
-
-
-def is_begun(result: Any) -> bool:
-    """Whether a call with this result has only begun something that is to be waited
-    for: the result is a ``Work``, or the tensors of a functional collective."""
-    work = getattr(distributed, "Work", ())
-    return isinstance(result, (work, torch.Tensor)) or (
-        type(result) is list and all(isinstance(each, torch.Tensor) for each in result)
-    )
 
 
 # Device meshes

@@ -11,7 +11,6 @@ from typing import Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function, Place
@@ -180,37 +179,3 @@ def _shape(tensor: torch.Tensor) -> Shape:
 
 
 _UNKNOWN: Final[Shape] = ("?",)
-
-
-def _sees_functions() -> bool:
-    seen: list[Any] = []
-
-    class Sees(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
-    value, mode = torch.ones(1, device="cpu"), Sees()
-    push_function_mode(mode)
-    try:
-        is_there = function_modes() == [mode]
-        torch.relu(value)
-    finally:
-        remove_function_mode(mode)
-    torch.relu(value)
-    return is_there and seen == [torch.relu] and not function_modes()
-
-
-#: Without it, only custom autograd Functions are followed.
-FUNCTIONS: Final = Canary(
-    "functions",
-    (
-        "_len_torch_function_stack",
-        "_push_on_torch_function_stack",
-        "_pop_torch_function_stack",
-        "_get_function_stack_at",
-    ),
-    _sees_functions,
-)

@@ -9,8 +9,6 @@ from typing import Any, Final, cast
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from torchprof_hooks.capture.torch_names import Canary
-
 
 def storage_of(tensor: Any) -> int:
     """The address of torch's object for the storage of a tensor: a number that it and
@@ -24,9 +22,9 @@ def storage_of(tensor: Any) -> int:
 def storages_of(tensor: torch.Tensor) -> list[int]:
     """The addresses of the storage of a tensor, which tells how large it is and how it
     is freed; of one of torch's tensors that are made of others, those of its parts. []
-    for what has no storage (it is not initialised yet), and where this torch does not
-    tell. No code of the user's runs: a class of the user's is not asked for parts."""
-    return [*_storages(tensor)] if STORAGES.works() else []
+    for what has no storage (it is not initialised yet). No code of the user's runs: a
+    class of the user's is not asked for parts."""
+    return [*_storages(tensor)]
 
 
 def unnoticed() -> AbstractContextManager[Any]:
@@ -52,12 +50,3 @@ def _storages(tensor: Any) -> Iterator[int]:
 
 #: Of a tensor; no class derived from Tensor is asked.
 _layout: Final = cast("Any", torch.Tensor.layout).__get__
-
-
-def _has_addresses() -> bool:
-    """Whether two views have one address, which is not that of another tensor."""
-    one, other = torch.zeros(2), torch.zeros(2)
-    return storage_of(one) == storage_of(one[:1]) not in (0, storage_of(other))
-
-
-STORAGES: Final = Canary("what memory is", ("UntypedStorage._cdata",), _has_addresses)

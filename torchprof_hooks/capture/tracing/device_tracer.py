@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.torch_names.profiler import shows_devices
-from torchprof_hooks.capture.tracing.recorded_step import RecordedStep
+from torchprof_hooks.capture.tracing.kineto_session import RecordedStep
 from torchprof_hooks.capture.tracing.recording import (
     Recording,
     RecordingOptions,
@@ -138,7 +138,5 @@ class DeviceTracer:
         self.reason = ""
         if recording.is_lost:
             self.reason = "another profiler of torch began during the step"
-        elif recording.end_ns < window.end_ns:
-            self.reason = "a hook that was tracing a step ended the recording"
         else:
             self._recorded = step, recording, window._replace(start_ns=self._start_ns)

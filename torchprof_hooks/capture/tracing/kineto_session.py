@@ -1,13 +1,13 @@
-"""The one session of torch's profiler that a process can have, shared by all hooks."""
+"""Records single steps with torch's profiler, of which a process can run one."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-import weakref
 from _thread import get_ident
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import torch
@@ -26,6 +26,7 @@ from torchprof_hooks.capture.tracing.recording import (
 )
 from torchprof_hooks.capture.tracing.step_recorder import StepRecorder
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
+from torchprof_hooks.measure.uninterrupted import uninterrupted
 
 #: Seconds that a profiler in another thread waits for the end of our session: only the
 #: thread that has started the session can end it, and two at a time make torch crash.
@@ -40,38 +41,19 @@ def is_cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
-class SessionStep:
-    """One hook's step in a session.
-
-    window: when it ran.
-    deliver: what to call with the recording; None while the step is running.
-    """
-
-    def __init__(self, session: _Session) -> None:
-        self.session = session
-        self.deliver: Deliver | None = None
-        self.window = Window(time.perf_counter_ns(), 0)
-
-    def end(self, deliver: Deliver) -> None:
-        self.window = self.window._replace(end_ns=time.perf_counter_ns())
-        self.deliver = deliver
-
-
 class _Session:
     """Torch's profiler and a tracker of ours, running from the start.
 
-    steps: the steps that it records. The session ends with the first.
-    recording: what it has recorded; None while it is running.
+    start_ns: when it began, by `perf_counter_ns`.
+    is_dropped: whether nobody waits for what it records.
     """
 
     def __init__(self, recorder: StepRecorder, options: RecordingOptions) -> None:
         self.thread = get_ident()
-        self.steps: list[SessionStep] = []
-        self.recording: Recording | None = None
+        self.is_dropped = False
         self._has_cuda = is_cuda_in_use()
         self._has_ended = threading.Event()
         self._is_lost = False
-        self.options = options
         self._recorder = recorder
         self._ranges = OpenRanges()
         self._subscription = TrackerSubscription(recorder.tracker)
@@ -82,6 +64,7 @@ class _Session:
         self._is_running = True
         self._ranges.watch(self)
         self._subscription.open()
+        self.start_ns = time.perf_counter_ns()
 
     def give_way(self) -> None:
         """Stop, as another profiler is about to start, and would fail: this recording
@@ -106,10 +89,7 @@ class _Session:
         self._stop_profiler()
         other_profilers.unwatch(self)
         self._has_ended.set()
-        self.recording = Recording(
-            self._profiler, self._recorder.tracker, tracked, self._is_lost
-        )
-        return self.recording
+        return Recording(self._profiler, self._recorder.tracker, tracked, self._is_lost)
 
     def abandon(self) -> None:
         """This is a fork of the process: nothing is recorded here."""
@@ -129,82 +109,43 @@ class _Session:
 
 
 class KinetoSessions:
-    """Runs torch's profiler for hooks that want to trace a step.
-
-    Hooks that trace at the same time share a session. It ends with the step that was
-    the first to begin; a step inside of that one (of an inner loop) gets its recording
-    then, too. Callers must defer interrupts while they call the methods.
-    """
+    """Runs torch's profiler for hooks that trace a step: one at a time. Callers must
+    defer interrupts while they call the methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._session: _Session | None = None
-        #: What each hook in use wants. Weak, as an interrupt may prevent `leave`.
-        self._options: weakref.WeakKeyDictionary[object, RecordingOptions] = (
-            weakref.WeakKeyDictionary()
-        )
-        #: By thread, and the names that they give to modules.
-        self._recorders: dict[tuple[int, ModuleNames | None], StepRecorder] = {}
         self._is_ready = False
 
-    def join(self, hook: object, options: RecordingOptions) -> None:
-        """A hook begins. Sessions record what any of the hooks wants."""
+    def start(
+        self, make_recorder: Callable[[], StepRecorder], options: RecordingOptions
+    ) -> _Session | None:
+        """Begin to record a step; None if that is not possible: another hook records
+        one, or another profiler of torch's is in use."""
         with self._lock:
-            self._options[hook] = options
-        other_profilers.watch(hook)
-        self._make_ready()
+            left = self._session
+            if left is not None and left.is_dropped and left.thread == get_ident():
+                self._end(left)
+            if self._session is None and not self._is_in_use():
+                self._session = _Session(make_recorder(), options)
+                return self._session
+            return None
 
-    def leave(self, hook: object) -> None:
-        """A hook ends."""
-        with self._lock:
-            self._options.pop(hook, None)
-            if not self._options:
-                self._recorders.clear()
-        other_profilers.unwatch(hook)
+    def stop(self, session: _Session) -> Recording | None:
+        """The step is over. None in a fork, where nothing is recorded."""
+        return self._end(session) if session is self._session else None
 
-    def start(self, names: ModuleNames | None = None) -> SessionStep | None:
-        """Begin to record a step; None if that is not possible: another profiler of
-        torch's is in use, or the session is another thread's, or records too little.
-
-        names: those of the modules, if this begins a session; None: its own.
-        """
-        self._end_forgotten()
-        with self._lock:
-            session, options = self._session, self._all_options()
-            if session is None and not self._is_in_use():
-                recorder = self._own_recorder(names)
-                session = self._session = _Session(recorder, options)
-            if session is None or session.thread != get_ident():
-                return None
-            if options.operations > session.options.operations:
-                return None
-            step = SessionStep(session)
-            session.steps.append(step)
-            return step
-
-    def stop(self, step: SessionStep, deliver: Deliver) -> None:
-        """The step is over; `deliver` is called as soon as there is a recording."""
-        step.end(deliver)
-        session = step.session
-        if session.recording is not None:
-            deliver(session.recording, step.window)
-        elif session is self._session and session.steps[0] is step:
-            self._end(session)
-
-    def drop(self, step: SessionStep) -> None:
-        """The step has failed; nothing of it is delivered."""
-        session = step.session
-        session.steps.remove(step)
-        is_own = session is self._session and session.thread == get_ident()
-        is_over = not session.steps or session.steps[0].deliver is not None
-        if is_own and is_over:
+    def drop(self, session: _Session) -> None:
+        """The step has failed. Only the thread that has begun to record can end that:
+        from another one, this leaves it to the next `start` there."""
+        session.is_dropped = True
+        if session is self._session and session.thread == get_ident():
             self._end(session)
 
     def forget(self) -> None:
         """This is a fork of the process: nothing is recorded here."""
         self._lock = threading.Lock()
         session, self._session = self._session, None
-        self._recorders.clear()
         if session is not None:
             session.abandon()
 
@@ -213,32 +154,7 @@ class KinetoSessions:
         if self._session is not None:
             self._session.give_way()
 
-    def _all_options(self) -> RecordingOptions:
-        return RecordingOptions(*map(any, zip(*self._options.values(), strict=True)))
-
-    def _own_recorder(self, names: ModuleNames | None) -> StepRecorder:
-        key = get_ident(), names
-        if key not in self._recorders:
-            self._recorders[key] = StepRecorder(names)
-        return self._recorders[key]
-
-    def _end(self, session: _Session) -> None:
-        recording = session.end()
-        self._session = None
-        for step in session.steps:
-            if step.deliver is not None:
-                step.deliver(recording, step.window)
-
-    def _end_forgotten(self) -> None:
-        """End a session whose last step was dropped in a thread that cannot end it."""
-        session = self._session
-        if session is not None and session.thread == get_ident() and not session.steps:
-            self._end(session)
-
-    def _is_in_use(self) -> bool:
-        return other_profilers.is_in_use or is_profiler_active()
-
-    def _make_ready(self) -> None:
+    def make_ready(self) -> None:
         """Start a profiler outside of steps: on CUDA, the first start takes seconds."""
         if is_cuda_in_use() and not self._is_ready and not self._is_in_use():
             self._is_ready = True
@@ -246,6 +162,77 @@ class KinetoSessions:
             with other_profilers.ours():
                 profiler.start()
                 stop_profiler(profiler)
+
+    def _end(self, session: _Session) -> Recording:
+        recording = session.end()
+        self._session = None
+        return recording
+
+    def _is_in_use(self) -> bool:
+        return other_profilers.is_in_use or is_profiler_active()
+
+
+class RecordedStep:
+    """Records steps for one hook, one at a time. If a signal arrives while torch's
+    profiler starts or stops, its handler runs afterwards.
+
+    options: what to record.
+    """
+
+    def __init__(self, options: RecordingOptions) -> None:
+        self._options = options
+        self._session: _Session | None = None
+        #: Of the thread that has recorded last: it keeps its sites.
+        self._recorder: StepRecorder | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a step is being recorded."""
+        return self._session is not None
+
+    def join(self) -> None:
+        """The hook is in use from now on."""
+        other_profilers.watch(self)
+        kineto_sessions.make_ready()
+
+    def leave(self) -> None:
+        """The hook is not in use any more."""
+        self._recorder = None
+        other_profilers.unwatch(self)
+
+    def begin(self, names: ModuleNames | None = None) -> bool:
+        """A step begins. Returns whether it is recorded: not while another hook records
+        one, or another profiler of torch is running.
+
+        names: those of the modules; None: its own.
+        """
+        with uninterrupted():
+            self._session = kineto_sessions.start(
+                partial(self._recorder_here, names), self._options
+            )
+        return self.is_running
+
+    def end(self, deliver: Deliver) -> None:
+        """The step is over; `deliver` gets the recording, if there is one."""
+        if self._session is not None:
+            with uninterrupted():
+                session, self._session = self._session, None
+                window = Window(session.start_ns, time.perf_counter_ns())
+                recording = kineto_sessions.stop(session)
+                if recording is not None:
+                    deliver(recording, window)
+
+    def drop(self) -> None:
+        """Give up the step, if one is being recorded."""
+        if self._session is not None:
+            with uninterrupted():
+                session, self._session = self._session, None
+                kineto_sessions.drop(session)
+
+    def _recorder_here(self, names: ModuleNames | None) -> StepRecorder:
+        if self._recorder is None or self._recorder.tracker.thread != get_ident():
+            self._recorder = StepRecorder(names)
+        return self._recorder
 
 
 #: Of this process.

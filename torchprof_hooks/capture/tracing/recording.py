@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -52,10 +51,9 @@ class RecordingOptions(NamedTuple):
 
 
 class Recording:
-    """What was recorded: each hook that shared the session can read it, in any thread.
+    """What was recorded; any thread can read it.
 
     is_lost: whether another profiler of torch's took the place of ours meanwhile.
-    end_ns: when it ended, by `perf_counter_ns`; a step may have gone on after that.
     """
 
     def __init__(
@@ -67,28 +65,22 @@ class Recording:
     ) -> None:
         self.thread = get_native_id()
         self._thread = get_ident()
-        self.end_ns = time.perf_counter_ns()
         self.is_lost = is_lost
         self._profiler = profiler
         self._tracker = tracker
         self._tracked = tracked
         self._offset_ns = unix_offset_ns()
-        self._text: bytes | None = None
-        self._lock = threading.Lock()
 
     def torch_trace(self) -> bytes:
-        """The Chrome trace that torch writes.
+        """The Chrome trace that torch writes; it can do so once.
 
         Raises:
             OSError: it could not be written to a temporary file.
         """
-        with self._lock:  # torch can write it only once
-            if self._text is None:
-                with tempfile.TemporaryDirectory(prefix="torchprof_hooks") as directory:
-                    path = Path(directory, "trace.json")
-                    self._profiler.export_chrome_trace(str(path))
-                    self._text = path.read_bytes()
-            return self._text
+        with tempfile.TemporaryDirectory(prefix="torchprof_hooks") as directory:
+            path = Path(directory, "trace.json")
+            self._profiler.export_chrome_trace(str(path))
+            return path.read_bytes()
 
     def read(
         self,

@@ -256,7 +256,7 @@ class Tracker(OpenCalls):
         finally:  # a callback may raise in there, and an interrupt come before it
             self._forget_pass(ended)
             if not self.passes:
-                self._all_passes_ended(failed)
+                self._all_passes_ended()
             if ended.opened_base and not ended.was_left:  # our work is no part of it
                 base.reading_ns = of_base_ns
                 if not self.times_readings:  # else `close_entry` adds it
@@ -277,13 +277,11 @@ class Tracker(OpenCalls):
             if ended not in self.passes and self.functions is not None:
                 self.functions.pass_is_over(ended, is_last=not self.passes)
 
-    def _all_passes_ended(self, failed: bool) -> None:
+    def _all_passes_ended(self) -> None:
         assert self.backward is not None  # there were passes
         self.backward.no_pass_runs()
         if self.memory_owners is not None:
             self.memory_owners.backward_ended()
-        if gradient_reduction.is_expected and not failed:
-            self.exchanges.add_pass(gradient_reduction.buckets)
 
     def drop_left_passes(self) -> None:
         """End passes that were left open: the engine runs none in this thread. An

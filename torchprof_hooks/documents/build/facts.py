@@ -118,7 +118,7 @@ def measuring(view: View) -> Iterator[str]:
     if profile.undivided_passes:
         passes = plural(profile.undivided_passes, "backward pass", "backward passes")
         yield f"{passes} over nodes of several threads not divided"
-    yield from map("not measured: {}".format, profile.not_measured)
+    yield from profile.not_measured
 
 
 def sample_texts(profile: ProfileData) -> Iterator[str]:

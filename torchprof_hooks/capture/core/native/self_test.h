@@ -1,86 +1,16 @@
 // Compares torch, as it runs here, with the headers that this core was compiled with. A binary for another
 // torch loads without a word, and then reads garbage, or writes where it must not.
 //
-// First what cannot crash is compared: torch's tables of virtual functions, and what a function writes that
-// returns a structure by value. Then torch tells us of a node that Python runs, whose numbers
-// Python knows. Each comparison presupposes only those before it.
+// Torch tells us of a node that Python runs, whose numbers Python knows, and of an operator in it.
 
 #pragma once
 
-#include "by_value.h"
-#include "meters/counting_allocator.h"
+#include "clock.h"
 
 #include <ATen/record_function.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-
-#include <dlfcn.h>
-#ifdef __linux__
-#include <link.h>
-#endif
-
-#include <cstring>
+#include <c10/core/StorageImpl.h>
 
 namespace self_test {
-
-using Table = const void* const*;  // addresses of virtual functions
-
-Table table_of(const void* object) { return *static_cast<const Table*>(object); }
-
-// The place of a virtual function in the table of its class (by the ABI of C++ that all of Linux and macOS has).
-template <class Member>
-size_t place_of(Member function) {
-  ptrdiff_t offset;
-  std::memcpy(&offset, &function, sizeof offset);
-  return size_t(offset) / sizeof(void*);  // without the lowest bit, which some machines set
-}
-
-// Whether the functions of torch's device guards are in the order of our headers. Two of these are made from
-// one template: where both have the same function, it is of their base class, and those places are ours, too.
-bool guards_fit() {
-  using c10::DeviceType, c10::impl::NoOpDeviceGuardImpl;
-  static const NoOpDeviceGuardImpl<DeviceType::CPU> our_cpu;
-  static const NoOpDeviceGuardImpl<DeviceType::Meta> our_meta;
-  auto registered = [](DeviceType kind) -> const void* { return c10::impl::device_guard_impl_registry[size_t(kind)].load(); };
-  const void *cpu = registered(DeviceType::CPU), *meta = registered(DeviceType::Meta);
-  if (cpu == nullptr || meta == nullptr) return false;
-  for (size_t place = place_of(&c10::impl::DeviceGuardImplInterface::elapsedTime) + 1; place-- > 0;) {
-    bool is_base = table_of(cpu)[place] == table_of(meta)[place];
-    if (is_base != (table_of(&our_cpu)[place] == table_of(&our_meta)[place])) return false;
-  }
-  return true;
-}
-
-// The length of the table of an object, by its symbol; `otherwise` where there is none.
-size_t table_length(const void* object, size_t otherwise) {
-#ifdef __linux__
-  Dl_info info;
-  const ElfW(Sym)* symbol = nullptr;
-  if (dladdr1(table_of(object), &info, (void**)&symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr) return otherwise;
-  const void* end = static_cast<const char*>(info.dli_saddr) + symbol->st_size;
-  return size_t(static_cast<const void* const*>(end) - table_of(object));
-#else
-  return otherwise;
-#endif
-}
-
-// The allocator for the CPU: its table, and what it returns by value.
-bool allocators_fit() {
-  c10::Allocator* theirs = c10::GetDefaultCPUAllocator();
-  size_t length = place_of(&c10::Allocator::copy_data) + 1;
-  if (table_length(theirs, length) != length) return false;
-  constexpr size_t kBytes = 60;
-  c10::DataPtr* data;
-  size_t written = written_bytes<c10::DataPtr>([&] { return theirs->allocate(kBytes); }, &data);
-  // The last member is a device of two bytes, and padding may follow.
-  if (written > sizeof(c10::DataPtr) || written + alignof(c10::DataPtr) <= sizeof(c10::DataPtr)) return false;
-  if (!data->device().is_cpu() || data->get() != data->get_context()) return false;
-  if (data->get_deleter() == nullptr || data->get_deleter() != theirs->raw_deleter()) return false;
-  char text[] = "copied";
-  theirs->copy_data(data->get(), text, sizeof text);
-  bool is_copied = std::memcmp(data->get(), text, sizeof text) == 0;
-  data->~DataPtr();
-  return is_copied;
-}
 
 // A tensor's storage, as Python knows it.
 bool storage_fits(c10::StorageImpl* storage, void* address, size_t bytes) {
@@ -132,8 +62,6 @@ bool is_told_right(PyObject* run, Told expected) {
 
 // Returns what of torch is not as our headers say; "": nothing.
 const char* differs(PyObject* run, Told expected, c10::StorageImpl* storage, void* address, size_t bytes) {
-  if (!guards_fit()) return "the table of device guards";
-  if (!allocators_fit()) return "the allocator of the CPU";
   if (!storage_fits(storage, address, bytes)) return "the storage of a tensor";
   if (next_number() != expected.number + 1) return "the counter of autograd nodes";
   if (!is_told_right(run, expected)) return "what is told of autograd nodes and operators";

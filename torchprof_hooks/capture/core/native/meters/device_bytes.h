@@ -3,17 +3,36 @@
 
 #pragma once
 
-#include "../by_value.h"
 #include "accounts.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <atomic>
+#include <cstring>
+#include <new>
 
 namespace c10 {
 struct DeviceAllocator;  // for older torch, which has no such class
 }
 
 namespace memory {
+
+// torch returns structures by value: who has compiled the call decides how much room there is, and who has
+// compiled the function how much is written. How many bytes of a `T` that `function` returns by value it has written, up to its last one; more than
+// sizeof(T) if it takes T to be larger. The object is not destroyed: whether it is one is not known.
+template <class T, class Function>
+size_t written_bytes(Function function, T** object) {
+  constexpr size_t kMore = 1024;
+  constexpr unsigned char kNeverWritten = 0xA5;
+  alignas(T) static thread_local unsigned char room[sizeof(T) + kMore];
+  std::memset(room, kNeverWritten, sizeof room);
+  *object = new (room) T(function());  // into its place: nothing is copied
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  size_t found = sizeof room;
+  while (found > 0 && room[found - 1] == kNeverWritten) found--;
+  return found;
+}
 
 // The allocator of a kind of devices; null if it does not count. A template, as `requires`
 // finds out whether a class is missing only where that depends on a parameter.
