@@ -158,9 +158,10 @@ class Passes:
             began_ns=began_ns,
         )
 
-    def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
-        """A node of the pass is about to run: if none has, the engine's time ends."""
-        tracker.engine_ends()
+    def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
+        """Hooks of a node of the pass run, maybe before the engine tells of the node:
+        the pass goes on with the owner of that node."""
+        tracker.reach_node()
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
         """The site that the pass is working for."""

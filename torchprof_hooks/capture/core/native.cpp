@@ -73,7 +73,7 @@ PyMethodDef cursor_methods[] = {
     {"owners_of", owners_of, METH_VARARGS, nullptr},
     {"enter_pass", FASTCALL(enter_pass), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"finish_pass", finish_pass, METH_O, nullptr},
-    {"engine_ends", engine_ends, METH_NOARGS, nullptr},
+    {"reach_node", reach_node, METH_NOARGS, nullptr},
     {"leave_pass", leave_pass, METH_VARARGS, nullptr},
     {"drop_pass", drop_pass, METH_O, nullptr},
     {"read_times", read_times, METH_NOARGS, nullptr},

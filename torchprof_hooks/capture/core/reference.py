@@ -242,10 +242,11 @@ class Cursor(ReadsMeters):
         #: What the newest pass is working for, and how many calls are open in it.
         pass_owner: Site | None
         open_backward: int
-        #: Called when a pass begins, before a node of which Python hears first, and
-        #: when a pass ends: returns when the last node ended, None if none has run.
+        #: Called when a pass begins; when hooks of a node run, before the engine tells
+        #: of the node; and when a pass ends: returns when the last node ended, None if
+        #: none has run.
         enter_pass: Callable[..., None]
-        engine_ends: Callable[[], None]
+        reach_node: Callable[[], None]
         leave_pass: Callable[[BackwardPass, bool], int | None]
         drop_pass: Callable[[BackwardPass], None]  # once Python has closed its calls
         #: Ends a pass that went well. False: something rare has happened, and nothing

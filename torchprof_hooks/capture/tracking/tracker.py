@@ -216,6 +216,8 @@ class Tracker(OpenCalls):
             return
         began_ns = began_ns or perf_counter_ns()
         self.drop_left_passes()
+        if self.passes:  # a hook of a node runs this one
+            self.backward.reach_node(self, self.passes[-1])
         found = self.site
         if found.is_loading:
             return

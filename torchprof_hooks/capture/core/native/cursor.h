@@ -49,7 +49,8 @@ struct Pass : std::enable_shared_from_this<Pass> {
   std::vector<OpenBackward> open;  // outermost first
   uint64_t counts_in;  // the thread whose counter of nodes was read last
   int64_t number;      // and what that counter was
-  Nanoseconds ended_ns = 0;    // when the last node ended; 0: none has
+  std::pair<int64_t, uint64_t> node{-1, 0};  // the last one that began: its number, and who made it
+  Nanoseconds ended_ns = 0;    // when the last node ended, or a pass that its hooks ran; 0: none has
   Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
   bool is_over = false;        // has been removed, maybe while a function still works on it
   Node* owner() const { return open.empty() ? base : open.back().node; }

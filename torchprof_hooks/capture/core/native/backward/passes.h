@@ -32,7 +32,7 @@ bool tell_of_foreign_pass() {
 
 std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
   auto begins = [&](Cursor* cursor, Pass& pass) {
-    if (pass.divides) node_begins(cursor, pass, node);
+    if (pass.divides) node_begins(cursor, pass, node.seqNr(), node.forwardThreadId(), node.name());
   };
   // The callback may begin to follow the pass, from this node on.
   if (!each_running(node, begins) && tell_of_foreign_pass()) each_running(node, begins);
@@ -98,13 +98,15 @@ void engine_begins(Cursor* cursor, Pass& pass) {
   cursor->site = engine;
 }
 
-// Called by a hook on a node that is about to run, before the engine tells us of the node. If none has
-// run before, the engine's own time ends here.
-PyObject* engine_ends(PyObject* self, PyObject*) {
+// Called by a hook on a node, which runs before the engine tells us of the node.
+PyObject* reach_node(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
+  auto node = torch::autograd::get_current_node();
   PassLock locked(cursor);
-  if (cursor->running->passes.empty() || cursor->running->passes.back()->has_begun()) Py_RETURN_NONE;
-  move(cursor, *cursor->running->passes.back(), 0);
+  if (node == nullptr || cursor->running->passes.empty()) Py_RETURN_NONE;
+  Pass& pass = *cursor->running->passes.back();
+  if (!pass.divides || cursor->site != pass.owner()) Py_RETURN_NONE;  // else the hook is in a call of its own
+  node_begins(cursor, pass, int64_t(node->sequence_nr()), node->thread_id(), node->name().c_str());
   if (raise_again(cursor)) return nullptr;
   Py_RETURN_NONE;
 }
@@ -227,7 +229,12 @@ Nanoseconds end(Cursor* cursor, bool failed, bool* is_ours) {
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
   if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns);
   *is_ours = !pass.is_over;
-  if (*is_ours) forget_pass(cursor);
+  if (!*is_ours) return end_ns;
+  forget_pass(cursor);
+  if (end_ns != 0 && !pass.opens && !cursor->running->passes.empty()) {  // a hook of the pass around it has run it
+    Pass& around = *cursor->running->passes.back();
+    if (around.ended_ns != 0) around.ended_ns = end_ns, around.entered_ns = cursor->entered_ns;
+  }
   return end_ns;
 }
 
