@@ -99,6 +99,7 @@ class Cursor(ReadsMeters):
     if TYPE_CHECKING:  # what the derived class knows (see `Tracker`)
 
         def called_site(self, module: torch.nn.Module) -> Site | None: ...
+        def is_open(self, called: object) -> bool: ...
         def unwind_to(self, called: object) -> Site: ...
         def close_left_calls(self) -> None: ...
         def count_if_aborted(self) -> None: ...
@@ -114,6 +115,7 @@ class Cursor(ReadsMeters):
         known = self.site.child(id(module))
         site = known or self.called_site(module)
         if site is None:
+            self.site.ignored += self.is_open(module)
             return
         self.open_call(site, is_new=known is None)
         if self.callbacks is not None:
@@ -124,6 +126,9 @@ class Cursor(ReadsMeters):
         if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
             return
         end_ns, site = perf_counter_ns(), self.site
+        if site.ignored and self.is_open(module):
+            site.ignored -= 1
+            return
         if site.key != id(module):
             site = self.unwind_to(module)
             if site is self.outside:
@@ -197,7 +202,7 @@ class Cursor(ReadsMeters):
         """Open a call of a module or a function."""
         if site.is_entry or is_new:
             self.look_for_device()
-        site.low = next_sequence_number()
+        site.low, site.ignored = next_sequence_number(), 0
         if self.divides:
             self.own_from(site, site.low)
         site.start_ns = perf_counter_ns()
