@@ -225,11 +225,6 @@ CASES: dict[str, tuple[Hide, str, Booked]] = {
         "recomputation in threads of devices",
         _WHOLE,
     ),
-    "ends": (
-        replaced(autograd, "at_end_of_nodes", lambda callback: None),
-        "the end of backward passes",
-        _WHOLE,
-    ),
     "collectives": (_no_collectives, "communication", _WHOLE),
 }
 if CORE.module is None:  # the other core hears of operators, without a mode

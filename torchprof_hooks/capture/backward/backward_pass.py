@@ -59,7 +59,6 @@ class BackwardPass:
     task, thread: the engine's number for the pass, and where it was started.
     failed: whether it ended by an exception.
     was_left: whether it ended without telling us.
-    from_python: whether it was started from Python.
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
     counts_in, number: the thread whose counter of nodes was read last, and its value.
@@ -82,12 +81,10 @@ class BackwardPass:
         base: Site,
         opened_base: bool,
         makes_graph: bool,
-        from_python: bool = True,
     ) -> None:
         self.base = base
         self.opened_base = opened_base
         self.makes_graph = makes_graph
-        self.from_python = from_python
         self.thread = get_ident()
 
     def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
@@ -142,8 +139,7 @@ class Passes:
     ) -> None:
         """A pass of `tracker` is about to begin. The time since `began_ns` is profiler
         overhead."""
-        # We hear late of passes that Python has not started: at their first node.
-        if self.divides and started.opened_base and started.from_python:
+        if self.divides and started.opened_base:
             started.engine_site = tracker.tree.engine_site(started.base)
         tracker.enter_pass(
             started,

@@ -96,10 +96,8 @@ PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
                                 {"hear_allocators", hear_allocators, METH_O, nullptr},
                                 {"hears_allocators", hears_allocators, METH_NOARGS, nullptr},
-                                {"on_foreign_pass", on_foreign_pass, METH_O, nullptr},
                                 {"around_collections", around_collections, METH_O, nullptr},
-                                {"python_pass_begins", python_pass_begins, METH_NOARGS, nullptr},
-                                {"python_pass_ends", python_pass_ends, METH_O, nullptr},
+                                {"carry_no_ended", py_carry_no_ended, METH_NOARGS, nullptr},
                                 {"differs", self_test::py_differs, METH_VARARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 

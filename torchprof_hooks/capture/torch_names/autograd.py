@@ -105,7 +105,6 @@ def engine_entry() -> Place:
     Where there is none, or nodes do not tell what we need, we do not see backward
     passes: their time is outside modules."""
     RECOMPUTATION.works()  # reports say so if not
-    END_OF_NODES.works()
     return _ENGINE_ENTRY if BACKWARD_PASSES.works() else Place(None, "")
 
 
@@ -160,20 +159,6 @@ def _knows_running_pass() -> bool:
     return current_graph_task() == -1 and len(seen) == 1 and seen[0] != -1
 
 
-def _hears_end_of_nodes() -> bool:
-    leaf = torch.ones(1, device="cpu", requires_grad=True)
-    output = leaf * 2
-    seen: list[str] = []
-
-    def run(_: Any) -> None:
-        at_end_of_nodes(lambda: seen.append("end"))
-        seen.append("node")
-
-    node_of(output).register_prehook(run)
-    autograd.grad((output,), (leaf,))
-    return seen == ["node", "end"]
-
-
 #: Without it, no backward pass is followed: its time is outside modules.
 BACKWARD_PASSES: Final = Canary(
     "backward passes",
@@ -191,9 +176,4 @@ RECOMPUTATION: Final = Canary(
     "recomputation in threads of devices",
     ("_current_graph_task_id",),
     _knows_running_pass,
-)
-#: Without it, time of waiting for gradients at the end of a pass may be on the first
-#: layer.
-END_OF_NODES: Final = Canary(
-    "the end of backward passes", ("queue_callback",), _hears_end_of_nodes
 )

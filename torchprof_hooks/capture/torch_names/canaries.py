@@ -13,7 +13,6 @@ from typing import Final
 
 from torchprof_hooks.capture.torch_names.autograd import (
     BACKWARD_PASSES,
-    END_OF_NODES,
     RECOMPUTATION,
 )
 from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import BATCHES
@@ -26,7 +25,6 @@ from torchprof_hooks.capture.torch_names.storages import STORAGES
 CANARIES: Final = (
     BACKWARD_PASSES,
     RECOMPUTATION,
-    END_OF_NODES,
     FUNCTIONS,
     CUSTOM_FUNCTIONS,
     BATCHES,

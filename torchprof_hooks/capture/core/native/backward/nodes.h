@@ -213,48 +213,17 @@ void node_begins(Cursor* cursor, Pass& pass, int64_t number, uint64_t made_by, c
   move(cursor, pass, kept, opens, hooks_began_ns(cursor, pass));
 }
 
-thread_local int python_passes = 0;  // passes that run in this thread, and were started from Python
-
-// Calls `function` with the innermost pass of a cursor, if the node that begins or ends in this
-// thread is one of this pass. Returns whether it is.
-// is_elsewhere: whether no pass of a cursor was begun in this thread.
+// Calls `function` with each cursor, and its pass, to which the node belongs that begins or ends in this
+// thread. That may be a thread of the engine, which has one for each device.
 template <class Function>
-bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsewhere, Function& function) {
-  std::lock_guard<std::recursive_mutex> locked(running.mutex);
-  if (running.passes.empty()) return false;  // ended meanwhile
-  Pass& pass = *running.passes.back();
-  bool is_here = pthread_equal(pass.thread, pthread_self());
-  // A pass that Python has begun in this thread, and no cursor follows, may also run nodes that
-  // the followed thread has made. Then the maker of a node does not tell whose pass this is.
-  bool is_of_engine = is_elsewhere && python_passes == 0;
-  bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass.made_by);
-  if (pass.task == -1 && may_be_its) {
-    pass.task = torch::autograd::get_current_graph_task_id();
-    tell_meter_of_pass(running.cursor);
+void each_followed(Function function) {
+  const Carried* here = carried_here();  // stays: the engine has it, too, as long as the node runs
+  if (here == nullptr) return;
+  for (const CarriedPass& one : here->passes) {
+    std::lock_guard<std::recursive_mutex> locked(one.running->mutex());
+    const auto& passes = one.running->passes;
+    if (!passes.empty() && passes.back() == one.pass) function(one.running->cursor, *one.pass);
   }
-  if (!is_here && pass.task != torch::autograd::get_current_graph_task_id()) return false;
-  function(running.cursor, pass);
-  return true;
-}
-
-// Calls `function` with each cursor, and its pass, to which the node belongs that begins or ends in
-// this thread. That may be a thread of the engine, which has one for each device. Returns whether
-// there is such a cursor.
-template <class Function>
-bool each_running(const at::RecordFunction& node, Function function) {
-  // Works on copies of the pointers: `function` may begin and end passes, and change the lists.
-  const RunningList* begun_here = running_here;
-  c10::SmallVector<std::shared_ptr<Running>, 4> found;
-  if (begun_here != nullptr) found.append(begun_here->begin(), begun_here->end());
-  bool is_elsewhere = found.empty();
-  if (is_elsewhere && running_count == 0) return false;
-  if (is_elsewhere) {
-    std::lock_guard<std::mutex> locked(running_mutex);
-    found.append(all_running.begin(), all_running.end());
-  }
-  bool is_any = false;
-  for (const auto& running : found) is_any |= call_if_run(*running, node, is_elsewhere, function);
-  return is_any;
 }
 
 }  // namespace
