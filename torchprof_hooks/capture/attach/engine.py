@@ -8,7 +8,6 @@ loss left behind as an attribute), and know when a pass begins and ends.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import wraps
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -28,10 +27,6 @@ from torchprof_hooks.capture.torch_names.autograd import (
     engine_entry,
     node_of,
     sequence_number,
-)
-from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import (
-    beginning_of_recomputation,
-    end_of_recomputation,
 )
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_autograd_on,
@@ -127,37 +122,5 @@ def _node(edge: Any) -> Any:
     return node_of(edge) if isinstance(edge, torch.Tensor) else edge.node
 
 
-def _make_begin(original: Function, layer: Layer) -> Function:
-    @wraps(original)
-    def begin_recomputation(*args: Any, **kwargs: Any) -> Any:
-        if layer.is_on and not is_tracing():
-            for tracker in recomputation_patches[0].trackers_here():
-                tracker.begin_recomputation()
-        return original(*args, **kwargs)
-
-    return begin_recomputation
-
-
-def _make_end(original: Function, layer: Layer) -> Function:
-    @wraps(original)
-    def end_recomputation(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if layer.is_on and not is_tracing():
-            for tracker in recomputation_patches[1].trackers_here():
-                tracker.end_recomputation()
-        return result
-
-    return end_recomputation
-
-
 #: The one there is.
 engine_patch: Final = EnginePatch()
-
-#: Where torch's non-reentrant checkpoint begins, and ends, to compute again what a node
-#: asks for; their users are trackers. We see modules that are called in between anyway.
-#: But without these patches, the time of what torch does around them (random states,
-#: autocast, checks) would be that of the node that asked.
-recomputation_patches: Final = (
-    Patch(beginning_of_recomputation, _make_begin),
-    Patch(end_of_recomputation, _make_end),
-)

@@ -305,19 +305,6 @@ class Tracker(OpenCalls):
         assert self.functions is not None  # else nodes are not booked by name
         return self.functions.sites.site_of_node(around, made_by)
 
-    def begin_recomputation(self) -> None:
-        """A node asks for a tensor that is to be computed again: the time of that is
-        not the node's."""
-        if self.site.phase == "backward" and self.divides:
-            self.open_entry(self.tree.recomputation_site(self.site))
-
-    def end_recomputation(self) -> None:
-        """The tensors that a node asked for are there."""
-        for site in self.open_sites():
-            if site.is_recomputation:
-                self.leave_entry(site)
-                return
-
     # Optimizers
 
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
