@@ -13,7 +13,6 @@ import torch.jit._recursive
 from torch.autograd import function, profiler, profiler_legacy
 from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
-from torch.utils import checkpoint
 from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.capture.attach.interception import MOST_CHANGES, interception
@@ -32,11 +31,6 @@ REPLACED: dict[str, tuple[Any, str]] = {
     "entry of the engine": (torch.autograd, "_engine_run_backward"),
     "maker of gradients": (torch.autograd, "_make_grads"),
     "iterators over loaders": (DataLoader, "__iter__"),
-    "recomputation": (checkpoint._recomputation_hook, "__init__"),
-    "end of recomputation": (
-        checkpoint._CheckpointFrame,
-        "check_recomputed_tensors_match",
-    ),
     "batches": (dataloader._BaseDataLoaderIter, "__next__"),
     "check for overrides": (torch.overrides, "has_torch_function"),
     "return of modes": (torch.overrides, "_push_mode"),

@@ -29,7 +29,6 @@ NEEDED: Final = ("pytest>=8", "hypothesis>=6", "expecttest", "tqdm", "ipython>=8
 TESTS: Final = (
     "tests/attribution/test_exact_booking.py",
     "tests/attribution/test_exact_threads.py",
-    "tests/attribution/test_foreign_passes.py",
     "tests/attribution/test_memory_owners.py",
     "tests/attribution/test_tape.py",
     "tests/attribution/test_tensor_memory.py",

@@ -33,7 +33,8 @@ class _LostError(Exception):
 
 class RandomModel(nn.Module):
     """Calls its children in random ways: once or twice, in checkpoints of both kinds,
-    without gradients, with glue in between; and loses its way now and then.
+    without gradients, with glue in between, and with hooks that run passes of their
+    own; and loses its way now and then.
 
     functions: whether the glue is functions.
     """
@@ -55,6 +56,8 @@ class RandomModel(nn.Module):
             inputs = self.rng.choice(values)
             values.append(self._call(part, inputs))
             burn(self.rng.choice([0, 1]))
+            if self.rng.random() < 0.3:
+                run_a_pass_in_a_hook(self.rng, part, values)
             if self.functions:
                 values.append(call_functions(self.rng, part, values[-1]))
         if self.rng.random() < 0.04:
@@ -82,6 +85,31 @@ class RandomModel(nn.Module):
         else:
             result = part(inputs) * 0.5
         return result
+
+
+def run_a_pass_in_a_hook(
+    rng: random.Random, module: nn.Module, values: list[torch.Tensor]
+) -> None:
+    """When a pass comes to one of `values`, or to all of them, a hook there runs
+    another one, over a graph of its own of `module`."""
+    hooked = [value for value in values if value.grad_fn is not None]
+    if not hooked or not torch.is_grad_enabled():
+        return
+    start = hooked[-1].detach().requires_grad_()
+    again = module(start).sum()
+
+    def solve(gradient: Any) -> None:
+        if again.requires_grad:
+            torch.autograd.grad(again, start, retain_graph=True)
+
+    way = rng.choice(("tensor", "node", "several"))
+    if way == "tensor":
+        hooked[-1].register_hook(solve)
+    elif way == "node":
+        node: Any = hooked[-1].grad_fn
+        node.register_prehook(solve)
+    else:
+        torch.autograd.graph.register_multi_grad_hook(hooked, solve)
 
 
 def call_functions(

@@ -3,6 +3,7 @@ do after the last one, is nobody's backward: it is a row of its own."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,3 +235,28 @@ def test_what_it_is_asked_to_do_at_the_end(options: Any) -> None:
         ENGINE: 2 * 20 + 50,
     }
     assert prof.profile.aborted_calls == 0
+
+
+@pytest.mark.usefixtures("clock")
+def test_passes_that_python_does_not_start_are_outside_modules() -> None:
+    """As by TorchScript. Others are divided as ever."""
+
+    def backward(loss: torch.Tensor) -> None:
+        loss.backward()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that TorchScript is to be replaced
+        run_backward = torch.jit.script(backward)
+    net = Net(nothing)
+    with profile() as prof:
+        for start in (run_backward, torch.Tensor.backward, run_backward):
+            start(net(X.clone().requires_grad_()).sum())
+    assert found(prof.profile) == {
+        **{
+            key: calls(*[row.total] * 3, own=3 * row.own)
+            for key, row in NET_FORWARD.items()
+        },
+        **net_backward(),
+        **passes(12),
+        **outside(2 * 12),
+    }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
 from torch.utils.data import DataLoader
 
 from tests.cores import NATIVE_CORE
 from tests.doing import Does, X
-from tests.exact import calls, found, outside, own_in
+from tests.exact import calls, each_option, found, outside, own_in
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
@@ -47,6 +49,66 @@ def test_a_hook_on_a_tensor_is_time_of_the_module_that_made_it() -> None:
         "Sequential.1": 4,
         "Sequential.2": 78,
     }
+
+
+def _in_front(y: torch.Tensor, hook: Callable[..., None]) -> None:
+    node: Any = y.grad_fn
+    node.register_prehook(hook)
+
+
+def _behind(y: torch.Tensor, hook: Callable[..., None]) -> None:
+    node: Any = y.grad_fn
+    node.register_hook(hook)
+
+
+#: Ways to have a hook called when a pass comes to a tensor.
+HOOKS: dict[str, Callable[[torch.Tensor, Callable[..., None]], object]] = {
+    "of a tensor": torch.Tensor.register_hook,
+    "in front of a node": _in_front,
+    "behind a node": _behind,
+    "of several": lambda y, hook: register_multi_grad_hook([y], hook),
+}
+
+
+class Solves(Work):
+    """Has hooks on its output that run a pass of its solver, as deep equilibrium layers
+    do, and work on."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__(1, 20)
+        self.solver = Work(2, 25)
+        self.add_hook = HOOKS[way]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = super().forward(x)
+        start = y.detach().requires_grad_()
+        again = self.solver(start).sum()
+
+        def solve(*_: Any) -> None:
+            torch.autograd.grad(again, start, retain_graph=True)
+            burn(16)
+
+        for _ in range(2):
+            self.add_hook(y, solve)
+        return y
+
+
+@each_option
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+@pytest.mark.parametrize("way", HOOKS)
+def test_a_pass_in_a_hook_is_time_of_its_own_nodes(
+    way: str, is_first: bool, options: Any
+) -> None:
+    model = nn.Sequential(Work(4, 10), Solves(way), Work(8, 30))[: 2 if is_first else 3]
+    with profile(**options) as prof:
+        model(torch.ones(3, requires_grad=True)).sum().backward()
+    assert own_in(prof.profile, "backward") == {
+        "Sequential.0": 10,
+        "Sequential.1": 20 + 2 * 16,
+        "Sequential.1.solver": 2 * 25,
+        **({} if is_first else {"Sequential.2": 30}),
+    }
+    assert found(prof.profile)["Sequential.1.solver", "backward"] == calls(25, 25)
 
 
 def booked(found: Profile) -> dict[tuple[tuple[str, ...], str], tuple[int, int]]:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.cores import NATIVE_CORE
 from tests.doing import X
 from tests.exact import Found, calls, each_option, found, no_calls, outside, passes
 from tests.fake_clock import MS, burn
@@ -173,4 +174,34 @@ def test_functions(options: Any) -> None:
         ("_Burning", "forward"): calls(3, 1, 4),
         ("_Burning", "backward"): calls(6, 2, 8),
         ("Runs", "forward"): calls(30, 10, 40),
+    }
+
+
+class CallsItself(nn.Module):
+    """Is compiled in place, and calls itself where the compiler does not look."""
+
+    def forward(self, x: torch.Tensor, depth: int = 2) -> Any:
+        return self.go_on(x * 2, depth)
+
+    @torch.compiler.disable
+    def go_on(self, x: torch.Tensor, depth: int) -> Any:
+        burn(2)
+        if depth:
+            x = self(x, depth - 1)
+        burn(3)
+        return x
+
+
+@NATIVE_CORE  # the other does not see what is compiled in place
+def test_a_compiled_module_that_calls_itself_is_one_call() -> None:
+    model = CallsItself()
+    model.compile(backend="eager")
+    model(X)
+    with profile() as prof:
+        model(X)
+        burn(7)
+        model(X)
+    assert found(prof.profile) == {
+        ("CallsItself", "forward"): calls(15, 15),
+        **outside(7),
     }

@@ -238,6 +238,28 @@ def test_a_pass_of_another_thread_over_our_graph_is_not_ours() -> None:
     }
 
 
+def test_of_more_threads_than_a_hand_has_fingers() -> None:
+    """Each in a profile of its own, and all in their passes at once."""
+    count = 12
+    all_are_in = Barrier(count)
+
+    class Last(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = DoesInBackward.apply(x, lambda: all_are_in.wait(60))
+            return result
+
+    def work(number: int) -> list[int]:
+        model = nn.Sequential(Last(), nn.Linear(3, 3), Last())
+        with profile() as prof:
+            model(torch.ones(3, requires_grad=True)).sum().backward()
+        cells = prof.profile.cells
+        names = [f"Sequential.{part}" for part in range(3)]
+        return [cells[("Sequential", name), "backward"].calls for name in names]
+
+    with ThreadPoolExecutor(count) as pool:
+        assert list(pool.map(work, range(count))) == [[1, 1, 1]] * count
+
+
 @NATIVE_CORE
 def test_a_fork_while_another_thread_is_in_a_pass() -> None:
     """What that has locked is not locked in the child."""

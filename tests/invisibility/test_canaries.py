@@ -128,10 +128,6 @@ CASES: dict[str, tuple[Hide, str]] = {
         replaced(canaries, "current_graph_task", lambda: -1),
         "recomputation in threads of devices",
     ),
-    "ends": (
-        replaced(canaries, "at_end_of_nodes", lambda callback: None),
-        "the end of backward passes",
-    ),
     "collectives": (_no_collectives, "communication"),
     "storages": (
         replaced(canaries, "storage_of", lambda tensor: 0),

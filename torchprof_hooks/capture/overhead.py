@@ -21,11 +21,7 @@ import torch.nn.functional as F
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.interception import interception
 from torchprof_hooks.capture.backward.backward_pass import PassRequest
-from torchprof_hooks.capture.core import (
-    Interceptor,
-    python_pass_begins,
-    python_pass_ends,
-)
+from torchprof_hooks.capture.core import Interceptor
 from torchprof_hooks.capture.duty import Block, Kind
 from torchprof_hooks.capture.functions.aside import do_aside
 from torchprof_hooks.capture.record.memory_log import MemorySums
@@ -228,14 +224,10 @@ def _shown(
 
 @contextmanager
 def _followed(tracker: Tracker | None, value: torch.Tensor) -> Iterator[None]:
-    before = python_pass_begins()  # so that no other tracker hears of the pass
+    if tracker is not None:
+        tracker.begin_pass(PassRequest([value.grad_fn], False, False, -1))
     try:
-        if tracker is not None:
-            tracker.begin_pass(PassRequest([value.grad_fn], False, False, -1))
-        try:
-            yield
-        finally:
-            if tracker is not None:
-                tracker.end_pass(None, False)
+        yield
     finally:
-        python_pass_ends(before)
+        if tracker is not None:
+            tracker.end_pass(None, False)

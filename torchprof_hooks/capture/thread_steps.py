@@ -417,9 +417,6 @@ class ThreadSteps:
             return _Measured(kind, *self._make(self._names))
         tracker = new_tracker(self._names, divides=False)
         tracker.sees_outer_alone = True
-        # It listens for passes that Python has not started only if there were some.
-        others = self._by_kind.values()
-        tracker.hears_foreign_passes = any(o.tracker.has_foreign_passes for o in others)
         return _Measured(kind, tracker)
 
     def _show(self, measured: _Measured) -> None:

@@ -1,5 +1,4 @@
-"""Tells trackers when a backward pass begins and ends, and when a checkpoint computes
-something again in one.
+"""Tells trackers when a backward pass begins and ends.
 
 We replace the function by which Python enters the engine, and do not look at outputs of
 modules. So we find all nodes, whatever outputs look like (objects of the user's own, a
@@ -9,7 +8,6 @@ loss left behind as an attribute), and know when a pass begins and ends.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import wraps
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -23,20 +21,12 @@ from torchprof_hooks.capture.backward.backward_pass import (
     PassRequest,
     gradient_reduction,
 )
-from torchprof_hooks.capture.core import (
-    on_foreign_pass,
-    python_pass_begins,
-    python_pass_ends,
-)
+from torchprof_hooks.capture.core import carry_no_ended
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     engine_entry,
     node_of,
     sequence_number,
-)
-from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import (
-    beginning_of_recomputation,
-    end_of_recomputation,
 )
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_autograd_on,
@@ -51,34 +41,11 @@ class EnginePatch(Patch):
 
     torch has no hook for that. So while there are users, this replaces the function
     through which Python enters the engine by one that tells them and then does the
-    same. They are told of passes that TorchScript, or an extension in C++, has started
-    when the first node runs, if the core hears of nodes.
+    same.
     """
 
     def __init__(self) -> None:
         super().__init__(engine_entry, self._make_entry)
-
-    def put_on(self) -> None:
-        """Replace the function, as far as this torch has it."""
-        super().put_on()
-        self.users_changed()
-
-    def take_off(self) -> bool:
-        """Put it back, unless it is somebody else's by now."""
-        on_foreign_pass(None)
-        return super().take_off()
-
-    def users_changed(self) -> None:
-        """Hear of passes that Python has not started only if a user wants it: that
-        costs time at each node."""
-        is_wanted = self.is_on and any(user.hears_foreign_passes for user in self.users)
-        on_foreign_pass(self._hear if is_wanted else None)
-
-    def _hear(self) -> None:
-        if not (is_dynamo_compiling() or is_tracing() or is_compiled_autograd_on()):
-            for tracker in self.trackers_here():
-                if tracker.hears_foreign_passes:
-                    tracker.begin_foreign_pass()
 
     def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
         def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,7 +60,6 @@ class EnginePatch(Patch):
             begun: list[tuple[Any, int]] = []
             results: Any = None
             failed = True
-            seen_before = python_pass_begins()
             try:
                 for tracker in self.trackers_here():
                     begun.append((tracker, len(tracker.passes)))
@@ -105,7 +71,6 @@ class EnginePatch(Patch):
                 failed = False
                 return results
             finally:
-                python_pass_ends(seen_before)
                 if begun:
                     _end(begun, results, failed)
 
@@ -123,6 +88,7 @@ def _end(begun: list[tuple[Any, int]], results: Any, failed: bool) -> None:
             _end(begun, results, failed)
         elif not passes_before:  # the outermost is over, for all trackers
             gradient_reduction.is_expected = False
+            carry_no_ended()  # a hook may have stopped measuring in it
 
 
 def _request(  # noqa: PLR0917
@@ -156,37 +122,5 @@ def _node(edge: Any) -> Any:
     return node_of(edge) if isinstance(edge, torch.Tensor) else edge.node
 
 
-def _make_begin(original: Function, layer: Layer) -> Function:
-    @wraps(original)
-    def begin_recomputation(*args: Any, **kwargs: Any) -> Any:
-        if layer.is_on and not is_tracing():
-            for tracker in recomputation_patches[0].trackers_here():
-                tracker.begin_recomputation()
-        return original(*args, **kwargs)
-
-    return begin_recomputation
-
-
-def _make_end(original: Function, layer: Layer) -> Function:
-    @wraps(original)
-    def end_recomputation(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if layer.is_on and not is_tracing():
-            for tracker in recomputation_patches[1].trackers_here():
-                tracker.end_recomputation()
-        return result
-
-    return end_recomputation
-
-
 #: The one there is.
 engine_patch: Final = EnginePatch()
-
-#: Where torch's non-reentrant checkpoint begins, and ends, to compute again what a node
-#: asks for; their users are trackers. We see modules that are called in between anyway.
-#: But without these patches, the time of what torch does around them (random states,
-#: autocast, checks) would be that of the node that asked.
-recomputation_patches: Final = (
-    Patch(beginning_of_recomputation, _make_begin),
-    Patch(end_of_recomputation, _make_end),
-)

@@ -60,7 +60,6 @@ class BackwardPass:
     failed: whether it ended by an exception.
     was_left: whether it ended without telling us.
     sums_gradients: whether ``DistributedDataParallel`` is prepared for it.
-    from_python: whether it was started from Python.
     ran_nodes: whether the engine is known to have run all nodes.
     nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
     counts_in, number: the thread whose counter of nodes was read last, and its value.
@@ -83,12 +82,10 @@ class BackwardPass:
         base: Site,
         opened_base: bool,
         makes_graph: bool,
-        from_python: bool = True,
     ) -> None:
         self.base = base
         self.opened_base = opened_base
         self.makes_graph = makes_graph
-        self.from_python = from_python
         self.sums_gradients = gradient_reduction.is_expected
         self.thread = get_ident()
 
@@ -141,8 +138,7 @@ class Passes:
     ) -> None:
         """A pass of `tracker` is about to begin. The time since `began_ns` is profiler
         overhead."""
-        # We hear late of passes that Python has not started: at their first node.
-        if self.divides and started.opened_base and started.from_python:
+        if self.divides and started.opened_base:
             started.engine_site = tracker.tree.engine_site(started.base)
         tracker.enter_pass(
             started,
@@ -157,9 +153,10 @@ class Passes:
             began_ns=began_ns,
         )
 
-    def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
-        """A node of the pass is about to run: if none has, the engine's time ends."""
-        tracker.engine_ends()
+    def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
+        """Hooks of a node of the pass run, maybe before the engine tells of the node:
+        the pass goes on with the owner of that node."""
+        tracker.reach_node()
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
         """The site that the pass is working for."""

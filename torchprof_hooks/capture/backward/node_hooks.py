@@ -18,6 +18,7 @@ from torchprof_hooks.capture.backward.backward_pass import (
 from torchprof_hooks.capture.backward.graph import reachable_nodes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
+    NO_SEQUENCE_NUMBER,
     NodeHookCarrier,
     NodePreHook,
     at_end_of_nodes,
@@ -121,9 +122,12 @@ class HookedPasses(Passes):
             at_node = partial(self._gives_gradients, at_node)
         self._hooks.callbacks[0] = at_node
 
-    def engine_ends(self, tracker: Tracker, running: BackwardPass) -> None:
-        if not _has_begun(running):
-            self._move(tracker, running, 0, [], perf_counter_ns())
+    def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
+        node = current_autograd_node()
+        is_numbered = node is not None and node._sequence_nr() != NO_SEQUENCE_NUMBER
+        is_owner_here = tracker.site is self.owner_of(tracker, running)
+        if self.divides and is_numbered and is_owner_here:
+            self.on_node(tracker, None)
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
         return running.open[-1].site if running.open else running.base

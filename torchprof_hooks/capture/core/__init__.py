@@ -30,18 +30,14 @@ if TYPE_CHECKING or CORE.module is None:
         AroundCollection,
         Interceptor,
         around_collections,
-        on_foreign_pass,
-        python_pass_begins,
-        python_pass_ends,
+        carry_no_ended,
     )
     from torchprof_hooks.capture.core.reference_nodes import Node
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
     Interceptor = CORE.module.Interceptor
     around_collections = CORE.module.around_collections
-    on_foreign_pass = CORE.module.on_foreign_pass
-    python_pass_begins = CORE.module.python_pass_begins
-    python_pass_ends = CORE.module.python_pass_ends
+    carry_no_ended = CORE.module.carry_no_ended
     AroundCollection = Callable[..., None]
 
 __all__ = [
@@ -53,7 +49,5 @@ __all__ = [
     "Interceptor",
     "Node",
     "around_collections",
-    "on_foreign_pass",
-    "python_pass_begins",
-    "python_pass_ends",
+    "carry_no_ended",
 ]

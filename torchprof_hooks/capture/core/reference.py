@@ -96,6 +96,7 @@ class Cursor(ReadsMeters):
     if TYPE_CHECKING:  # what the derived class knows (see `Tracker`)
 
         def called_site(self, module: torch.nn.Module) -> Site | None: ...
+        def is_open(self, called: object) -> bool: ...
         def unwind_to(self, called: object) -> Site: ...
         def close_left_calls(self) -> None: ...
         def count_if_aborted(self) -> None: ...
@@ -111,6 +112,7 @@ class Cursor(ReadsMeters):
         known = self.site.child(id(module))
         site = known or self.called_site(module)
         if site is None:
+            self.site.ignored += self.is_open(module)
             return
         self.open_call(site, is_new=known is None)
         if self.callbacks is not None:
@@ -121,6 +123,9 @@ class Cursor(ReadsMeters):
         if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
             return
         end_ns, site = perf_counter_ns(), self.site
+        if site.ignored and self.is_open(module):
+            site.ignored -= 1
+            return
         if site.key != id(module):
             site = self.unwind_to(module)
             if site is self.outside:
@@ -194,7 +199,7 @@ class Cursor(ReadsMeters):
         """Open a call of a module or a function."""
         if site.is_entry or is_new:
             self.look_for_device()
-        site.low = next_sequence_number()
+        site.low, site.ignored = next_sequence_number(), 0
         if self.divides:
             self.own_from(site, site.low)
         site.start_ns = perf_counter_ns()
@@ -232,10 +237,11 @@ class Cursor(ReadsMeters):
         #: What the newest pass is working for, and how many calls are open in it.
         pass_owner: Site | None
         open_backward: int
-        #: Called when a pass begins, before a node of which Python hears first, and
-        #: when a pass ends: returns when the last node ended, None if none has run.
+        #: Called when a pass begins; when hooks of a node run, before the engine tells
+        #: of the node; and when a pass ends: returns when the last node ended, None if
+        #: none has run.
         enter_pass: Callable[..., None]
-        engine_ends: Callable[[], None]
+        reach_node: Callable[[], None]
         leave_pass: Callable[[BackwardPass, bool], int | None]
         drop_pass: Callable[[BackwardPass], None]  # once Python has closed its calls
         #: Ends a pass that went well. False: something rare has happened, and nothing

@@ -81,19 +81,9 @@ def _is_seen_by(cursor: Cursor) -> bool:
     return cursor.site.is_outer and current_graph_task() == -1
 
 
-def on_foreign_pass(callback: Callable[[], object] | None) -> None:
-    """Have `callback` called when a backward pass begins that Python has not started.
-    Here, nothing: only the native core can do it, as the engine tells it of nodes."""
-
-
-def python_pass_begins() -> int:
-    """Python starts the pass that begins in this thread. Returns the argument for
-    `python_pass_ends`."""
-    return 0
-
-
-def python_pass_ends(before: int) -> None:
-    """The pass that `python_pass_begins` was called for is over."""
+def carry_no_ended() -> None:
+    """Take passes that have ended off this thread: the native core has torch carry them
+    into the engine's threads."""
 
 
 #: The type of a callback in ``gc.callbacks``.

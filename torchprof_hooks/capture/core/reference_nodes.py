@@ -32,6 +32,8 @@ class Node:
         core; others use `child` and the methods below it.
     start_ns: when the open call began; moved forward by what interruptions took.
     low: number of the first autograd node that the open call can own.
+    ignored: how many calls inside are open that are not followed, of modules that have
+        an open call which is.
     owner: the open call, as an owner of autograd nodes; None: it owns none.
     heard: how many autograd nodes of passes ran here.
     cut: how many calls here did not run to their end.
@@ -48,6 +50,7 @@ class Node:
         "code",
         "cut",
         "heard",
+        "ignored",
         "is_called",
         "is_described",
         "is_entry",
@@ -68,7 +71,8 @@ class Node:
         self.caller: Site = self  # type: ignore[assignment]
         self.children: dict[int, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
-        self.heard = self.cut = self.reading_ns = self.peak_bytes = 0
+        self.heard = self.cut = self.ignored = 0
+        self.reading_ns = self.peak_bytes = 0
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
         self.is_outer = self.sees_operators = self.is_described = False
         self.owner: Owner | None = None

@@ -221,7 +221,7 @@ class FunctionCalls:
         if not tracker.passes:  # an exception may have kept another node from ending
             tracker.abort_down_to(tracker.outside, tracker.last_stamp_ns())
         elif tracker.backward is not None:
-            tracker.backward.engine_ends(tracker, tracker.passes[-1])
+            tracker.backward.reach_node(tracker, tracker.passes[-1])
         tracker.open_entry(self.sites.site_of_node(tracker.site, name))
 
     def node_post(self, tracker: Tracker, name: str) -> None:

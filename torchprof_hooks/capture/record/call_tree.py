@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter_ns
-from typing import Final
 
 import torch
 
@@ -23,9 +22,6 @@ from torchprof_hooks.profiles.names import (
     Phase,
     optimizer_name,
 )
-
-#: Key of the site of a recomputation in `Site.children_by_name`.
-_RECOMPUTATION: Final[tuple[str, Phase]] = ("", "recompute")
 
 
 class CallTree:
@@ -84,8 +80,6 @@ class CallTree:
         # First: after an interrupt in between, the id may be another module's.
         self.names.when_gone(module, caller, caller.forget_child)
         caller.add_child(id(module), site)
-        if caller.is_recomputation and site.caller is caller:
-            caller.path = site.path[:-1] or site.path
         self.placed(caller, began_ns)
         return site  # not by `child`: another thread may have removed it again
 
@@ -127,7 +121,7 @@ class CallTree:
 
     def _path(self, caller: Site, name: str, phase: Phase) -> tuple[str, ...]:
         around = profiled_path(caller)
-        if caller.phase == phase and not caller.is_recomputation:
+        if caller.phase == phase:
             path = (*caller.path, name)
         elif phase == "forward":
             path = (*around, *self._paths.get(name, (name,)))
@@ -196,20 +190,6 @@ class CallTree:
                 site.works = forward.works
             caller.backward[code] = site
         return site
-
-    def recomputation_site(self, asking: Site) -> Site:
-        """The site of what is computed again for a node of `asking`. Once the
-        recomputation calls a module, its owner is known: the module around that one; or
-        that one itself, if it is an outermost module. If it calls none, the owner of
-        the node owns it, too."""
-        known = asking.children_by_name.get(_RECOMPUTATION)
-        if known is None:
-            path = asking.enclosing.path
-            site = self.new_site(asking, path, "recompute")
-            site.is_recomputation = True
-            site.is_counted = False
-            known = asking.children_by_name[_RECOMPUTATION] = [site]
-        return known[0]
 
 
 def _modules_around(site: Site) -> Iterator[torch.nn.Module]:

@@ -33,8 +33,6 @@ class Site(Node):
     is in the base class, `Node`.
 
     is_region: whether the code called here is compiled: nothing inside is followed.
-    is_recomputation: whether a checkpoint computes something again here; the modules
-        and functions that it calls are calls inside.
     """
 
     caller: Site
@@ -49,7 +47,6 @@ class Site(Node):
         "functions",
         "is_counted",
         "is_hidden",
-        "is_recomputation",
         "is_region",
         "module",
         "path",
@@ -74,7 +71,7 @@ class Site(Node):
         self.is_function = function is not None
         self.is_called = phase in CALLED_PHASES
         self.sees_operators = phase in _WITH_FUNCTIONS
-        self.is_region = self.is_recomputation = False  # see above
+        self.is_region = False  # see above
         self.caller = self if caller is None else caller  # the outermost calls itself
         self.key = NO_MODULE
         self.module: weakref.ref[torch.nn.Module] | None = None

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 
 from torchprof_hooks.capture.torch_names.autograd import (
     NodeHookCarrier,
-    at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
     engine_entry,
@@ -116,20 +115,6 @@ def _knows_running_pass() -> bool:
     node_of(output).register_prehook(lambda _: seen.append(current_graph_task()))
     autograd.grad((output,), (leaf,))
     return current_graph_task() == -1 and len(seen) == 1 and seen[0] != -1
-
-
-def _hears_end_of_nodes() -> bool:
-    leaf = torch.ones(1, device="cpu", requires_grad=True)
-    output = leaf * 2
-    seen: list[str] = []
-
-    def run(_: Any) -> None:
-        at_end_of_nodes(lambda: seen.append("end"))
-        seen.append("node")
-
-    node_of(output).register_prehook(run)
-    autograd.grad((output,), (leaf,))
-    return seen == ["node", "end"]
 
 
 # Functions
@@ -230,7 +215,6 @@ CANARIES: Final = (
         ("_current_graph_task_id",),
         _knows_running_pass,
     ),
-    Canary("the end of backward passes", ("queue_callback",), _hears_end_of_nodes),
     Canary(
         "functions with callbacks",
         (

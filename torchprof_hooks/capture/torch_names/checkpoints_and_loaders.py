@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from torch.utils.data import DataLoader, dataloader
 
@@ -15,21 +14,6 @@ from torchprof_hooks.capture.torch_names.place import Place
 #: Torch's non-reentrant checkpoint leaves a recomputed forward by this exception once
 #: it has what it needs. That is not a failure.
 STOPS_RECOMPUTATION: Final = "_StopRecomputationError"
-
-
-def beginning_of_recomputation() -> Place:
-    """The constructor that runs as soon as a node asks for a tensor to be recomputed.
-    If torch has none, the time until the first module is called is the node's."""
-    return Place(_of_checkpoints("_recomputation_hook"), "__init__")
-
-
-def end_of_recomputation() -> Place:
-    """The method that checks tensors once all of them are recomputed."""
-    return Place(_of_checkpoints("_CheckpointFrame"), "check_recomputed_tensors_match")
-
-
-def _of_checkpoints(name: str) -> Any:
-    return getattr(sys.modules.get("torch.utils.checkpoint"), name, None)
 
 
 # Loaders

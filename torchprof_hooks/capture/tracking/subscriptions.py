@@ -17,7 +17,7 @@ from torchprof_hooks.capture.attach.compiling import (
     export_shield,
     hushed_warning,
 )
-from torchprof_hooks.capture.attach.engine import engine_patch, recomputation_patches
+from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.attach.interception import Subscription, interception
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 #: These tell trackers of passes, and of what interrupts calls.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
     engine_patch,
-    *recomputation_patches,
     optimizer_hooks,
     *loader_patches,
     communication_patches,
@@ -107,8 +106,7 @@ class TrackerSubscription(Subscription):
                 attachments.attach(optimizer_hooks, tracker)
             for attachment in (*loader_patches, communication_patches, compilations):
                 attachments.attach(attachment, tracker)
-        for attachment in (engine_patch, *recomputation_patches):
-            attachments.attach(attachment, tracker)
+        attachments.attach(engine_patch, tracker)
 
     def close(self, by_exception: bool = False) -> None:
         """Disconnect the tracker; calls that are open end here.

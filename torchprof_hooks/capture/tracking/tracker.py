@@ -13,11 +13,8 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.compiling import compile_shield
 from torchprof_hooks.capture.backward.backward_pass import (
-    NO_REQUEST,
-    REQUEST_OF_GRAPH,
     BackwardPass,
     PassRequest,
-    gradient_reduction,
 )
 from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.record.call_tree import CallTree
@@ -27,7 +24,6 @@ from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.record.slow_steps import SlowSteps
 from torchprof_hooks.capture.torch_names.autograd import (
-    at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
 )
@@ -81,9 +77,6 @@ class Tracker(OpenCalls):
     names_nodes: whether nodes without a known function are functions of their own.
     undivided_passes: how many passes were not divided among their owners, because nodes
         of several threads had the same number.
-    hears_foreign_passes: whether it is told of passes that Python has not started.
-        That takes a callback at each node, which slows nodes down.
-    has_foreign_passes: whether it was told of such a pass.
     """
 
     callbacks: CallListener | None
@@ -120,8 +113,6 @@ class Tracker(OpenCalls):
         self.follows_modules = follows_modules
         self.names_nodes = functions is not None and functions.follows_all
         self.undivided_passes = 0
-        self.hears_foreign_passes = self.divides
-        self.has_foreign_passes = False
         self.meters = meters
         self.memory_owners: MemoryOwners | None = None
         for meter in meters:
@@ -185,28 +176,10 @@ class Tracker(OpenCalls):
 
     # Backward passes
 
-    def begin_foreign_pass(self) -> None:
-        """A backward pass has begun that Python has not started: its first node is
-        about to run."""
-        self.has_foreign_passes = True
-        if self.passes:
-            return  # it is a part of the pass that runs
-        request = REQUEST_OF_GRAPH if torch.is_grad_enabled() else NO_REQUEST
-        self.begin_pass(request, from_python=False)
-        if self.passes:
-            [begun] = self.passes
-            at_end_of_nodes(lambda: self._end_foreign_pass(begun))
-
-    def _end_foreign_pass(self, begun: BackwardPass) -> None:
-        if begun in self.passes:
-            self.end_pass(None, failed=False)
-            gradient_reduction.is_expected = False
-
     def begin_pass(
         self,
         request: PassRequest,
         began_ns: int = 0,
-        from_python: bool = True,
     ) -> None:
         """The engine is about to begin a backward pass.
 
@@ -216,6 +189,8 @@ class Tracker(OpenCalls):
             return
         began_ns = began_ns or perf_counter_ns()
         self.drop_left_passes()
+        if self.passes:  # a hook of a node runs this one
+            self.backward.reach_node(self, self.passes[-1])
         found = self.site
         if found.is_loading:
             return
@@ -225,7 +200,7 @@ class Tracker(OpenCalls):
             base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
         if self.memory_owners is not None and not self.passes:
             self.memory_owners.backward_begins()
-        started = BackwardPass(base, opens, request.makes_graph, from_python)
+        started = BackwardPass(base, opens, request.makes_graph)
         self.backward.begin(self, started, request, began_ns)
         if self.functions is not None:
             self.functions.pass_begins(started)
@@ -284,8 +259,8 @@ class Tracker(OpenCalls):
             self.memory_owners.backward_ended()
 
     def drop_left_passes(self) -> None:
-        """End passes that were left open: the engine runs none in this thread. An
-        interrupt has left them; or an exception those that Python has not started."""
+        """End passes that an interrupt has left open: the engine runs none in this
+        thread."""
         if self.site is self.outside and not self.passes:
             return
         if current_graph_task() != -1 or get_ident() != self.thread:
@@ -326,19 +301,6 @@ class Tracker(OpenCalls):
             return self.tree.backward_site(around, made_by)
         assert self.functions is not None  # else nodes are not booked by name
         return self.functions.sites.site_of_node(around, made_by)
-
-    def begin_recomputation(self) -> None:
-        """A node asks for a tensor that is to be computed again: the time of that is
-        not the node's."""
-        if self.site.phase == "backward" and self.divides:
-            self.open_entry(self.tree.recomputation_site(self.site))
-
-    def end_recomputation(self) -> None:
-        """The tensors that a node asked for are there."""
-        for site in self.open_sites():
-            if site.is_recomputation:
-                self.leave_entry(site)
-                return
 
     # Optimizers
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "backward/carried.h"
 #include "log.h"
 #include "meters/device_meter.h"
 #include "meters/memory_meter.h"
@@ -40,16 +41,14 @@ struct Pass : std::enable_shared_from_this<Pass> {
   PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor
   Node* base;
   Node* engine;  // where the engine's own time is booked; null: not separately
-  pthread_t thread;      // in which it began
-  uint64_t made_by;      // torch's number of that thread; nodes have such numbers of who made them
-  int task = -1;         // the engine's number for the pass; -1: not known yet
   bool hears;            // whether the engine calls us at its nodes
   bool opens;            // whether `base` is an entry that begins and ends with it
   bool divides, makes_graph, names_nodes;
   std::vector<OpenBackward> open;  // outermost first
   uint64_t counts_in;  // the thread whose counter of nodes was read last
   int64_t number;      // and what that counter was
-  Nanoseconds ended_ns = 0;    // when the last node ended; 0: none has
+  std::pair<int64_t, uint64_t> node{-1, 0};  // the last one that began: its number, and who made it
+  Nanoseconds ended_ns = 0;    // when the last node ended, or a pass that its hooks ran; 0: none has
   Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
   bool is_over = false;        // has been removed, maybe while a function still works on it
   Node* owner() const { return open.empty() ? base : open.back().node; }
@@ -58,14 +57,30 @@ struct Pass : std::enable_shared_from_this<Pass> {
 
 struct Cursor;
 
+// How often this process was forked, with its parents.
+std::atomic<int> forks{0};
+
 // The running passes of one cursor, the innermost last. Outlives the cursor: when the last
 // pass ends, another thread of the engine may be about to call us at a node.
 struct Running {
   Cursor* cursor;  // lives while there are passes: each has a reference to it
-  std::recursive_mutex mutex;  // Python code that runs under it may begin and end passes
   // A function that works on a pass keeps a pointer to it where Python code may run meanwhile and
   // end the pass: a signal handler that stops the profile, say.
   std::vector<std::shared_ptr<Pass>> passes;
+
+  // Python code that runs under it may begin and end passes. In a fork, it is a new one: the thread that
+  // had locked it is not there.
+  std::recursive_mutex& mutex() {
+    if (made_in_ != forks) {
+      new (&mutex_) std::recursive_mutex();
+      made_in_ = forks;
+    }
+    return mutex_;
+  }
+
+ private:
+  std::recursive_mutex mutex_;
+  int made_in_ = forks;
 };
 
 PyTypeObject* cursor_type;
@@ -159,61 +174,16 @@ inline void go_to(Cursor* cursor, Node* node) {
   listen_if_wanted(cursor);
 }
 
-// `all_running`: those of all cursors with a running pass. `running_here`: those of cursors whose
-// outermost pass began in this thread; the pass may have ended since.
-using RunningList = std::vector<std::shared_ptr<Running>>;
-// Guards `all_running`. Locks are taken in this order: a `Running::mutex`, the GIL, this one.
-// With the GIL held, a `Running::mutex` is only tried (see PassLock).
-std::mutex running_mutex;
-RunningList all_running;
-std::atomic<size_t> running_count{0};
-// Null if no pass has ever begun in this thread. A pointer, because it is read at each node, and each
-// use of a thread_local list would first check whether the list is constructed.
-thread_local RunningList* running_here = nullptr;
-
-// Called in the child of a fork, where only the thread that forked goes on. What other
-// threads had locked stays locked there for good. So this forgets their passes, and makes new
-// mutexes for this thread's passes. (What it forgets is leaked, as it may be locked.)
+// Called in the child of a fork: another thread may have held the lock of unused events.
 void forget_other_threads() {
-  new (&unused_events()) UnusedEvents();  // another thread may have held its lock
-  RunningList& before = *new RunningList(std::move(all_running));
-  new (&running_mutex) std::mutex();
-  all_running.clear();
-  for (const std::shared_ptr<Running>& one : before) {
-    bool is_here = running_here != nullptr &&
-                   std::find(running_here->begin(), running_here->end(), one) != running_here->end();
-    if (!is_here) {  // its times can still be read
-      one->cursor->running = std::make_shared<Running>();
-      one->cursor->running->cursor = one->cursor;
-      continue;
-    }
-    new (&one->mutex) std::recursive_mutex();
-    all_running.push_back(one);
-  }
-  running_count = all_running.size();
+  new (&unused_events()) UnusedEvents();
+  forks++;
 }
-
-RunningList& make_running_here() {
-  struct Kept {
-    RunningList list;
-    ~Kept() { running_here = nullptr; }
-  };
-  static thread_local Kept kept;
-  running_here = &kept.list;
-  return kept.list;
-}
-
 
 // The meter of memory, or null.
 inline MemoryMeter* memory_of(Cursor* cursor) {
   PyObject* memory = cursor->memory;
   return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
-}
-
-// The threads of the engine that run the innermost pass work for the cursor.
-inline void tell_meter_of_pass(Cursor* cursor) {
-  const auto& passes = cursor->running->passes;
-  if (MemoryMeter* meter = memory_of(cursor)) meter->ledger->follow_pass(passes.empty() ? -1 : passes.back()->task);
 }
 
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
@@ -327,14 +297,14 @@ inline Owner around(Cursor* cursor, Owner owner) {
 class PassLock {
  public:
   explicit PassLock(Cursor* cursor) : running_(cursor->running) {
-    if (running_->mutex.try_lock()) return;
+    if (running_->mutex().try_lock()) return;
     PyThreadState* thread = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
-    running_->mutex.lock();
+    running_->mutex().lock();
     if (thread != nullptr) PyEval_RestoreThread(thread);
   }
   PassLock(const PassLock&) = delete;
   PassLock& operator=(const PassLock&) = delete;
-  ~PassLock() { running_->mutex.unlock(); }
+  ~PassLock() { running_->mutex().unlock(); }
 
  private:
   std::shared_ptr<Running> running_;

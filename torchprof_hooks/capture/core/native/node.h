@@ -43,12 +43,14 @@ struct BackwardChildren {
 
 // The call that is open at a node.
 // low: number of the first autograd node that it can own. tape, entry: its entry in a tape; the tape is
-// null if it has none.
+// null if it has none. ignored: how many calls inside are open that are not followed, of modules that
+// have an open call which is.
 struct OpenCall {
   Relaxed<Nanoseconds> start_ns;
   int64_t low;
   Tape* tape;
   int64_t entry;
+  int64_t ignored;
   // Readings of memory when it began, and the highest level since; valid if `is_metered`.
   Relaxed<char> is_metered;
   Relaxed<int64_t> used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
@@ -149,6 +151,7 @@ PyMemberDef node_members[] = {
     {"key", T_ULONGLONG, offsetof(Node, key), 0, nullptr},
     {"start_ns", T_LONGLONG, offsetof(Node, start_ns), 0, nullptr},
     {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
+    {"ignored", T_LONGLONG, offsetof(Node, ignored), 0, nullptr},
     {"heard", T_LONGLONG, offsetof(Node, heard), 0, nullptr},
     {"cut", T_LONGLONG, offsetof(Node, cut), 0, nullptr},
     {"reading_ns", T_LONGLONG, offsetof(Node, reading_ns), 0, nullptr},

@@ -157,7 +157,7 @@ Owner owner_of(Cursor* cursor, int64_t number, uint64_t thread) {
 bool is_graph_root(const char* name) { return std::strcmp(name, "torch::autograd::GraphRoot") == 0; }
 
 // When the pass began to work for the owner of the node that is about to run; 0: now. If the node has
-// hooks, that is when the node before ended: the engine has called these hooks since.
+// hooks, that is when the node before ended, and what its hooks did: the engine has called hooks since.
 Nanoseconds hooks_began_ns(const Cursor* cursor, const Pass& pass) {
   if (pass.ended_ns == 0) return 0;
   auto node = torch::autograd::get_current_node();
@@ -165,20 +165,24 @@ Nanoseconds hooks_began_ns(const Cursor* cursor, const Pass& pass) {
   return has_hooks ? pass.ended_ns + cursor->entered_ns - pass.entered_ns : 0;
 }
 
-void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
+// A node is about to run, or its hooks are, which then may run a pass of their own: the pass goes on with
+// the owner of the node.
+// number: of the node, below 0 if it has none; made_by: torch's number of the thread that made it.
+void node_begins(Cursor* cursor, Pass& pass, int64_t number, uint64_t made_by, const char* name) {
   if (pass.makes_graph) count_here(cursor, pass);
-  if (pass.names_nodes && !pass.has_begun() && is_graph_root(node.name())) return;
-  int64_t number = node.seqNr();
+  if (pass.names_nodes && !pass.has_begun() && is_graph_root(name)) return;
   if (number < 0) {  // accumulates a gradient: belongs to the node before, if there is one
     if (!pass.has_begun()) move(cursor, pass, 0);
     return;
   }
+  if (pass.node == std::pair(number, made_by)) return;  // its hooks have begun already
+  pass.node = {number, made_by};
   // Each open call is inside of the one before, but for the last, which may be an autograd node
   // under its own name, or the engine.
   size_t kept = pass.open.size();
   if (kept != 0 && pass.open[kept - 1].owner.entry < 0) kept--;
   // The thread that made the node gave it its number, so the owner is in the tape of that thread.
-  Owner owner = owner_of(cursor, number, node.forwardThreadId());
+  Owner owner = owner_of(cursor, number, made_by);
   c10::SmallVector<std::pair<Owner, int64_t>, 16> entered;  // with their codes, innermost first
   while (owner.entry != kNone) {
     const Owner* last = kept == 0 ? nullptr : &pass.open[kept - 1].owner;
@@ -201,7 +205,7 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
     opens.push_back({one->first, around_it});
   }
   if (pass.names_nodes && !around_it->is_function) {
-    around_it = named(cursor, around_it, node.name());
+    around_it = named(cursor, around_it, name);
     if (around_it == nullptr || pass.is_over) return;
     opens.push_back({{}, around_it});
   }
@@ -209,48 +213,17 @@ void node_begins(Cursor* cursor, Pass& pass, const at::RecordFunction& node) {
   move(cursor, pass, kept, opens, hooks_began_ns(cursor, pass));
 }
 
-thread_local int python_passes = 0;  // passes that run in this thread, and were started from Python
-
-// Calls `function` with the innermost pass of a cursor, if the node that begins or ends in this
-// thread is one of this pass. Returns whether it is.
-// is_elsewhere: whether no pass of a cursor was begun in this thread.
+// Calls `function` with each cursor, and its pass, to which the node belongs that begins or ends in this
+// thread. That may be a thread of the engine, which has one for each device.
 template <class Function>
-bool call_if_run(Running& running, const at::RecordFunction& node, bool is_elsewhere, Function& function) {
-  std::lock_guard<std::recursive_mutex> locked(running.mutex);
-  if (running.passes.empty()) return false;  // ended meanwhile
-  Pass& pass = *running.passes.back();
-  bool is_here = pthread_equal(pass.thread, pthread_self());
-  // A pass that Python has begun in this thread, and no cursor follows, may also run nodes that
-  // the followed thread has made. Then the maker of a node does not tell whose pass this is.
-  bool is_of_engine = is_elsewhere && python_passes == 0;
-  bool may_be_its = is_here || (is_of_engine && node.forwardThreadId() == pass.made_by);
-  if (pass.task == -1 && may_be_its) {
-    pass.task = torch::autograd::get_current_graph_task_id();
-    tell_meter_of_pass(running.cursor);
+void each_followed(Function function) {
+  const Carried* here = carried_here();  // stays: the engine has it, too, as long as the node runs
+  if (here == nullptr) return;
+  for (const CarriedPass& one : here->passes) {
+    std::lock_guard<std::recursive_mutex> locked(one.running->mutex());
+    const auto& passes = one.running->passes;
+    if (!passes.empty() && passes.back() == one.pass) function(one.running->cursor, *one.pass);
   }
-  if (!is_here && pass.task != torch::autograd::get_current_graph_task_id()) return false;
-  function(running.cursor, pass);
-  return true;
-}
-
-// Calls `function` with each cursor, and its pass, to which the node belongs that begins or ends in
-// this thread. That may be a thread of the engine, which has one for each device. Returns whether
-// there is such a cursor.
-template <class Function>
-bool each_running(const at::RecordFunction& node, Function function) {
-  // Works on copies of the pointers: `function` may begin and end passes, and change the lists.
-  const RunningList* begun_here = running_here;
-  c10::SmallVector<std::shared_ptr<Running>, 4> found;
-  if (begun_here != nullptr) found.append(begun_here->begin(), begun_here->end());
-  bool is_elsewhere = found.empty();
-  if (is_elsewhere && running_count == 0) return false;
-  if (is_elsewhere) {
-    std::lock_guard<std::mutex> locked(running_mutex);
-    found.append(all_running.begin(), all_running.end());
-  }
-  bool is_any = false;
-  for (const auto& running : found) is_any |= call_if_run(*running, node, is_elsewhere, function);
-  return is_any;
 }
 
 }  // namespace

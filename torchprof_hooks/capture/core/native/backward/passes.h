@@ -4,43 +4,20 @@
 
 #include "nodes.h"
 
-#include <atomic>
+#include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace {
 
-// Called once for each pass that Python has not started; null if nobody wants to know. It is
-// changed with the GIL held. Atomic, as threads of the engine check whether there is one before
-// they wait for the GIL.
-std::atomic<PyObject*> foreign_pass_callback{nullptr};
-thread_local int last_told_task = -1;
-
-// Calls `foreign_pass_callback` for the pass that this thread runs, unless Python has started one
-// here, or this thread has already called it for this pass. Returns whether it was called just now.
-bool tell_of_foreign_pass() {
-  if (foreign_pass_callback == nullptr || python_passes != 0) return false;
-  int task = torch::autograd::get_current_graph_task_id();
-  if (task == last_told_task) return false;
-  last_told_task = task;
-  WithGil gil;
-  if (PyObject* callback = foreign_pass_callback; callback != nullptr) {  // it may have changed meanwhile
-    Owned called(Py_NewRef(callback));
-    Owned done(PyObject_CallNoArgs(called.get()));
-    if (!done) tell_unraisable(called.get());
-  }
-  return true;
-}
-
 std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
-  auto begins = [&](Cursor* cursor, Pass& pass) {
-    if (pass.divides) node_begins(cursor, pass, node);
-  };
-  // The callback may begin to follow the pass, from this node on.
-  if (!each_running(node, begins) && tell_of_foreign_pass()) each_running(node, begins);
+  each_followed([&](Cursor* cursor, Pass& pass) {
+    if (pass.divides) node_begins(cursor, pass, node.seqNr(), node.forwardThreadId(), node.name());
+  });
   return nullptr;
 }
 
-void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
-  each_running(node, [&](Cursor* cursor, Pass& pass) {
+void at_node_end(const at::RecordFunction&, at::ObserverContext*) {
+  each_followed([](Cursor* cursor, Pass& pass) {
     auto stays = other_clock ? pass.shared_from_this() : nullptr;  // that may run Python code
     pass.ended_ns = clock_ns();
     if (pass.makes_graph) count_after_node(pass);
@@ -49,43 +26,66 @@ void at_node_end(const at::RecordFunction& node, at::ObserverContext*) {
   });
 }
 
-at::CallbackHandle node_callback = 0;
+// What this thread had before a pass began in it, and has now.
+// task: the engine's number of the pass around it; -1: there is none. While the engine runs a node, it
+// installs what was there when its pass began, and afterwards restores what was there before.
+// callback: ours at nodes; 0: the thread has one already, or the engine is not to call us.
+struct Carrying {
+  std::shared_ptr<Pass> pass;
+  std::shared_ptr<c10::ThreadLocalDebugInfo> before, now;
+  int task;
+  at::CallbackHandle callback;
+};
+thread_local std::vector<Carrying> carrying;
 
-// Has torch call us at each node while passes run, or while there is an `foreign_pass_callback`.
-// The caller has `running_mutex`.
-void watch_nodes() {
-  bool is_wanted = foreign_pass_callback != nullptr || !all_running.empty();
-  if (is_wanted && node_callback == 0) {
-    node_callback = at::addGlobalCallback(at::RecordFunctionCallback(at_node_start, at_node_end)
-                                              .scopes({at::RecordScope::BACKWARD_FUNCTION}));
-  } else if (!is_wanted && node_callback != 0) {
-    at::removeCallback(node_callback);
-    node_callback = 0;
+// Takes passes that are over off this thread again; not in a node of an outer pass, where one may end.
+void carry_no_ended() {
+  int task = torch::autograd::get_current_graph_task_id();
+  while (!carrying.empty()) {
+    Carrying& last = carrying.back();
+    bool is_gone = task == -1 && last.task != -1;  // the engine has taken it off
+    if (!is_gone && (last.task != task || !last.pass->is_over)) return;
+    if (!is_gone) {
+      if (last.callback != 0) at::removeCallback(last.callback);
+      if (c10::ThreadLocalDebugInfo::current() == last.now)
+        c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(last.before);
+    }
+    carrying.pop_back();
   }
 }
 
-PyObject* on_foreign_pass(PyObject*, PyObject* callback) {
-  PyObject* before = foreign_pass_callback;
-  {
-    std::lock_guard<std::mutex> locked(running_mutex);
-    foreign_pass_callback = callback == Py_None ? nullptr : Py_NewRef(callback);
-    watch_nodes();
-  }
-  Py_XDECREF(before);
-  Py_RETURN_NONE;
+// Lays `carried` below the state of torch's profiler, if that runs: who stops it in a node expects its state
+// on top.
+void lay(std::shared_ptr<Carried> carried) {
+  using Infos = c10::ThreadLocalDebugInfo;
+  auto profiler = c10::DebugInfoKind::PROFILER_STATE;
+  std::shared_ptr<c10::DebugInfoBase> above;
+  if (Infos::get(profiler) != nullptr) try {
+      above = Infos::_pop(profiler);
+    } catch (const c10::Error&) {  // something else is on top
+    }
+  Infos::_push(kind_of_carried<c10::DebugInfoKind>(), std::move(carried));
+  if (above != nullptr) Infos::_push(profiler, std::move(above));
 }
 
-// Python starts a pass in this thread. Returns the argument for `python_pass_ends`.
-PyObject* python_pass_begins(PyObject*, PyObject*) {
-  bool is_outermost = torch::autograd::get_current_graph_task_id() == -1;
-  int before = is_outermost ? 0 : python_passes;  // an interrupt may have prevented a `python_pass_ends`
-  python_passes = before + 1;
-  return PyLong_FromLong(before);
+// From now on, this thread works for the pass, and so does each in which the engine runs a part of it.
+void carry(Cursor* cursor, const std::shared_ptr<Pass>& pass) {
+  auto carried = std::make_shared<Carried>();
+  if (const Carried* here = carried_here()) *carried = *here;
+  std::erase_if(carried->passes, [&](const CarriedPass& one) { return one.site == &cursor->site || one.pass->is_over; });
+  carried->passes.push_back({&cursor->site, cursor->running, pass});
+  at::CallbackHandle callback = 0;
+  if (pass->hears && !std::exchange(carried->hears, true))
+    callback = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(at_node_start, at_node_end).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  auto before = c10::ThreadLocalDebugInfo::current();
+  lay(std::move(carried));
+  carrying.push_back({pass, std::move(before), c10::ThreadLocalDebugInfo::current(),
+                      torch::autograd::get_current_graph_task_id(), callback});
 }
 
-PyObject* python_pass_ends(PyObject*, PyObject* before) {
-  python_passes = int(PyLong_AsLong(before));
-  if (PyErr_Occurred()) return nullptr;
+PyObject* py_carry_no_ended(PyObject*, PyObject*) {
+  carry_no_ended();
   Py_RETURN_NONE;
 }
 
@@ -98,32 +98,24 @@ void engine_begins(Cursor* cursor, Pass& pass) {
   cursor->site = engine;
 }
 
-// Called by a hook on a node that is about to run, before the engine tells us of the node. If none has
-// run before, the engine's own time ends here.
-PyObject* engine_ends(PyObject* self, PyObject*) {
+// Called by a hook on a node, which runs before the engine tells us of the node.
+PyObject* reach_node(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
+  auto node = torch::autograd::get_current_node();
   PassLock locked(cursor);
-  if (cursor->running->passes.empty() || cursor->running->passes.back()->has_begun()) Py_RETURN_NONE;
-  move(cursor, *cursor->running->passes.back(), 0);
+  if (node == nullptr || cursor->running->passes.empty()) Py_RETURN_NONE;
+  Pass& pass = *cursor->running->passes.back();
+  if (!pass.divides || cursor->site != pass.owner()) Py_RETURN_NONE;  // else the hook is in a call of its own
+  node_begins(cursor, pass, int64_t(node->sequence_nr()), node->thread_id(), node->name().c_str());
   if (raise_again(cursor)) return nullptr;
   Py_RETURN_NONE;
-}
-
-void forget_ended_here() {
-  auto is_over = [](const std::shared_ptr<Running>& one) {
-    // Only tried: whoever has this mutex may be waiting for the GIL, which we have.
-    std::unique_lock<std::recursive_mutex> locked(one->mutex, std::try_to_lock);
-    return locked.owns_lock() && one->passes.empty();
-  };
-  if (running_here != nullptr) std::erase_if(*running_here, is_over);
 }
 
 std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool divides, bool makes_graph, bool names_nodes) {
   auto pass = std::make_shared<Pass>();
   pass->started = started;
   pass->base = base;
-  pass->thread = pthread_self();
-  pass->made_by = pass->counts_in = at::RecordFunction::currentThreadId();
+  pass->counts_in = at::RecordFunction::currentThreadId();
   pass->number = next_number();
   pass->divides = divides;
   pass->makes_graph = makes_graph;
@@ -140,14 +132,8 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
   if (PyList_Append(cursor->passes, pass->started) < 0) return false;
   Py_INCREF(self);  // given back when the pass has ended (see `Running::cursor`)
   cursor->running->passes.push_back(pass);
-  if (pass->hears && cursor->running->passes.size() == 1) {
-    forget_ended_here();
-    make_running_here().push_back(cursor->running);
-    std::lock_guard<std::mutex> registering(running_mutex);
-    all_running.push_back(cursor->running);
-    running_count = all_running.size();
-    watch_nodes();
-  }
+  carry_no_ended();
+  carry(cursor, pass);
   if (pass->engine != nullptr) engine_begins(cursor, *pass);
   return true;
 }
@@ -195,17 +181,10 @@ void forget_pass(Cursor* cursor) {
   running.passes.back()->is_over = true;
   PyObject* started = running.passes.back()->started;
   running.passes.pop_back();
-  tell_meter_of_pass(cursor);
   Py_ssize_t last = PyList_GET_SIZE(cursor->passes) - 1;
   if (last >= 0 && PyList_GET_ITEM(cursor->passes, last) == started)
     PyList_SetSlice(cursor->passes, last, last + 1, nullptr);
-  if (!running.passes.empty()) return;
-  forget_ended_here();
-  std::lock_guard<std::mutex> registering(running_mutex);
-  all_running.erase(std::remove(all_running.begin(), all_running.end(), cursor->running),
-                    all_running.end());
-  running_count = all_running.size();
-  watch_nodes();
+  carry_no_ended();
 }
 
 // Whether `started` is the pass that began last.
@@ -227,7 +206,12 @@ Nanoseconds end(Cursor* cursor, bool failed, bool* is_ours) {
     end_ns = failed ? clock_ns() : pass.ended_ns + cursor->entered_ns - pass.entered_ns;
   if (!pass.open.empty()) move(cursor, pass, 0, {}, end_ns);
   *is_ours = !pass.is_over;
-  if (*is_ours) forget_pass(cursor);
+  if (!*is_ours) return end_ns;
+  forget_pass(cursor);
+  if (end_ns != 0 && !pass.opens && !cursor->running->passes.empty()) {  // a hook of the pass around it has run it
+    Pass& around = *cursor->running->passes.back();
+    if (around.ended_ns != 0) around.ended_ns = end_ns, around.entered_ns = cursor->entered_ns;
+  }
   return end_ns;
 }
 

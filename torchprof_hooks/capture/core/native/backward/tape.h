@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -74,7 +75,9 @@ class Tape {
   TapeEntry& entry(int64_t index) {
     if (index >= tail_) return at(index);
     auto is_before = [](const Elder& elder, int64_t wanted) { return elder.index < wanted; };
-    return std::lower_bound(elders_.begin(), elders_.end(), index, is_before)->entry;
+    auto elder = std::lower_bound(elders_.begin(), elders_.end(), index, is_before);
+    assert(elder != elders_.end() && elder->index == index);
+    return elder->entry;
   }
   // Whether a call of this code is open there: one that did not end in order may be closed already.
   bool is_open(int64_t index, int64_t code) {

@@ -8,7 +8,8 @@
 
 namespace {
 
-// Whether `pass`, a BackwardPass, began in this thread, or has this number in the engine.
+// Whether `pass`, a BackwardPass that hooks on nodes follow, began in this thread, or has this number in
+// the engine.
 bool runs_here(PyObject* pass, long thread, int task) {
   auto is = [pass](PyObject* name, long number) {
     Owned known(PyObject_GetAttr(pass, name));
@@ -23,15 +24,10 @@ bool runs_here(PyObject* pass, long thread, int task) {
 // engine has threads of its own.
 bool works_here(Cursor* cursor) {
   long thread = long(PyThread_get_thread_ident());
-  if (thread == cursor->thread) return true;
+  if (thread == cursor->thread || is_carried_here(&cursor->site)) return true;
   Py_ssize_t count = cursor->passes == nullptr ? 0 : PyList_GET_SIZE(cursor->passes);
   int task = count == 0 ? -1 : torch::autograd::get_current_graph_task_id();
   if (task == -1) return false;  // no pass runs in this thread
-  {
-    PassLock locked(cursor);
-    for (const auto& pass : cursor->running->passes)
-      if (pass->task == task) return true;
-  }
   for (Py_ssize_t place = 0; place < PyList_GET_SIZE(cursor->passes); place++) {
     Owned pass(Py_NewRef(PyList_GET_ITEM(cursor->passes, place)));
     if (runs_here(pass.get(), thread, task)) return true;
@@ -43,6 +39,7 @@ bool works_here(Cursor* cursor) {
 // low: number of the first autograd node that it can own.
 void open_node(Cursor* cursor, Node* node, int64_t low) {
   node->low = low;
+  node->ignored = 0;
   Nanoseconds began_ns = 0;
   if (MemoryMeter* meter = memory_of(cursor)) {
     if (meter->is_timed()) began_ns = clock_ns();

@@ -8,23 +8,6 @@
 
 namespace {
 
-PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  if (!check_count(count, 2)) return nullptr;
-  Cursor* cursor = Cursor::of(self);
-  if (!works_here(cursor) || cursor->site->is_loading) Py_RETURN_NONE;
-  Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
-  bool is_new = node == nullptr;
-  if (is_new) {
-    Owned found(call_method(self, names.called_site, args[0]));
-    if (!found) return nullptr;
-    if (found.get() == Py_None) Py_RETURN_NONE;
-    node = Node::of(found.get());
-  }
-  open_call(cursor, node, is_new);
-  if (!call_back(self, names.called, node, args[1])) return nullptr;
-  Py_RETURN_NONE;
-}
-
 // The node of the module's open call; null: it has none, as it began before the thread was followed.
 Node* open_call_of(Cursor* cursor, PyObject* module) {
   if (cursor->site->key == reinterpret_cast<uint64_t>(module)) return cursor->site;
@@ -35,6 +18,26 @@ Node* open_call_of(Cursor* cursor, PyObject* module) {
   return found;
 }
 
+PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  if (!check_count(count, 2)) return nullptr;
+  Cursor* cursor = Cursor::of(self);
+  if (!works_here(cursor) || cursor->site->is_loading) Py_RETURN_NONE;
+  Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
+  bool is_new = node == nullptr;
+  if (is_new) {
+    Owned found(call_method(self, names.called_site, args[0]));
+    if (!found) return nullptr;
+    if (found.get() == Py_None) {
+      cursor->site->ignored += open_call_of(cursor, args[0]) != nullptr;
+      Py_RETURN_NONE;
+    }
+    node = Node::of(found.get());
+  }
+  open_call(cursor, node, is_new);
+  if (!call_back(self, names.called, node, args[1])) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 3)) return nullptr;
   Cursor* cursor = Cursor::of(self);
@@ -42,6 +45,10 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Nanoseconds end_ns = clock_ns();
   Node* node = open_call_of(cursor, args[0]);
   if (node == nullptr) Py_RETURN_NONE;
+  if (cursor->site->ignored != 0) {  // a call inside of it ends that is not followed
+    cursor->site->ignored--;
+    Py_RETURN_NONE;
+  }
   if (cursor->site != node) {  // an exception that we were not told of has left calls inside open
     Nanoseconds last_ns = std::max<Nanoseconds>(cursor->site->start_ns, cursor->log->last_end_ns);
     if (!abort_down_to(cursor, node, last_ns)) return nullptr;

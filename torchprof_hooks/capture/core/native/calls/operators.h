@@ -182,11 +182,18 @@ bool wants_no_inner(const Listening& here, const Heard& heard) {
   return heard.each.size() == here.cursors.size() && std::all_of(heard.each.begin(), heard.each.end(), is_whole);
 }
 
+void drop_left(Listening& here) {
+  if (here.running != 0 || here.left.empty()) return;
+  WithGil gil;
+  for (Cursor* cursor : std::exchange(here.left, {})) Py_DECREF(cursor);
+}
+
 std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction& function) {
   Listening* here = listening;
   if (here == nullptr || here->is_asking || is_of_engine(function)) return nullptr;
   std::unique_ptr<Heard> heard;
   bool is_wanted = false;
+  here->running++;  // so that no cursor goes while Python runs in here
   long thread = long(PyThread_get_thread_ident());
   for (size_t place = 0; place < here->cursors.size(); place++) {
     Cursor* cursor = here->cursors[place];
@@ -213,8 +220,11 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
     heard->each.push_back(one);
   }
   if (!is_wanted) here->turn(false);
-  if (heard == nullptr) return nullptr;
-  here->running++;
+  if (heard == nullptr) {
+    here->running--;
+    drop_left(*here);
+    return nullptr;
+  }
   heard->is_quiet = wants_no_inner(*here, *heard);
   if (heard->is_quiet) at::disableCallback(here->handle);
   return heard;
@@ -232,12 +242,6 @@ void close_operator(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   if (!is_fold_due(cursor)) return;
   if (!with) with.emplace(cursor);
   fold_if_due(cursor);
-}
-
-void drop_left(Listening& here) {
-  if (here.running != 0 || here.left.empty()) return;
-  WithGil gil;
-  for (Cursor* cursor : std::exchange(here.left, {})) Py_DECREF(cursor);
 }
 
 void at_operator_end(const at::RecordFunction&, at::ObserverContext* context) {

@@ -119,6 +119,12 @@ class Account {
     reader->account = this;
     reader->peak = get(level_);
   }
+  // Which ledger is told of blocks for the reader; null: none.
+  void tell_for(Reader* reader, Ledger* ledger) {
+    Locked locked(lock_);
+    ledgers_ += (ledger != nullptr) - (reader->ledger != nullptr);
+    reader->ledger = ledger;
+  }
   void remove_reader(Reader* reader) {
     Locked locked(lock_);
     if (reader->ledger != nullptr) ledgers_--;

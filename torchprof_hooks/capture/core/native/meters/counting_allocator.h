@@ -8,11 +8,11 @@
 #pragma once
 
 #include "accounts.h"
-#include "address_table.h"
 #include "allocator_reports.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <pthread.h>
 
@@ -34,14 +34,18 @@ class Blocks {
     Block* block = shard.spare.back();
     shard.spare.pop_back();
     block->bytes = bytes, block->free = free, block->taker = taker;
-    shard.blocks.insert(address, block);
+    shard.blocks[address] = block;
     return block;
   }
   // Null if there is none.
   Block* take(void* address) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    return shard.blocks.take(address);
+    auto found = shard.blocks.find(address);
+    if (found == shard.blocks.end()) return nullptr;
+    Block* block = found->second;
+    shard.blocks.erase(found);
+    return block;
   }
   // The block that was taken is not needed any more: the next one of this part of the table gets it.
   void recycle(void* address, Block* block) {
@@ -56,7 +60,8 @@ class Blocks {
   auto with(void* address, Function function) {
     Shard& shard = of(address);
     Locked locked(shard.lock);
-    return function(shard.blocks.find(address));
+    auto found = shard.blocks.find(address);
+    return function(found == shard.blocks.end() ? nullptr : found->second);
   }
   // How many there are; and blocks that are kept for later ones.
   std::pair<size_t, size_t> sizes() {
@@ -79,7 +84,7 @@ class Blocks {
  private:
   struct Shard {
     SpinLock lock;
-    AddressTable<Block> blocks;
+    ska::flat_hash_map<const void*, Block*> blocks;
     std::vector<Block*> spare;
   };
   Shard& of(void* address) { return shards_[(reinterpret_cast<uintptr_t>(address) >> 6) % kShards]; }
@@ -125,8 +130,8 @@ class CountingAllocator final : public c10::Allocator {
     if (address == nullptr || data.get_context() != address || free == &give_back) return data;
     Account& taker = Accounts::here();
     CountTimer timer(taker);
+    if (!data.compare_exchange_deleter(free, &give_back)) return data;
     Block* block = blocks().insert(address, int64_t(bytes), free, &taker);
-    (void)data.compare_exchange_deleter(free, &give_back);
     taker.took(int64_t(bytes));
     taker.tell(block);
     return data;
@@ -220,12 +225,10 @@ inline void turned_out(Ledger* ledger, c10::StorageImpl* storage, Kind kind, int
   });
   if (is_known) return;
   c10::DeleterFnPtr free = data.get_deleter();
-  if (data.get_context() != address || free == nullptr || free == &give_back) {
-    ledger->is_there(address, bytes, code, kind);
-    return;
-  }
-  Block* block = blocks().insert(address, bytes, free, nullptr);
-  if (data.compare_exchange_deleter(free, &give_back)) ledger->was_there(block->unused(), bytes, code, kind);
+  if (data.get_context() != address || free == nullptr || free == &give_back ||
+      !data.compare_exchange_deleter(free, &give_back))
+    return ledger->is_there(address, bytes, code, kind);
+  ledger->was_there(blocks().insert(address, bytes, free, nullptr)->unused(), bytes, code, kind);
 }
 
 // Records what happens to a storage's block, if the ledger knows that.

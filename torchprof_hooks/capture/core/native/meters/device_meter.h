@@ -35,10 +35,10 @@ struct DeviceReader {
   PyObject* is_in_use = nullptr;     // whether the program uses the device of an index
   PyObject* is_capturing = nullptr;  // whether the current stream is captured into a graph, or None
   std::atomic<bool> is_awake{false}, is_stamping{true};
-  std::vector<char> in_use;          // of each index: whether `is_in_use` has said yes
   std::optional<Stamps> stamps;
   std::atomic<uint64_t> calls{0};    // of `stamp`
   SpinLock lock;                     // for what follows: threads of the engine stamp, too
+  std::vector<char> in_use;          // of each index: whether `is_in_use` has said yes
   Waits waits;
   StampCost cost;
 
@@ -94,9 +94,15 @@ struct DeviceReader {
   }
   bool uses(c10::DeviceIndex index) {
     if (index < 0) return false;
-    if (size_t(index) >= in_use.size()) in_use.resize(size_t(index) + 1);
-    if (!in_use[size_t(index)]) in_use[size_t(index)] = says(is_in_use, index);
-    return in_use[size_t(index)];
+    size_t place = size_t(index);
+    {
+      Locked locked(lock);
+      if (place < in_use.size() && in_use[place]) return true;
+    }
+    if (!says(is_in_use, index)) return false;
+    Locked locked(lock);
+    if (place >= in_use.size()) in_use.resize(place + 1);
+    return in_use[place] = true;
   }
   template <class Guard>
   bool captures(const Guard& device, const c10::Stream& stream) {

@@ -6,7 +6,6 @@
 #include <pthread.h>
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "../backward/carried.h"
 #include "../node.h"
 #include "../tools.h"
 #include "growth.h"
@@ -59,8 +59,6 @@ class Ledger {
     site_ = site;
     thread_ = pthread_self();
   }
-  // A thread of the engine works for the cursor while it runs the pass with this number; -1: there is none.
-  void follow_pass(int task) { task_ = task; }
   // The cursor is about to go.
   void unfollow(const Relaxed<Node*>* site) {
     Locked locked(lock_);
@@ -337,8 +335,7 @@ class Ledger {
     if (found.epoch == epoch_) found.saved += bytes;
   }
   bool works_here() const {
-    if (pthread_equal(thread_, pthread_self())) return true;
-    return task_ != -1 && task_ == torch::autograd::get_current_graph_task_id();
+    return pthread_equal(thread_, pthread_self()) || is_carried_here(site_);
   }
   // The level has risen, in the call with this code.
   void rose(int32_t code) {
@@ -394,7 +391,6 @@ class Ledger {
   SpinLock lock_;
   const Relaxed<Node*>* site_ = nullptr;
   pthread_t thread_ = pthread_self();  // of the cursor
-  std::atomic<int> task_{-1};
   bool is_on_ = false, is_closed_ = false, is_wrong_ = false;
   int64_t rest_ = 0, rest_serial_ = 0;
   int64_t level_ = 0, step_peak_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;

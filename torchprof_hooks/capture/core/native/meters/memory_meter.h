@@ -51,7 +51,6 @@ struct MemoryReader {
   bool has_missed = false;    // whether the ledger has not heard of all that a device's allocator did
   int64_t used_at_begin = 0;  // what that had handed out when the ledger began to hear of it
 
-  MemoryReader() { reader.ledger = ledger; }
   ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
     memory::AllocatorReports::all().leave(ledger);
@@ -87,7 +86,12 @@ struct MemoryReader {
   }
   // Whether the ledger has the blocks that are taken from now on.
   void keep_owners(bool does) {
-    if (!device) return ledger->turn(does);
+    if (!device) {
+      ledger->turn(does);
+      memory::Ledger* told = does ? ledger : nullptr;
+      reader.account ? reader.account->tell_for(&reader, told) : void(reader.ledger = told);
+      return;
+    }
     auto& reports = memory::AllocatorReports::all();
     if (does && !reports.is_listening(ledger)) {
       memory::Reading now = device->peek();
