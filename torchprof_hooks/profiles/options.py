@@ -171,17 +171,15 @@ _SHARE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)(e-?\d{1,2})? ?(?P<sig
 _WANTED_SHARE: Final = 'a share, "2%" or 0.02'
 
 
-def parse_share(written: str | float) -> float:
+def _parsed_share(written: str | float) -> float:
     """0.02 for "2%", "0.02" and 0.02. A number without "%" is a share of at most 1, and
-    never per cent. "none" is 1: no limit.
+    never per cent.
 
     Raises:
         ValueError: the text or number is no share. The message is what goes after "must
             be".
     """
     text = str(written).strip().lower()
-    if text == "none":
-        return 1.0
     found = _SHARE.fullmatch(text) if text.isascii() else None
     if found is None:
         raise ValueError(_WANTED_SHARE)
@@ -193,24 +191,14 @@ def parse_share(written: str | float) -> float:
     return number
 
 
-def check_share(name: str, value: Any, *, is_limit: bool = False) -> float:
-    """A share in any of the notations of `parse_share`, returned as a number.
-
-    is_limit: whether the share limits something, so that "none" means no limit.
-    """
-    wanted = f'{_WANTED_SHARE}, or "none"' if is_limit else _WANTED_SHARE
+def check_share(name: str, value: Any) -> float:
+    """A share: "2%", "0.02" or 0.02; returned as a number."""
     if isinstance(value, bool) or not isinstance(value, (Real, str)):
-        raise _wrong(TypeError, name, wanted, value)
+        raise _wrong(TypeError, name, _WANTED_SHARE, value)
     try:
-        share = parse_share(cast("str | float", value))
+        return _parsed_share(cast("str | float", value))
     except ValueError as error:
-        text = wanted if str(error) == _WANTED_SHARE else str(error)
-        raise _wrong(ValueError, name, text, value) from None
-    if not is_limit and str(value).strip().lower() == "none":
-        raise _wrong(ValueError, name, wanted, value)
-    if is_limit and share == 0:
-        raise _wrong(ValueError, name, f"{wanted}, and above 0", value)
-    return share
+        raise _wrong(ValueError, name, str(error), value) from None
 
 
 def keyword_only(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -57,7 +57,7 @@ Sides = tuple[list[CallTimes], list[CallTimes]]
 def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
     """The times of each row and phase that was called; and of a step, and what is
     outside of modules in it. After the start-up, if that is known."""
-    part = run.loop if run.loop.steps and run.start_up.wall_ns else run
+    part = run.loop if run.loop.steps and run.start_up.wall_ns else run.only_measured
     found: dict[RowPhase, CallTimes] = {}
     for row in part.rows(by):
         if row.kind not in _NOT_COMPARED:
@@ -101,12 +101,11 @@ def _mean_of(layers: Sequence[CallTimes]) -> CallTimes:
 
 
 def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes]]:
-    share, steps = part.measured.share, part.steps
+    steps = part.steps
     for phase, totals in row.phases.items():
         calls, total_ns, own_ns = totals.calls, totals.duration_ns, totals.self_ns
         if calls:
-            # Calls that were not measured were scaled from the others.
-            mean_ns = _typical_ns(totals.mean_ns, totals.std_ns, round(share * calls))
+            mean_ns = _typical_ns(totals.mean_ns, totals.std_ns, calls)
             is_own = 2 * own_ns >= total_ns
             times = CallTimes(totals.min_ns, mean_ns, calls, total_ns, is_own)
             yield (row.name, phase), times
@@ -115,8 +114,8 @@ def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes
             yield (row.name, phase), times
 
 
-def _typical_ns(mean_ns: float, std_ns: float, measured: int) -> float:
-    return mean_ns - (std_ns / sqrt(measured - 1) if measured > 1 else 0.0)
+def _typical_ns(mean_ns: float, std_ns: float, calls: int) -> float:
+    return mean_ns - (std_ns / sqrt(calls - 1) if calls > 1 else 0.0)
 
 
 def _of_steps(times: StepTimes) -> CallTimes:
