@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping, Kind, Phase, without_numbers
+from torchprof_hooks.profiles.names import Grouping, Phase, without_numbers
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -23,9 +23,6 @@ RowPhase = tuple[str, Phase | Literal[""]]
 #: hardly touches, but which is only one of them; or the "mean" of all.
 Measure = Literal["shortest", "mean"]
 MEASURES: Final[tuple[Measure, ...]] = ("shortest", "mean")
-
-#: Kinds of rows that are not compared.
-_NOT_COMPARED: Final[tuple[Kind, ...]] = ("profiler", "not measured")
 
 
 class CallTimes(NamedTuple):
@@ -60,7 +57,7 @@ def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
     part = run.loop if run.loop.steps and run.start_up.wall_ns else run.only_measured
     found: dict[RowPhase, CallTimes] = {}
     for row in part.rows(by):
-        if row.kind not in _NOT_COMPARED:
+        if row.kind != "profiler":
             found |= _times_of(row, part)
     if part.step_times.later_steps:
         found[STEP, ""] = _of_steps(part.step_times)
