@@ -390,8 +390,11 @@ def test_a_rank_that_has_no_file_prints_its_report(tmp_path: Path) -> None:
         (["show", "nowhere.json"], "nowhere.json"),
         (["--max-overhead", "5%", "x.py"], "; --steps and --every say how many"),
         (["--steps", "0", "x.py"], "--steps must be a whole number, 1 or more, not"),
-        (["--every", "9", "x.py"], "--every needs --steps: so many of them are"),
-        (["--steps=9", "--every=9", "x.py"], "above --steps, which is 9, not 9\n"),
+        (["--every", "9", "x.py"], "--every must be given with steps: every=1000, "),
+        (
+            ["--steps=9", "--every=9", "x.py"],
+            "--every must be above steps (9), not 9\n",
+        ),
         (["shw", "a.json"], "did you mean python -m torchprof_hooks show?"),
     ],
 )

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-#: So many blocks are kept.
-_MOST_BLOCKS: Final = 512
+#: Only of so many blocks it is kept how much longer their steps took.
+BLOCKS_KEPT: Final = 512
 
 
 class MeasuredSteps(NamedTuple):
     """How much longer measured steps took than others, and which steps are left out.
 
     longer: for blocks of measured steps, by how much longer their steps took than those
-        of the unmeasured block before them: 0.03 for 3 % longer. At most 512. Empty
-        where all steps were measured.
+        of the unmeasured block before them: 0.03 for 3 % longer. At most the last 512.
+        Empty where all steps were measured.
     traced, traced_ns: how many steps were traced, and how long they took. No row
         contains that time.
     """
@@ -29,8 +29,8 @@ class MeasuredSteps(NamedTuple):
         longer = self.longer or other.longer
         if self.longer and other.longer:
             longer = tuple(sorted((*self.longer, *other.longer)))
-        if (count := len(longer)) > _MOST_BLOCKS:
-            places = (i * count // _MOST_BLOCKS for i in range(_MOST_BLOCKS))
+        if (count := len(longer)) > BLOCKS_KEPT:
+            places = (i * count // BLOCKS_KEPT for i in range(BLOCKS_KEPT))
             longer = tuple(longer[place] for place in places)
         return MeasuredSteps(
             longer, self.traced + other.traced, self.traced_ns + other.traced_ns

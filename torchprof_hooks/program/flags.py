@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
-from torchprof_hooks.profiles.options import MOST_FLOPS, trouble_with_file
+from torchprof_hooks.profiles.options import (
+    MOST_FLOPS,
+    checked_steps,
+    trouble_with_file,
+)
 
 #: The prefix of most names in Theano. Users may leave it out.
 PREFIX: Final = "profiling."
@@ -210,15 +214,11 @@ def make_flags(
             raise FlagError(f"the flag {full_name(own)!r} is given twice")
         values[own] = _parsed(own, value, spelled)
     found = Flags(**values)
-    if found.every is not None:
-        every, steps = spelled("every"), spelled("steps")
-        if found.steps is None:
-            raise FlagError(f"{every} needs {steps}: so many of them are measured")
-        if found.every <= found.steps:
-            raise FlagError(
-                f"{every} must be above {steps}, which is {found.steps}, not "
-                f"{found.every}"
-            )
+    try:
+        checked_steps(found.steps, found.every)
+    except ValueError as error:
+        text = str(error).removeprefix("every")
+        raise FlagError(spelled("every") + text) from None
     return found
 
 
