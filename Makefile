@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-how-tos how-to mutate sanitize lint format bench bench-budgets gpu-check wheel check-wheel docs page trace-picture page-pictures clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-how-tos how-to mutate sanitize lint format bench gpu-check wheel check-wheel docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -121,12 +121,8 @@ format: $(VENV)/dev.installed  ## format the code
 	$(BIN)/ruff format .
 
 bench: $(VENV)/bench.installed $(VENV)/peers.installed  ## run the benchmarks and put them into their README (twenty minutes)
-	for script in $(filter-out %/bench_budgets.py,$(wildcard benchmarks/bench_*.py)); do \
+	for script in benchmarks/bench_*.py; do \
 		$(BIN)/python $$script || exit 1; done
-	$(BIN)/python benchmarks/write_readme.py
-
-bench-budgets: $(VENV)/libraries.installed  ## measure what whole programs cost within a budget (two hours and a quarter)
-	$(BIN)/python benchmarks/bench_budgets.py
 	$(BIN)/python benchmarks/write_readme.py
 
 docs: $(VENV)/docs.installed  ## build the documentation into build/docs; warnings are errors
@@ -180,16 +176,6 @@ $(VENV)/peers.installed: $(VENV)/bench.installed
 	-$(PIP) --no-deps --upgrade --target $(VENV)/peers torchprof==1.4.0
 	-DS_BUILD_OPS=0 $(PIP) --no-deps --upgrade --target $(VENV)/peers --no-build-isolation \
 		deepspeed hjson py-cpuinfo psutil msgpack einops
-	touch $@
-
-# What programs of bench_budgets.py are written with; those whose library is not there are
-# left out. fastai asks for torchvision, which may be built for another torch, and then
-# transformers stumble over it, too; these programs do without.
-$(VENV)/libraries.installed: $(VENV)/bench.installed
-	-$(PIP) pytorch-lightning
-	-$(PIP) stable-baselines3
-	-$(PIP) diffusers
-	-$(PIP) fastai && $(BIN)/python -m pip uninstall --quiet --yes torchvision
 	touch $@
 
 # Where torch is built for CUDA: PYTHON is one that has such a torch, of any version that

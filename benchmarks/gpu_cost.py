@@ -27,15 +27,10 @@ from torchprof_hooks import Profile, profile
 Step = Callable[[], None]
 Options = Mapping[str, Any]
 
-#: The share that `max_overhead=` allows.
-BUDGET: Final = 0.05
-EXACT: Final[Sequence[Options]] = ({}, {"memory": True}, {"functions": True})
-WITHIN: Final[Sequence[Options]] = ({"max_overhead": BUDGET},)
+VARIANTS: Final[Sequence[Options]] = ({}, {"memory": True}, {"functions": True})
 
-#: Seconds of a turn of bare steps. A budget alternates in blocks of 0.1 s or more: a
-#: turn has several.
-EXACT_TURN_S: Final = 0.25
-BUDGET_TURN_S: Final = 2.0
+#: Seconds of a turn of bare steps.
+TURN_S: Final = 0.25
 #: Before the steps of a turn: those that make rows, and find a step's places.
 WARM_UP_STEPS: Final = 4
 FEWEST_STEPS, FEWEST_ROUNDS = 4, 3
@@ -45,16 +40,15 @@ CHAIN, CALLS = 100, 6
 
 
 class Plan(NamedTuple):
-    """A model, and seconds for its turns: without and with a budget."""
+    """A model, and seconds for its turns."""
 
     make: Callable[[str], Workload]
-    exact_s: float
-    budget_s: float = 0
+    seconds: float
 
 
 PLANS: Final = (
-    Plan(gpt2_small, 20, 15),
-    Plan(resnet_large, 16, 10),
+    Plan(gpt2_small, 20),
+    Plan(resnet_large, 16),
     Plan(gpt2_large, 20),
     Plan(resnet, 10),
 )
@@ -136,11 +130,7 @@ def seconds_of(step: Step) -> float:
 def measure(plan: Plan) -> tuple[Workload, Figures]:
     """All variants on one model."""
     workload = plan.make(device())
-    found = steady(workload.step, EXACT, plan.exact_s, EXACT_TURN_S)
-    if plan.budget_s:
-        budget = steady(workload.step, WITHIN, plan.budget_s, BUDGET_TURN_S)
-        found |= {name: budget[name] for name in budget if name != BARE}
-    return workload, found
+    return workload, steady(workload.step, VARIANTS, plan.seconds, TURN_S)
 
 
 def cost_table(workload: Workload, found: Figures) -> Table:
@@ -239,7 +229,7 @@ def main() -> None:
     with progress.part("native_costs"):
         measure_native(progress)
     quick = quick_workloads([plan.make for plan in PLANS])
-    plans = PLANS if len(quick) == len(PLANS) else [Plan(quick[0], 2, 1)]
+    plans = PLANS if len(quick) == len(PLANS) else [Plan(quick[0], 2)]
     for plan in plans:
         with progress.part(plan.make.__name__):
             measure_plan(progress, plan)

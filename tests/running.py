@@ -35,8 +35,6 @@ TRAINING: Final = (
     "torchprof_hooks.documents.build.exit_report",
     "torchprof_hooks.documents.report",
 )
-#: Options to look at functions in every step.
-EACH_STEP = ("--max-overhead", "100%")
 NOTHING = (
     "torchprof_hooks: no module was called (processes that a program starts are not "
     "measured)\n"

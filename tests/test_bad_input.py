@@ -31,7 +31,6 @@ from torchprof_hooks import (
     region,
 )
 from torchprof_hooks.profiles.options import print_to
-from torchprof_hooks.program.flags import make_flags
 
 Wrong = tuple[Any, ...]
 
@@ -141,7 +140,8 @@ for flag in ("n_ops", "n_apply", "output_line_width"):
     add(enable, flag, (), ("x", 0, -1, 1.5, None))
 for flag in ("profile_memory", "time_thunks", "ignore_first_call"):
     add(enable, flag, (), ("x", 2, None))
-add(enable, "max_overhead", (), ("fast", -1, 0))
+add(enable, "steps", (), ("fast", -1, 0))
+add(enable, "every", (), ("fast", 1))
 add(enable, "flush_secs", (), ("x", -1, 0, math.nan))
 add(enable, "peak_flops", (), ("x", -1, math.nan, math.inf))
 add(enable, "items_per_step", (), ("x", -1, 1.5, None))
@@ -193,20 +193,6 @@ def test_one_of_two(kind: Callable[..., object], names: tuple[str, str]) -> None
 )
 def test_numbers_of_other_types_are_numbers(call: Callable[[Any], object]) -> None:
     call(np.int64(5))
-
-
-@pytest.mark.parametrize(
-    ("share", "ways"),
-    [
-        (None, ["none", "None", "100%", 1, 1.0]),
-        (0.02, ["2%", "2 %", 0.02, "0.02", np.float64(0.02)]),
-    ],
-)
-def test_shares_are_written_the_same_everywhere(share: Any, ways: list[Any]) -> None:
-    for way in ways:
-        profiler = profile(max_overhead=way)
-        assert profiler._settings.max_overhead == share
-        assert make_flags({"max_overhead": way}).max_overhead == (share or 1)
 
 
 def test_where_standard_error_is_closed_nothing_is_printed_elsewhere(

@@ -145,7 +145,8 @@ class Reportable:
     ) -> dict[str, float]:
         """Numbers for TensorBoard and similar tools, by names that stay the same.
 
-        ``steps``, ``overhead`` (share of the time that measuring took),
+        ``steps`` (measured ones), ``overhead`` (share of their time that measuring took
+        at least),
         ``time/step_ms`` with ``_median_ms`` and ``_p90_ms`` (of all steps but the first
         of a run), ``time/evaluation_ms`` (of a call), ``time/forward_ms`` and so on for
         each phase, ``mfu``, ``hfu`` (shares, see `Profile.utilisation`) and

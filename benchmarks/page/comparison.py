@@ -8,12 +8,12 @@ from typing import Any, Final
 import results
 from results import Table
 
-BUDGETED: Final = "torchprof_hooks --max-overhead 0.01"
+SOME_STEPS: Final = "torchprof_hooks profile(every=100, steps=1)"
 #: Tools, and what they give times (or else) of.
 TOOLS: Final = {
     "torchprof_hooks profile()": "forward, backward",
     "torchprof_hooks profile(functions=True)": "forward, backward",
-    BUDGETED: "some steps of these",
+    SOME_STEPS: "the same, of some steps",
     "full backward hooks": "forward, backward",
     "ModuleTracker": "(names, no times)",
     "FlopCounterMode": "(FLOPs)",
@@ -33,14 +33,12 @@ def comparison(figures_of: Callable[[str], _Figures | None]) -> Table:
 
     figures_of: gives the figures of a benchmark, or None if it has not been run.
     """
-    overhead, accuracy, budgets = (
-        figures_of(name) or {} for name in ("overhead", "accuracy", "budgets")
+    overhead, accuracy, some_steps = (
+        figures_of(name) or {} for name in ("overhead", "accuracy", "some_steps")
     )
     steps = overhead.get("workloads", {}).get(WORKLOAD, {})
-    # The few steps that this one looks into tell only in long runs.
-    long_runs = budgets.get(WORKLOAD, {}).get("variants", {})
-    if "0.01" in long_runs:
-        steps = {**steps, BUDGETED: {"ratio": 1 + long_runs["0.01"]["wall"][0]}}
+    of_some = some_steps.get(WORKLOAD, {}).get("profile(every=100, steps=1)", {})
+    steps = {**steps, SOME_STEPS: of_some}
     headers = ["", "gives times of", "step", "forward right", "backward right"]
     rows = [
         [tool, what, _step(steps.get(tool, {})), *_right(accuracy, tool)]

@@ -67,7 +67,7 @@ _COMPARED: Final = "compared"
 _OF_PROGRAM: Final = "exit_report"
 #: Show what measuring takes, which a clock of Python's makes dearer. They have to be
 #: recorded where nothing else runs.
-_OF_COST: Final = (_OF_PROGRAM, "budget")
+_OF_COST: Final = (_OF_PROGRAM, "some_steps")
 #: The profiles of several ranks, in a folder of that name.
 _RANKS: Final = "ranks"
 #: The line that these print while they run, if they write their files often.
@@ -99,12 +99,12 @@ sys.argv = ["examples/char_lm.py", *{0}]
 sys.path.insert(0, "examples")
 runpy.run_path("examples/char_lm.py", run_name="__main__")
 """
-_BUDGET: Final = """
+_SOME_STEPS: Final = """
 sys.path.insert(0, "benchmarks")
 import torch, torchprof_hooks, models
 step, _ = models.gpt2_step()
 step()
-with torchprof_hooks.profile(max_overhead="1%") as prof:
+with torchprof_hooks.profile(every=100, steps=2) as prof:
     for _ in range(1000):
         step()
 prof.profile.save({0!r})
@@ -200,7 +200,7 @@ def _programs(path: str) -> dict[str, str]:
         _OF_PROGRAM: "import torchprof_hooks\n"
         f"torchprof_hooks.enable(save={path!r}, profile_memory=True)"
         + _DEMO.format(["--steps", "100"]),
-        "budget": _BUDGET.format(path),
+        "some_steps": _SOME_STEPS.format(path),
         "compiled": _COMPILED.format(path),
         _OF_DEVICE: _IDLE.format(path),
         "slow_steps": _SLOW_STEPS.format(path),

@@ -73,3 +73,16 @@ def after(start_up: Profile, loop: P) -> P:
     """Both as one run; facts are those of the loop."""
     infos = {**start_up.modules, **loop.modules}
     return replace(loop, parts=(*start_up.parts, *loop.parts), modules=infos)
+
+
+def with_unmeasured(profile: P, steps: int, took_ns: int, *longer: float) -> P:
+    """The same run with as many steps that were not measured. After each of some blocks
+    of these, measured steps took so much longer."""
+    cells: dict[CellKey, Totals] = {
+        (("(not measured)",), "outside"): Totals(self_ns=took_ns)
+    }
+    rest = Part("unmeasured", steps=steps).with_cells(cells)
+    infos = {**profile.modules, "(not measured)": NOT_MODULES["(not measured)"]}
+    measured = profile.measured._replace(longer=longer)
+    parts = (*profile.parts, rest)
+    return replace(profile, parts=parts, modules=infos, measured=measured)

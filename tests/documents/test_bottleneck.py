@@ -144,7 +144,6 @@ def test_what_is_no_module_leads_if_it_takes_most(situation: str) -> None:
         ({("(optimizer) Adam", "optimizer"): ms(19, 10)}, 15),
         ({("(outside modules)", "outside"): ms(19, 10)}, 15),
         # Nothing can be done about these.
-        ({("(not measured)", "outside"): ms(70, 0)}, 5),
         ({("(before torch was imported)", "outside"): ms(70, 0)}, 5),
     ],
 )

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import torchprof_hooks
-from tests.running import python
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles import names
@@ -21,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
 PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "benchmarks" / "README.md", *SITE]
-LARGEST_README = 8 * 1024
 
 
 def text_of(path: Path) -> str:
@@ -57,10 +55,6 @@ def in_toctrees() -> list[Path]:
             names = [line for line in tree.split("\n") if line and line[0] != ":"]
             found += [(page.parent / name).with_suffix(".md") for name in names]
     return found
-
-
-def test_the_readme_is_short() -> None:
-    assert (ROOT / "README.md").stat().st_size <= LARGEST_README
 
 
 def test_every_page_is_in_one_table_of_contents() -> None:
@@ -109,15 +103,6 @@ def test_the_architecture_names_what_is_there() -> None:
         assert any(place.is_dir() for place in inside), name
     for name in re.findall(r"`([a-z_/]+\.(?:py|cpp))`", text):
         assert list(package.rglob(name)) or (ROOT / name).exists(), name
-
-
-def test_the_table_of_the_readme_is_that_of_the_results() -> None:
-    """After a benchmark: ``python benchmarks/write_readme.py``."""
-    script = "import sys, results; from page.comparison import comparison\n"
-    script += "print(comparison(lambda n: results.load(n)['figures']).markdown())"
-    done = python("-c", script, folder=ROOT / "benchmarks")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough  # otherwise `make docs` says so

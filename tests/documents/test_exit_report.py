@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.documents.found import block, column, table_in
-from tests.documents.made import MS, Written, after, made, ms
+from tests.documents.made import MS, Written, after, made, ms, with_unmeasured
 from torchprof_hooks.documents.build import exit_report
 from torchprof_hooks.documents.build.exit_report import (
     ReportLayout,
@@ -191,24 +191,33 @@ def own_ns(found: Table) -> int:
     return sum(filter(None, column(found, "self_ns")))
 
 
-def test_in_how_many_steps_was_measured() -> None:
-    few = MeasuredSteps(20, 10, traced=2, traced_ns=500 * MS)
-    profile = a_program(measured=few)
-    found = lines(profile, "program")
+def test_traced_steps_are_in_no_table() -> None:
+    traced = MeasuredSteps(traced=2, traced_ns=500 * MS)
+    found = lines(a_program(measured=traced), "program")
     assert "Not in the tables: 2 traced steps, 0.500s" in found
-    assert any("10 of 20 steps" in line for line in found)
-    assert not any(" of 10 steps" in line for line in lines(PROGRAM, "program"))
+
+
+@pytest.mark.parametrize("ignore_first_call", [False, True])
+def test_what_was_not_measured_is_a_line_and_in_no_table(
+    ignore_first_call: bool,
+) -> None:
+    some = with_unmeasured(PROGRAM, 90, 40_000 * MS, *[0.03] * 5)
+    layout = ReportLayout(ignore_first_call=ignore_first_call)
+    whole, found = (
+        {block.name: block for block in program_report(each, layout).blocks}
+        for each in (PROGRAM, some)
+    )
+    added = [*found.pop("program").lines]  # type: ignore[union-attr]
+    known = [*whole.pop("program").lines]  # type: ignore[union-attr]
+    assert found == whole
+    text = "Not measured: 40.00sec in 90 steps"
+    assert (text in added, text in known) == (True, False)
+    steps = some.measured_steps
+    assert any(line.startswith(f"{steps} of {steps + 90} steps") for line in added)
+    assert any(line.startswith("Measured steps took 3.0 % longer") for line in added)
 
 
 # Functions
-
-
-def test_what_is_not_known_of_a_function_is_no_time_outside_of_its_functions() -> None:
-    cells = {**CELLS, ("Net > (not measured)", "forward"): ms(500, 0)}
-    assert (
-        lines(a_program(cells), "function.Net")[-1]
-        == lines(PROGRAM, "function.Net")[-1]
-    )
 
 
 def test_time_on_a_device() -> None:

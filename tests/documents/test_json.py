@@ -44,7 +44,7 @@ from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.report import to_json
 from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.profiles.compare import compare
-from torchprof_hooks.profiles.measured_steps import NO_STEPS, MeasuredSteps
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
@@ -140,8 +140,7 @@ def test_what_is_true_of_the_whole_run() -> None:
         aborted_calls=1,
         undivided_passes=2,
         overhead_ns=4,
-        overhead_error_ns=2,
-        measured=MeasuredSteps(10, 5),
+        measured=MeasuredSteps((0.02, 0.04, 0.01, 0.03, 0.5)),
         not_measured=("vmap",),
         devices=("cuda",),
         step_times=StepTimes(1, 90, (Bucket(2, 2, 40), Bucket(9, 3, 150)), 7, 14),
@@ -152,15 +151,17 @@ def test_what_is_true_of_the_whole_run() -> None:
         "step_mean_ns": 38,
         "step_median_ns": 50,
         "evaluation_mean_ns": 2,
-        "overhead_error_ns": 2,
+        "unmeasured_steps": 0,
+        "unmeasured_ns": 0,
         "aborted_calls": 1,
         "undivided_passes": 2,
         "not_measured": ["vmap"],
         "devices": ["cuda"],
-        "measured": {"steps": 10, "measured": 5, "traced": 0, "traced_ns": 0},
+        "longer": {"blocks": 5, "median": 0.03, "low": 0.02, "high": 0.04},
     }
     assert {**numbers, **expected} == numbers
-    assert "measured" not in report(replace(profile, measured=NO_STEPS))["numbers"]
+    few = replace(profile, measured=MeasuredSteps((0.02,) * 4))
+    assert "longer" not in report(few)["numbers"]
 
 
 @given(profiles, st.sampled_from(GROUPINGS))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.documents.found import block, table_in, values
-from tests.documents.made import MS, after, made, ms
+from tests.documents.made import MS, after, made, ms, with_unmeasured
 from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START
 from torchprof_hooks.documents.build import device, facts, screen
 from torchprof_hooks.documents.build.module_table import folded_modules
@@ -19,7 +19,6 @@ from torchprof_hooks.documents.render.table import chosen_rows
 from torchprof_hooks.documents.words import PHASE_TITLES, phase_times_ns
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import OtherPhase, Phase
@@ -119,14 +118,12 @@ def test_a_phase_of_no_module_may_take_most() -> None:
         ("Net", "forward"): ms(10),
         ("Net", "backward"): ms(20),
         ("(data loading)", "data"): ms(60),
-        ("(not measured)", "outside"): ms(5, 0),
-        ("(outside modules)", "outside"): ms(5, 0),
+        ("(outside modules)", "outside"): ms(10, 0),
     }
     profile = made(cells, {"Net": "Net"})
     most = answers(profile)["most_time"]
     assert (most.answer, most.share) == ("data loading", 0.6)
     times = phase_times_ns(profile)
-    assert times["unmeasured"] == times["outside"] == 5 * MS
     assert times.total() == profile.wall_ns
     assert [*times] == [phase for phase in PHASE_TITLES if phase in times]
 
@@ -152,9 +149,6 @@ def test_the_uncertainty_of_a_share_is_its_standard_error() -> None:
     assert hottest(profile).uncertainty == pytest.approx(10 / 250)
     assert hottest(with_spread(1, 0)).uncertainty is None
     assert hottest(RUN).uncertainty is None
-    # Where modules were measured in a quarter of the steps, it is twice as large.
-    scaled = replace(profile, measured=MeasuredSteps(100, 25))
-    assert hottest(scaled).uncertainty == pytest.approx(20 / 250)
 
 
 def test_phases_that_people_look_for_are_never_together_with_others() -> None:
@@ -217,49 +211,74 @@ STEPS = "5 steps: first 1.00sec, then 25.00ms (median 20.00ms, 90 % within 40.00
 def test_durations_of_steps(changes: dict[str, Any], text: str) -> None:
     times = RUN.step_times._replace(**changes)
     run = replace(RUN, parts=(replace(RUN.parts[0], steps=5, step_times=times),))
-    assert ", ".join(facts.step_texts(run)) == text
+    assert ", ".join(facts.step_texts(view_of(run))) == text
+
+
+# Some of the steps
+
+
+SOME = with_unmeasured(RUN, 11_995, 60_000 * MS, 0.042, 0.01, 0.031, 0.02, 0.05)
+
+
+def test_a_screen_is_of_the_measured_steps() -> None:
+    whole, some = document_of(RUN), document_of(SOME)
+    phases = table_in(some, "phases")
+    assert phases.notes == ["not measured: 60.00sec in 11995 steps"]
+    same = [replace(phases, notes=[]) if b is phases else b for b in some.blocks[:-1]]
+    assert same == whole.blocks[:-1]
+    assert [*some.notes] == [
+        whole.notes[0].replace("wall", "measured"),
+        whole.notes[1].replace("5 steps", "5 of 12000 steps measured"),
+        "measured steps took 3.1 % longer than the others (median of 5 blocks, half of "
+        "them between 2.0 and 4.2 %)",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("run", "counts", "what"),
+    ("longer", "text"),
     [
-        (RUN, (), ""),
-        (RUN, (10, 10), ""),
-        (with_spread(10, 1), (10, 8), "modules were measured in 8 of 10 steps"),
-        (
-            RUN,
-            (10, 8),
-            "modules and functions were measured in 8 of 10 steps and evaluation calls",
-        ),
+        ((), "is not known: 0 blocks of them came after others, and that takes 5"),
+        ((0.1,), "is not known: 1 block of them came after others, and that takes 5"),
+        ((-0.02, -0.01, 0, 0.01, 0.02), "took no longer than the others (median of 5"),
     ],
-    ids=["not known", "in all", "without functions", "with both"],
 )
-def test_in_which_steps_was_measured(
-    run: Profile, counts: tuple[int, ...], what: str
+def test_how_much_longer_measured_steps_took(
+    longer: tuple[float, ...], text: str
 ) -> None:
-    text = "".join(facts.sample_texts(replace(run, measured=MeasuredSteps(*counts))))
-    assert text == (
-        what and f"{what}: what is inside of a part is scaled to all of its time"
-    )
+    few = with_unmeasured(RUN, 10, MS, *longer)
+    assert text in document_of(few).notes[-1]
+    assert len(document_of(RUN).notes) == 2
+
+
+def test_what_measuring_took_is_counted_where_it_cannot_be_compared() -> None:
+    def said(run: Profile) -> str:
+        return block(document_of(run), Facts, "measuring").lines[0]
+
+    assert said(RUN).startswith("Measuring took at least ")
+    assert said(with_unmeasured(RUN, 9, MS, 0.1)) == said(RUN)
+    assert said(SOME) == "What measuring took is told above"
 
 
 @pytest.mark.parametrize(
     ("run", "text"),
     [
-        (LOOP, "about 3.0 %"),
+        (LOOP, "at least 3.0 %"),
+        (replace(LOOP, overhead_ns=2 * MS), "at least 2.0 %"),
         (
-            replace(LOOP, overhead_ns=2 * MS, overhead_error_ns=MS // 2),
-            "2.0 +/- 0.5 % (by comparison with steps that were not measured)",
+            with_unmeasured(
+                replace(LOOP, program=Program("a.py", 400 * MS)), 9, 200 * MS
+            ),
+            "at least 1.5 %",
         ),
         # A program takes longer than its rows do; before its end, that is not known.
-        (replace(LOOP, program=Program("a.py", 200 * MS)), "about 1.5 %"),
-        (replace(LOOP, program=Program("a.py")), "about 3.0 %"),
-        (replace(LOOP, overhead_ns=101 * MS), "about 100.0 %"),
-        (Profile(overhead_ns=1), "about 0.0 %"),
+        (replace(LOOP, program=Program("a.py", 200 * MS)), "at least 1.5 %"),
+        (replace(LOOP, program=Program("a.py")), "at least 3.0 %"),
+        (replace(LOOP, overhead_ns=101 * MS), "at least 100.0 %"),
+        (Profile(overhead_ns=1), "at least 0.0 %"),
     ],
 )
 def test_what_measuring_took(run: Profile, text: str) -> None:
-    assert facts.overhead_text(run) == text
+    assert facts.overhead_text(view_of(run)) == text
 
 
 @pytest.mark.parametrize(

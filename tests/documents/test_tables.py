@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.documents.found import block, column, table_in, values
-from tests.documents.made import MS, made, ms
+from tests.documents.made import MS, made, ms, with_unmeasured
 from tests.documents.runs import ALLOCATING, BUSY, COUNTED, KB, LOOP, MB, RUN, TRAINED
 from tests.golden import sample
 from torchprof_hooks.documents.build import facts, screen
@@ -23,7 +23,6 @@ from torchprof_hooks.documents.report import Layout, report
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, SortBy
@@ -266,7 +265,7 @@ def test_nothing_was_called(is_full: bool) -> None:
     text = Profile(not_measured=("FLOPs",)).report(full=is_full)
     assert "No module was called" in text
     assert "FLOPs" in text
-    text = Profile(measured=MeasuredSteps(3)).report(full=is_full)
+    text = with_unmeasured(Profile(), 3, 10).report(full=is_full)
     assert "No step was measured" in text
 
 

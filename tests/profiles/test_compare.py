@@ -14,7 +14,6 @@ from tests.compared_runs import MS, SIZES, Runs, in_turns, one_after_the_other, 
 from tests.helpers import FUNCTIONS, hand_built, timed
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Comparison, Profile, Provenance, compare
-from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.parts import Part
@@ -264,17 +263,6 @@ def test_how_long_calls_take(durations_ns: list[int], typical_ns: float) -> None
     assert times.mean_ns == pytest.approx(typical_ns, abs=0.1)
     assert times.shortest_ns == min(durations_ns)
     assert times.calls == len(durations_ns)
-
-
-def test_where_some_steps_were_measured_these_tell_the_error() -> None:
-    calls = timed(*([90, 110] * 50))
-    few = hand_built(
-        {("Net", "forward"): calls},
-        {"Net": "Net"},
-        measured=MeasuredSteps(steps=100, measured=26),
-    )
-    times = call_times(few, "module")["Net", "forward"]
-    assert times.mean_ns == pytest.approx(98, abs=0.01)
 
 
 def test_what_is_in_some_calls_only_is_seen_in_the_mean() -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from torchprof_hooks.profiles.names import GROUPINGS, check_grouping
-from torchprof_hooks.profiles.options import check_share, parse_share
+from torchprof_hooks.profiles.options import check_share
 
 
 @pytest.mark.parametrize(
@@ -23,16 +23,31 @@ from torchprof_hooks.profiles.options import check_share, parse_share
     ],
 )
 def test_ways_to_write_a_share(share: float, ways: list[str | float]) -> None:
-    assert [parse_share(way) for way in ways] == pytest.approx([share] * len(ways))
+    assert [check_share("it", way) for way in ways] == pytest.approx(
+        [share] * len(ways)
+    )
 
 
 @pytest.mark.parametrize(
     "written",
-    ["", "%", "-5%", "+5%", "5%%", "nan", "inf%", "-0.1", "half", "1e999", "\u0665%"],
+    [
+        "",
+        "%",
+        "none",
+        "-5%",
+        "+5%",
+        "5%%",
+        "nan",
+        "inf%",
+        "-0.1",
+        "half",
+        "1e999",
+        "\u0665%",
+    ],
 )
 def test_what_is_no_share(written: str) -> None:
-    with pytest.raises(ValueError, match=r'^a share, "2%" or 0\.02$'):
-        parse_share(written)
+    with pytest.raises(ValueError, match=r'^it must be a share, "2%" or 0\.02, not'):
+        check_share("it", written)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +57,6 @@ def test_a_number_above_1_is_no_share(written: str | float, instead: str) -> Non
     message = f'above must be a share, "2%" or 0.02: above 1, write "{instead}", not'
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         check_share("above", written)
-
-
-def test_only_limits_can_be_none() -> None:
-    assert check_share("above", "1") == check_share("above", "100%") == 1.0
-    with pytest.raises(ValueError, match=r'^above must be a share, "2%" or 0\.02, not'):
-        check_share("above", "none")
-    assert check_share("limit", "none", is_limit=True) == 1.0
 
 
 def test_how_rows_may_be_grouped() -> None:

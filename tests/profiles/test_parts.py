@@ -1,4 +1,4 @@
-"""Start-up and loop: what belongs to which."""
+"""Start-up, loop and what was not measured: what belongs to which."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.totals import Totals
 
 NET: CellKey = (("Net",), "forward")
+NOT_MEASURED: CellKey = (("(not measured)",), "outside")
 
 
 def training(first_ns: int, *later_ns: int) -> Profile:
@@ -38,16 +41,14 @@ def test_what_was_asked_of_a_device_is_divided_by_calls() -> None:
 
 
 def test_what_measuring_took_is_divided_by_time() -> None:
-    measured = MeasuredSteps(4, 2)
+    measured = MeasuredSteps((0.25,), 1, 9)
     whole = replace(
         training(60, 10, 10, 20),
         overhead_ns=10,
-        overhead_error_ns=5,
         measured=measured,
     )
     start_up, loop = whole.start_up, whole.loop
     assert (start_up.overhead_ns, loop.overhead_ns) == (6, 4)
-    assert (start_up.overhead_error_ns, loop.overhead_error_ns) == (3, 2)
     assert start_up.measured == loop.measured == measured
 
 
@@ -75,3 +76,59 @@ def test_steps_and_items_are_divided() -> None:
     assert (loop.step_times.first_steps, loop.step_times.later_steps) == (0, 3)
     assert loop.items_per_second == profile.items_per_second == 100 / 10e-9
     assert start_up.items_per_second == 100 / 40e-9
+
+
+def with_unmeasured(whole: Profile, steps: int, took_ns: int) -> Profile:
+    times = StepTimes(later=buckets([took_ns // steps] * steps))
+    rest = Part("unmeasured", steps=steps, step_times=times)
+    rest = rest.with_cells({NOT_MEASURED: Totals(self_ns=took_ns)})
+    infos = {**whole.modules, NOT_MEASURED[0][0]: ModuleInfo(kind="not measured")}
+    return replace(whole, parts=(*whole.parts, rest), modules=infos)
+
+
+def test_steps_that_were_not_measured_are_a_part_with_one_row() -> None:
+    whole = replace(training(50, 10, 20), overhead_ns=8, items=600)
+    some = with_unmeasured(whole, 3, 27)
+    assert (some.wall_ns, some.steps, some.measured_steps) == (107, 6, 3)
+    assert (some.unmeasured.steps, some.unmeasured.wall_ns) == (3, 27)
+    rows = {row.name: row.self_ns for row in some.rows()}
+    assert rows == {"Net": 80, "(not measured)": 27}
+    assert some.phase_times_ns() == whole.phase_times_ns() == {"forward": 80}
+    measured = some.only_measured
+    assert (measured.wall_ns, measured.steps, measured.items) == (80, 3, 300)
+    assert measured.parts == whole.parts
+    assert some.step_times.later_ns == whole.step_times.later_ns + 27
+
+
+def test_numbers_of_the_measured_steps_are_divided_among_these() -> None:
+    whole = replace(training(60, 10, 10), overhead_ns=8)
+    some = with_unmeasured(replace(whole, items=500), 2, 1000)
+    for name in ("start_up", "loop"):
+        part, alone = getattr(some, name), getattr(whole, name)
+        assert (part.overhead_ns, part.items) == (alone.overhead_ns, alone.items)
+        assert (part.cells, part.step_times) == (alone.cells, alone.step_times)
+    assert some.only_measured.overhead_ns == 8
+    assert some.items_per_second == whole.items_per_second
+
+
+def test_of_all_steps_none_is_unmeasured() -> None:
+    whole = training(50, 10)
+    assert whole.only_measured is whole
+    assert whole.unmeasured == Part("unmeasured")
+    assert whole.measured_steps == whole.steps == 2
+
+
+def test_merged_unmeasured_steps_come_last() -> None:
+    one, other = with_unmeasured(training(50, 10), 3, 27), training(40, 10)
+    both = other.merge(one)
+    assert [part.name for part in both.parts] == ["start-up", "loop", "unmeasured"]
+    assert both == one.merge(other)
+    assert both.unmeasured == one.unmeasured
+
+
+def test_of_many_blocks_so_many_are_kept_that_the_spread_stays() -> None:
+    one = MeasuredSteps(tuple(n / 1000 for n in range(512)))
+    other = MeasuredSteps(tuple(n / 1000 for n in range(512, 1024)))
+    both = one.merge(other)
+    assert both == other.merge(one)
+    assert both.longer == tuple(n / 1000 for n in range(0, 1024, 2))

@@ -74,8 +74,6 @@ def test_parts_of_totals() -> None:
     assert EVERY.without_calls() == Totals(
         self_ns=2, device_self_ns=8, memory=memory, flops=10
     )
-    own = Totals(1, 2, 0, 4, 5, 6, 7, 8, memory=memory, flops=10)
-    assert own.without_time() == Totals(1, 0, 0, 4, 5, 6, 7, memory=memory)
 
 
 def test_totals_do_not_change() -> None:

@@ -21,7 +21,6 @@ LATE = (
     "torchprof_hooks.capture.functions.flop_count",
     "torchprof_hooks.capture.tracing.kineto_session",
     "torchprof_hooks.capture.snapshot",
-    "torchprof_hooks.profiles.scaling",
     "torchprof_hooks.program.arguments",
     "torchprof_hooks.program.cli",
     "torchprof_hooks.program.file_tools",

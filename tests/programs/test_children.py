@@ -16,7 +16,7 @@ OF_RANKS = {"profile-rank0.json", "profile-rank1.json"}
 
 
 def save_into(folder: Path) -> tuple[str, ...]:
-    return "--save", str(folder / "profile.json"), "--max-overhead", "none"
+    return "--save", str(folder / "profile.json")
 
 
 def saved_in(folder: Path) -> set[str]:
@@ -118,7 +118,7 @@ def test_ranks_of_a_program_that_begins_to_measure_itself(
     tmp_path: Path, is_by_variable: bool
 ) -> None:
     save = str(tmp_path / "profile.json")
-    told = {"children": True, "save": save, "max_overhead": "none"}
+    told = {"children": True, "save": save}
     flags = ",".join(f"{name}={value}" for name, value in told.items())
     main, script = '__name__ == "__main__":\n', SCRIPTS / "spawned_ranks.py"
     begin = "    import torchprof_hooks\n"

@@ -242,7 +242,7 @@ def test_merge(tool: Tool) -> None:
         (b'{"traceEvents": []}', "is not a profile of torchprof_hooks"),
         (b'{"format": "torchprof_hooks profile", "version": 99}', "has version 99"),
         (
-            b'{"format": "torchprof_hooks profile", "version": 6, "modules": {},'
+            b'{"format": "torchprof_hooks profile", "version": 7, "modules": {},'
             b' "cells": "' + b"\\n long " * 10_000 + b'"}',
             "is damaged",
         ),

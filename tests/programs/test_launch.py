@@ -278,7 +278,7 @@ def test_the_help_has_all_commands_by_the_name_that_was_called(
     assert text.startswith(f"usage: {name} [options] (script.py | -m module | ")
     for command, meaning in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(meaning)}$", text, re.MULTILINE)
-    assert "--max-overhead SHARE" in text
+    assert "--every N" in text
     assert "VALUE" not in text
 
 

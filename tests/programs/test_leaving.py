@@ -59,7 +59,7 @@ def many_shapes() -> None:
 
 
 def measured(program: Callable[[], None]) -> ProfileData:
-    steps = _make_steps(Flags(max_overhead=1.0))
+    steps = _make_steps(Flags())
     steps.start()
     try:
         program()
@@ -146,7 +146,7 @@ for _ in range(20):
 
 def test_what_writing_the_file_meanwhile_took_is_measuring(tmp_path: Path) -> None:
     saved = tmp_path / "profile.json"
-    options = ("--save", str(saved), "--flush-secs=0.05", "--max-overhead=none")
+    options = ("--save", str(saved), "--flush-secs=0.05")
     profiled(*options, written(tmp_path, SLOW_FILES))
     found = Profile.load(saved)
     assert found.phase_times_ns()["profiler"] >= 0.2e9

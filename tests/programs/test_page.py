@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents.test_page import Page, data_of
-from tests.running import EACH_STEP, TRAIN, python
+from tests.running import TRAIN, python
 
 
 def test_a_program_writes_its_page(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ for size in (2, 2, 3, 3):
 
 def test_what_was_compiled_is_told_in_text_and_on_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    arguments = ("--full", *EACH_STEP, "--html", str(page), "-c", COMPILING)
+    arguments = ("--full", "--html", str(page), "-c", COMPILING)
     result = python("-m", "torchprof_hooks", *arguments)
     assert result.returncode == 0, result.stderr
 

@@ -16,7 +16,6 @@ import torch
 
 from tests.cores import NATIVE_CORE
 from tests.running import (
-    EACH_STEP,
     NOTHING,
     OWN_CLOCK,
     TITLE,
@@ -122,7 +121,7 @@ def test_each_function_and_their_sum(tmp_path: Path) -> None:
     """Making the report takes no time of the program."""
     saved = tmp_path / "profile.json"
     program = written(tmp_path, GAN + SLOW_ENDING)
-    run = with_tables(*EACH_STEP, "--save", str(saved), program)
+    run = with_tables("--save", str(saved), program)
     assert run.code == 0, run.err
     titles = [x for x in run.err.splitlines() if x.startswith("Message: ")]
     of_functions = sorted(titles[1:])  # as they are printed: by what they took
@@ -164,7 +163,7 @@ for _ in range(6):
 
 
 def test_a_profiled_function(tmp_path: Path) -> None:
-    run = with_tables(*EACH_STEP, written(tmp_path, PROFILED_FUNCTION))
+    run = with_tables(written(tmp_path, PROFILED_FUNCTION))
     lines = section(run.err, "Function profiling")
     assert lines[0].startswith("Message: train_step, made at program.py:")
     assert lines[1].startswith("Time in 6 calls to train_step: 0.042s (0.007000s ")
@@ -189,8 +188,7 @@ with torch.no_grad():
 
 @NATIVE_CORE
 def test_memory_of_outer_products(tmp_path: Path) -> None:
-    options = ("--memory", *EACH_STEP)
-    run = with_tables(*options, written(tmp_path, MEMORY))
+    run = with_tables("--memory", written(tmp_path, MEMORY))
     tables = run.err.partition("\nProgram profiling\n")[2]
     told = r"\n\nMemory Profile\npeak .*\n\nMemory in use at the peak, by owner\n"
     assert re.search(told, tables)
@@ -206,10 +204,9 @@ def test_idle_devices(tmp_path: Path) -> None:
     assert profiled(program).out.splitlines()[-1] == "False"
     of_cpu = "are not known: no device was in use after 2 steps"
     told = "cuda:0: busy " if torch.cuda.is_available() else of_cpu
-    for budget in ((), EACH_STEP):
-        run = profiled("--device-idle", *budget, program)
-        assert (run.code, run.out.splitlines()[-1]) == (0, "True")
-        assert told in run.err
+    run = profiled("--device-idle", program)
+    assert (run.code, run.out.splitlines()[-1]) == (0, "True")
+    assert told in run.err
 
 
 def test_idle_devices_of_a_program_that_ends_early(tmp_path: Path) -> None:
@@ -237,7 +234,6 @@ print(counters["frames"]["total"])
     "options",
     [
         (),
-        pytest.param(EACH_STEP, marks=THOROUGH),
         pytest.param(("--profile-memory", "--profile-optimizer"), marks=THOROUGH),
     ],
 )
@@ -307,12 +303,13 @@ def test_rows_add_up(tmp_path: Path) -> None:
         assert sum(table.shares) == pytest.approx(1)
 
 
-def test_a_share_of_the_steps_is_said(tmp_path: Path) -> None:
+def test_how_many_steps_were_measured_is_said(tmp_path: Path) -> None:
     program = ticking(TRAIN_30.replace("range(30)", "range(300)"))
-    run = with_tables("--max-overhead", "0.0001%", written(tmp_path, program))
-    text = " ".join(run.err.split())
-    assert re.search(r"odules and functions were measured in \d+ of 300 steps", text)
-    assert re.search(r"\nLinear .* Py +300\b", run.err)  # calls, in all steps
+    some = ("--steps", "2", "--every", "30")
+    run = with_tables(*some, written(tmp_path, program))
+    assert "\n20 of 300 steps measured: first " in run.err
+    assert "\nmeasured steps took " in run.err
+    assert re.search(r"\nLinear .* Py +20\b", run.err)  # calls, in measured steps
 
 
 ENDLESS = (

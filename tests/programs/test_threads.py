@@ -42,7 +42,7 @@ def test_the_thread_that_calls_the_model_is_measured(
     program: str, thread: str, tmp_path: Path
 ) -> None:
     path = written(tmp_path, IN_A_THREAD + program)
-    run = profiled("--full", "--max-overhead", "100%", path)
+    run = profiled("--full", path)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {path}, in thread {thread}\n" in run.err
     assert steps(run) == 5

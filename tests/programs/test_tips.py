@@ -94,7 +94,7 @@ for _ in range(8):
 
 def tips(directory: Path, program: str) -> list[str]:
     """Tips on steps after the first, each as one line."""
-    options = ("--full", "--ignore-first-call", "--max-overhead", "none")
+    options = ("--full", "--ignore-first-call")
     run = profiled(*options, written(directory, program))
     assert run.code == 0, run.err
     section = run.err.rpartition("\n\n")[2]

@@ -89,8 +89,7 @@ def report(
         document = replace(document, blocks=others)
     if not full:
         return text_of(document, width=layout.width, lines=lines, colour=colour)
-    of = " of the whole run" * bool(view.start_up)
-    tables = full_tables(profile, layout.sort_by, of)
+    tables = full_tables(profile, layout.sort_by, view.of_all)
     first = [block for block in document.blocks if block.name != "hot_functions"]
     return text_of(
         replace(document, blocks=memory_first(profile, [*first, *tables])),
@@ -109,7 +108,8 @@ def rows_report(
     max_rows: int | None = None,
     sort_by: SortBy | None = None,
 ) -> str:
-    """The rows of `Profile.rows(by)` as a table, by default the most own time first.
+    """The rows of the measured steps (see `Profile.rows`) as a table, by
+    default the most own time first.
 
     max_rows: 40 by default.
 
@@ -118,7 +118,7 @@ def rows_report(
     """
     if sort_by is not None:
         check_choice("sort_by", sort_by, SORT_KEYS)
-    table: Table = grouped_table(profile, by, sort_by or "self")
+    table: Table = grouped_table(profile.only_measured, by, sort_by or "self")
     return "\n".join(table_lines(table, width=width, max_rows=max_rows))
 
 

@@ -34,6 +34,7 @@ class Utilisation(NamedTuple):
 
 def of_profile(profile: ProfileData) -> Utilisation | None:
     """See `Profile.utilisation`."""
+    profile = profile.only_measured
     again = every = measuring_ns = 0
     for (_, phase), totals in profile.cells.items():
         every += totals.flops
@@ -65,6 +66,7 @@ def computing_ns(profile: ProfileData, row: Row) -> int:
 
 def items_per_second(profile: ProfileData) -> float:
     """See `Profile.items_per_second`."""
+    profile = profile.only_measured
     times = profile.step_times
     step_ns = times.mean_ns if times.later_steps else times.first_mean_ns
     if not profile.steps or step_ns <= 0:

@@ -8,10 +8,8 @@ from typing import Final
 
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemoryKind
-from torchprof_hooks.profiles.names import NOT_MEASURED_NAME
 
-#: The titles of phases, in the order of lists that are not sorted by time. Profiles
-#: have no phase "unmeasured": see `phase_times_ns`.
+#: The titles of phases, in the order of lists that are not sorted by time.
 PHASE_TITLES: Final[Mapping[str, str]] = {
     "forward": "forward",
     "backward": "backward",
@@ -24,7 +22,6 @@ PHASE_TITLES: Final[Mapping[str, str]] = {
     "garbage": "garbage collection",
     "outside": "outside modules",
     "profiler": "profiler overhead",
-    "unmeasured": "not measured",
 }
 
 #: What readers call the kinds of memory.
@@ -60,13 +57,8 @@ OTHER_THREADS: Final = (
 
 
 def phase_times_ns(profile: ProfileData) -> Counter[str]:
-    """The time of each phase that has any, in the order of `PHASE_TITLES`. Time outside
-    modules that was not measured is apart, as nothing is known of it."""
+    """The time of each phase that has any, in the order of `PHASE_TITLES`."""
     times: Counter[str] = Counter(profile.phase_times_ns())
-    unmeasured = profile.cells.get(((NOT_MEASURED_NAME,), "outside"))
-    if unmeasured is not None:
-        times["unmeasured"] = unmeasured.self_ns
-        times["outside"] -= unmeasured.self_ns
     return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
 
 

@@ -1,4 +1,4 @@
-"""Profiles as JSON files, version 6.
+"""Profiles as JSON files, version 7.
 
 A file is::
 
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from itertools import repeat
+from math import isfinite
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -41,7 +42,7 @@ from torchprof_hooks.profiles.provenance import Processes
 from torchprof_hooks.profiles.totals import DERIVED, Totals
 
 FORMAT: Final = "torchprof_hooks profile"
-VERSION: Final = 6
+VERSION: Final = 7
 
 #: The exceptions that building a value from damaged content raises.
 _DAMAGES: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
@@ -191,7 +192,7 @@ def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of typ
     origin, inner = get_origin(hint), get_args(hint)
     if hint == Mapping[CellKey, Totals]:
         return _cells
-    if hint in (int, str, bool):
+    if hint in (int, float, str, bool):
         return partial(_scalar, hint)
     if origin is Literal:
         return partial(_choice, frozenset(inner))
@@ -209,6 +210,8 @@ def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of typ
 def _scalar(kind: type, content: Any, place: JsonPath) -> Any:
     if type(content) is not kind:
         raise TypeError(f"{reprlib.repr(content)} is not of type {kind.__name__}")
+    if type(content) is float and not isfinite(content):
+        raise ValueError(f"{content} is not finite")
     return content
 
 

@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.cells import (
     without_functions,
 )
 from torchprof_hooks.profiles.collectives import Collectives, sum_of
-from torchprof_hooks.profiles.measured_steps import NO_STEPS, MeasuredSteps
+from torchprof_hooks.profiles.measured_steps import NO_BLOCKS, MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo, all_modules
 from torchprof_hooks.profiles.names import (
@@ -58,19 +58,19 @@ class ProfileData:
     """Where the time of a run went. The public class is `torchprof_hooks.Profile`,
     which has reports and files, too.
 
-    parts: the start-up and the loop, or only the loop if these cannot be told apart.
-        `cells`, `wall_ns`, `steps` and `step_times` of the whole run are their sums.
+    parts: the start-up and the loop, or only the loop if these cannot be told apart;
+        and the steps that were not measured, if there are any. `cells`, `wall_ns`,
+        `steps` and `step_times` of the whole run are their sums.
     modules: a description of each name in the chains of cells.
     aborted_calls: calls that an exception went through.
-    overhead_ns: the profiler overhead in all steps of the run, as far as it is known;
-        of a whole program, at its beginning and end, too. What is known exactly of it
-        is in cells of the phase "profiler", and in no other cell.
-    overhead_error_ns: standard error of `overhead_ns`, if that comes from comparing
-        steps that were measured with others that were not; 0 if it was counted: calls
-        times what each takes.
-    measured: how many steps were measured; `NO_STEPS` if all were.
-    step_history: the training steps in the order of time, and the slowest of them; of
-        the whole run, also in its parts.
+    overhead_ns: the profiler overhead in the measured steps, as far as it is counted:
+        calls times what each takes at least; of a whole program, at its beginning and
+        end, too. What is known exactly of it is in cells of the phase "profiler", and
+        in no other cell.
+    measured: how much longer measured steps took than others, if there are others;
+        and how many steps were traced.
+    step_history: the measured training steps in the order of time, and the slowest of
+        them; of the whole run, also in its parts.
     devices: names of the devices whose clock was read, sorted.
     memory: which memory was measured, and its peak; None if none was.
     undivided_passes: backward passes over nodes that several threads made, and that
@@ -100,8 +100,7 @@ class ProfileData:
     modules: Mapping[str, ModuleInfo] = field(default_factory=dict)
     aborted_calls: int = 0
     overhead_ns: int = 0
-    overhead_error_ns: int = 0
-    measured: MeasuredSteps = NO_STEPS
+    measured: MeasuredSteps = NO_BLOCKS
     step_history: StepHistory = NO_HISTORY
     devices: tuple[str, ...] = ()
     memory: MemorySummary | None = None
@@ -147,8 +146,13 @@ class ProfileData:
 
     @property
     def steps(self) -> int:
-        """Training steps (see `StepTimes` for where a step ends)."""
+        """Training steps, measured or not (see `StepTimes` for where a step ends)."""
         return self._whole.steps
+
+    @property
+    def measured_steps(self) -> int:
+        """How many of the training steps were measured."""
+        return self.steps - self.unmeasured.steps
 
     @property
     def step_times(self) -> StepTimes:
@@ -182,9 +186,10 @@ class ProfileData:
         )
 
     def phase_times_ns(self) -> Counter[Phase]:
-        """Own times by phase, in nanoseconds, those of functions included."""
+        """Own times by phase, in nanoseconds, those of functions included; of steps
+        that were not measured, no phase is known."""
         times: Counter[Phase] = Counter()
-        cells, _ = without_functions(self.cells, self.modules)
+        cells, _ = without_functions(self.only_measured.cells, self.modules)
         for (_, phase), totals in cells.items():
             times[phase] += totals.self_ns
         return times
@@ -243,21 +248,33 @@ class ProfileData:
         the whole run only: here, they are bounds that these imply."""
         return self._only("loop")
 
-    def _only(self: P, name: PartName) -> P:
-        """One part of the run. Numbers that are known for the whole run only, such as
+    @property
+    def only_measured(self: P) -> P:
+        """The start-up and the loop, without the steps that were not measured."""
+        return self._only("start-up", "loop")
+
+    @property
+    def unmeasured(self) -> Part:
+        """The steps that were not measured: how many there were, and how long they
+        took."""
+        found = (part for part in self.parts if part.name == "unmeasured")
+        return next(found, Part("unmeasured"))
+
+    def _only(self: P, *names: PartName) -> P:
+        """Some parts of the run. Numbers that are known for the whole run only, such as
         that of items, are divided in proportion to steps, to calls, or to time."""
-        if [part.name for part in self.parts] == [name]:
+        parts = tuple(part for part in self.parts if part.name in names)
+        if parts == self.parts:
             return self
-        found = replace(self, parts=tuple(p for p in self.parts if p.name == name))
+        found = replace(self, parts=parts)
         calls = _calls(found.cells), max(_calls(self.cells), 1)
-        whole_ns = max(self.wall_ns, 1)
+        whole_ns = max(self.wall_ns - self.unmeasured.wall_ns, 1)
         return replace(
             found,
             items=self.items * found.steps // max(self.steps, 1),
             device_asked=self.device_asked * calls[0] // calls[1],
             device_waits=self.device_waits * calls[0] // calls[1],
             overhead_ns=self.overhead_ns * found.wall_ns // whole_ns,
-            overhead_error_ns=self.overhead_error_ns * found.wall_ns // whole_ns,
         )
 
     def with_parts(self: P, change: Callable[[Part], Part]) -> P:

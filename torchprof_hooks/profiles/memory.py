@@ -69,17 +69,6 @@ class MemoryTotals:
             self.peak_bytes,
         )
 
-    def scaled(self, calls: float) -> MemoryTotals:
-        """The bytes of `calls` times as many calls. The peak stays: it is per call."""
-        if self is NO_MEMORY:
-            return self
-        return MemoryTotals(
-            round(self.used_bytes * calls),
-            round(self.acquired_bytes * calls),
-            round(self.retained_bytes * calls),
-            self.peak_bytes,
-        )
-
     def with_peak(self, peak_bytes: int) -> MemoryTotals:
         """These bytes with another peak."""
         if peak_bytes == self.peak_bytes:

@@ -52,7 +52,7 @@ COMPILING_NAME: Final = "(torch.compile)"
 #: Time in which Python searches all objects for garbage, in whichever call.
 GARBAGE_NAME: Final = "(garbage collection)"
 PROFILER_NAME: Final = "(profiler overhead)"
-#: Time inside of calls, in steps in which inner calls were not measured.
+#: Time of the steps that were not measured.
 NOT_MEASURED_NAME: Final = "(not measured)"
 #: Time of modules themselves, in tables whose rows are functions.
 MODULES_NAME: Final = "(modules, outside functions)"

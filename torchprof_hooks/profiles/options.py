@@ -56,6 +56,24 @@ def check_whole(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
+def checked_steps(steps: Any, every: Any) -> tuple[int | None, int | None]:
+    """How many steps are to be measured, and of how many; None: all, or once."""
+    if steps is None:
+        if every is not None:
+            raise ValueError(
+                "every must be given with steps: every=1000, steps=10 measures 10 of "
+                "each 1000 steps"
+            )
+        return None, None
+    some = check_whole("steps", steps, 1)
+    if every is None:
+        return some, None
+    of = check_whole("every", every)
+    if of <= some:
+        raise ValueError(f"every must be above steps ({some}), not {every!r}")
+    return some, of
+
+
 def check_positive(name: str, value: object) -> None:
     """A number above zero."""
     wanted = "a number above 0"
@@ -171,17 +189,15 @@ _SHARE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)(e-?\d{1,2})? ?(?P<sig
 _WANTED_SHARE: Final = 'a share, "2%" or 0.02'
 
 
-def parse_share(written: str | float) -> float:
+def _parsed_share(written: str | float) -> float:
     """0.02 for "2%", "0.02" and 0.02. A number without "%" is a share of at most 1, and
-    never per cent. "none" is 1: no limit.
+    never per cent.
 
     Raises:
         ValueError: the text or number is no share. The message is what goes after "must
             be".
     """
     text = str(written).strip().lower()
-    if text == "none":
-        return 1.0
     found = _SHARE.fullmatch(text) if text.isascii() else None
     if found is None:
         raise ValueError(_WANTED_SHARE)
@@ -193,24 +209,14 @@ def parse_share(written: str | float) -> float:
     return number
 
 
-def check_share(name: str, value: Any, *, is_limit: bool = False) -> float:
-    """A share in any of the notations of `parse_share`, returned as a number.
-
-    is_limit: whether the share limits something, so that "none" means no limit.
-    """
-    wanted = f'{_WANTED_SHARE}, or "none"' if is_limit else _WANTED_SHARE
+def check_share(name: str, value: Any) -> float:
+    """A share: "2%", "0.02" or 0.02; returned as a number."""
     if isinstance(value, bool) or not isinstance(value, (Real, str)):
-        raise _wrong(TypeError, name, wanted, value)
+        raise _wrong(TypeError, name, _WANTED_SHARE, value)
     try:
-        share = parse_share(cast("str | float", value))
+        return _parsed_share(cast("str | float", value))
     except ValueError as error:
-        text = wanted if str(error) == _WANTED_SHARE else str(error)
-        raise _wrong(ValueError, name, text, value) from None
-    if not is_limit and str(value).strip().lower() == "none":
-        raise _wrong(ValueError, name, wanted, value)
-    if is_limit and share == 0:
-        raise _wrong(ValueError, name, f"{wanted}, and above 0", value)
-    return share
+        raise _wrong(ValueError, name, str(error), value) from None
 
 
 def keyword_only(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -42,7 +42,7 @@ class Row:
         processes), "communication" (one row for each collective), "compiling"
         (torch.compile), "garbage" (Python's full collections of it), "outside" (the
         rest of the loop, or of the modules), "profiler" (profiler overhead) or
-        "not measured" (inside of a part, where no step was measured).
+        "not measured" (the steps that were not).
     aliases: other names of a shared module.
     compiled: whether torch.compile hides the inside.
     phases: `Totals` for "forward", "backward" and "recompute"; rows that are neither

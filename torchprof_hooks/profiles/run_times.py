@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping, Kind, Phase, without_numbers
+from torchprof_hooks.profiles.names import Grouping, Phase, without_numbers
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -23,9 +23,6 @@ RowPhase = tuple[str, Phase | Literal[""]]
 #: hardly touches, but which is only one of them; or the "mean" of all.
 Measure = Literal["shortest", "mean"]
 MEASURES: Final[tuple[Measure, ...]] = ("shortest", "mean")
-
-#: Kinds of rows that are not compared.
-_NOT_COMPARED: Final[tuple[Kind, ...]] = ("profiler", "not measured")
 
 
 class CallTimes(NamedTuple):
@@ -57,10 +54,10 @@ Sides = tuple[list[CallTimes], list[CallTimes]]
 def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
     """The times of each row and phase that was called; and of a step, and what is
     outside of modules in it. After the start-up, if that is known."""
-    part = run.loop if run.loop.steps and run.start_up.wall_ns else run
+    part = run.loop if run.loop.steps and run.start_up.wall_ns else run.only_measured
     found: dict[RowPhase, CallTimes] = {}
     for row in part.rows(by):
-        if row.kind not in _NOT_COMPARED:
+        if row.kind != "profiler":
             found |= _times_of(row, part)
     if part.step_times.later_steps:
         found[STEP, ""] = _of_steps(part.step_times)
@@ -101,12 +98,11 @@ def _mean_of(layers: Sequence[CallTimes]) -> CallTimes:
 
 
 def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes]]:
-    share, steps = part.measured.share, part.steps
+    steps = part.steps
     for phase, totals in row.phases.items():
         calls, total_ns, own_ns = totals.calls, totals.duration_ns, totals.self_ns
         if calls:
-            # Calls that were not measured were scaled from the others.
-            mean_ns = _typical_ns(totals.mean_ns, totals.std_ns, round(share * calls))
+            mean_ns = _typical_ns(totals.mean_ns, totals.std_ns, calls)
             is_own = 2 * own_ns >= total_ns
             times = CallTimes(totals.min_ns, mean_ns, calls, total_ns, is_own)
             yield (row.name, phase), times
@@ -115,8 +111,8 @@ def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes
             yield (row.name, phase), times
 
 
-def _typical_ns(mean_ns: float, std_ns: float, measured: int) -> float:
-    return mean_ns - (std_ns / sqrt(measured - 1) if measured > 1 else 0.0)
+def _typical_ns(mean_ns: float, std_ns: float, calls: int) -> float:
+    return mean_ns - (std_ns / sqrt(calls - 1) if calls > 1 else 0.0)
 
 
 def _of_steps(times: StepTimes) -> CallTimes:

@@ -42,8 +42,7 @@ class PhaseOfStep(NamedTuple):
 class SlowStep(NamedTuple):
     """A training step that took clearly longer than usual.
 
-    Usual is the mean of the steps that were not slow and were measured in the same way:
-    with a budget, modules inside of others are measured in some steps only.
+    Usual is the mean of the measured steps that were not slow.
 
     number: of the step in the run, from 1.
     duration_ns, usual_ns: how long it took, and how long a usual one does.

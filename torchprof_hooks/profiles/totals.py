@@ -135,10 +135,6 @@ class Totals:
             counted_ns=self.counted_ns,
         )
 
-    def without_time(self) -> Totals:
-        """The same numbers without own time and operations, which another cell has."""
-        return replace(self, self_ns=0, device_self_ns=0, flops=0)
-
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0
 

@@ -102,6 +102,7 @@ def _add_option(parser: argparse.ArgumentParser, flag: Field[Any]) -> None:
             *names, dest=flag.name, action="store_const", const=True, help=meaning
         )
     else:
-        usual = "" if flag.default == "" else f" (default: {flag.default})"
+        has_no_default = flag.default is None or flag.default == ""
+        usual = "" if has_no_default else f" (default: {flag.default})"
         value = flag.metadata["value"]
         parser.add_argument(name, metavar=value, help=f"{meaning}{usual}")

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from torchprof_hooks.profiles.errors import FlagError
-from torchprof_hooks.profiles.options import MOST_FLOPS, parse_share, trouble_with_file
+from torchprof_hooks.profiles.options import (
+    MOST_FLOPS,
+    checked_steps,
+    trouble_with_file,
+)
 
 #: The prefix of most names in Theano. Users may leave it out.
 PREFIX: Final = "profiling."
@@ -61,13 +65,6 @@ _operations = _parser(
 )
 
 
-def _limit(text: str) -> float:
-    share = parse_share(text)
-    if share <= 0:
-        raise ValueError('a share above 0, "5%" or 0.05, or "none"')
-    return min(share, 1.0)  # no limit
-
-
 def _flag(
     default: Any, parse: Callable[[str], Any], meaning: str, value: str = ""
 ) -> Any:
@@ -110,11 +107,11 @@ class Flags:
         "print the tables by class, function and call, and the tree of modules, as "
         "well (so do the options that say how these look)",
     )
-    max_overhead: float = _flag(
-        0.05,
-        _limit,
-        "the share of time that measuring may take, 5% or 0.05; 100%: no limit",
-        "SHARE",
+    steps: int | None = _flag(
+        None, _whole(1), "measure so many training steps, not all", "N"
+    )
+    every: int | None = _flag(
+        None, _whole(2), "measure --steps of every so many steps, again and again", "N"
     )
     save: str = _flag("", str, "write the profile to this file, too", "FILE")
     html: str = _flag("", str, "write a page for a browser to this file, too", "FILE")
@@ -164,8 +161,9 @@ _PREFIXED: Final = {
     *("n_ops", "n_apply", "output_line_width", "destination"),
     *("ignore_first_call", "time_thunks"),
 }
-#: Flags of Theano that do not exist here, and where to find what they printed.
+#: Flags that do not exist here, most of them of Theano; and what to use instead.
 ELSEWHERE: Final = {
+    "max_overhead": "--steps and --every say how many steps are measured",
     "debugprint": "--full prints the tree of modules",
     "print_global_stats": "the first lines of the report have the sums",
 }
@@ -215,12 +213,19 @@ def make_flags(
         if own in values:
             raise FlagError(f"the flag {full_name(own)!r} is given twice")
         values[own] = _parsed(own, value, spelled)
-    return Flags(**values)
+    found = Flags(**values)
+    try:
+        checked_steps(found.steps, found.every)
+    except ValueError as error:
+        text = str(error).removeprefix("every")
+        raise FlagError(spelled("every") + text) from None
+    return found
 
 
 def _parsed(name: str, value: Any, spelled: Callable[[str], str]) -> Any:
-    if value is None and _FIELDS[name].metadata["parse"] is str:
-        return _FIELDS[name].default  # not a file called "None"
+    flag = _FIELDS[name]
+    if value is None and (flag.default is None or flag.metadata["parse"] is str):
+        return flag.default  # not a file called "None"
     try:
         return _FIELDS[name].metadata["parse"](str(value))
     except ValueError as error:
@@ -238,7 +243,8 @@ def _suggestion(name: str) -> str:
 
 def as_texts(flags: Flags) -> dict[str, str]:
     """The flags as texts, from which `make_flags` makes the same flags again."""
-    return {flag.name: str(getattr(flags, flag.name)) for flag in fields(flags)}
+    values = ((flag.name, getattr(flags, flag.name)) for flag in fields(flags))
+    return {name: str(value) for name, value in values if value is not None}
 
 
 def settle(flags: Flags, spelled: Callable[[str], str]) -> Flags:

@@ -119,8 +119,7 @@ def _run(
 ) -> None:
     command = [
         *(sys.executable, *interpreter_options(sys.orig_argv), "-m", "torchprof_hooks"),
-        *("--save", str(file), "--max-overhead", "100%"),
-        *("--time-thunks", str(functions), *program),
+        *("--save", str(file), "--time-thunks", str(functions), *program),
     ]
     printed = file.with_suffix(".txt")
     with printed.open("wb") as output:

@@ -133,7 +133,7 @@ class ReportHook(SessionHook):
     passes on the numbers of the interval, or prints its report.
 
     The last interval ends with the session, however that ends. Only the first one has
-    the start-up. With a budget, an interval may have no measured step.
+    the start-up. If only some steps are measured, an interval may have none of them.
 
     Args:
         every_steps: steps from one report to the next.

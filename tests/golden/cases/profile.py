@@ -75,7 +75,8 @@ CASES: Final[dict[str, Callable[[], str]]] = {
     "full_report.txt": lambda: sample("char_lm_functions").report(
         full=True, max_rows=12
     ),
-    "rows_by_class.txt": lambda: rows_report(sample("budget"), "class", max_rows=8),
+    "screen_some_steps.txt": lambda: sample("some_steps").report(),
+    "rows_by_class.txt": lambda: rows_report(sample("some_steps"), "class", max_rows=8),
     "page.txt": lambda: _page("char_lm"),
     "page_device.txt": lambda: _named("device_idle", "kernels"),
     "full_slow_steps.txt": lambda: sample("slow_steps").report(full=True, max_rows=5),

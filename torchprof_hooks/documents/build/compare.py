@@ -171,7 +171,7 @@ def _tree(comparison: ComparisonData) -> Table:
         ):
             largest[change.name] = change
     added = {name for name, _ in found.added} - {c.name for c in found.changes}
-    nodes = placed_nodes(found.new.tree(), None)
+    nodes = placed_nodes(found.new.only_measured.tree(), None)
     rows = [node for _, node in nodes]
     changes = [largest.get(row.name) for row in rows]
     tones = [
@@ -212,8 +212,8 @@ def _measured(when: str, profile: ProfileData) -> Facts:
         f"What was measured, {when}",
         [title_of(view), *notes_of(view), *measuring(view)],
         {
-            "wall_ns": profile.wall_ns,
-            "steps": profile.steps,
+            "wall_ns": view.profile.wall_ns,
+            "steps": view.profile.steps,
             "overhead_ns": profile.overhead_ns,
         },
         is_detail=True,
@@ -258,18 +258,19 @@ def _sides(comparison: ComparisonData) -> str:
 
 
 def _steps(profile: ProfileData, runs: int) -> str:
-    step_ns = _step_ns(profile)
-    if step_ns is None:
-        return f"{best_time(profile.wall_ns / runs)} without steps"
-    return plural(round(profile.steps / runs), "step")
+    measured = profile.only_measured
+    if not measured.steps:
+        return f"{best_time(measured.wall_ns / runs)} without steps"
+    return plural(round(measured.steps / runs), "step")
 
 
 def _step_ns(profile: ProfileData) -> float | None:
     """The mean duration of a step; None without steps."""
-    if not profile.steps:
+    measured = profile.only_measured
+    if not measured.steps:
         return None
-    times = profile.step_times
-    return times.mean_ns if times.later_steps else profile.wall_ns / profile.steps
+    times = measured.step_times
+    return times.mean_ns if times.later_steps else measured.wall_ns / measured.steps
 
 
 def _only_in_one(comparison: ComparisonData, max_names: int) -> Iterator[str]:

@@ -29,7 +29,6 @@ from torchprof_hooks.documents.words import (
 )
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import NOT_MEASURED_NAME
 from torchprof_hooks.profiles.program import Program
 
 #: The least share of the time of all parts for which a part has its own tables.
@@ -70,8 +69,8 @@ def program_report(profile: ProfileData, layout: ReportLayout) -> Document:
     loop = view_of(profile)
     view, of = loop, loop.of_shown
     if not layout.ignore_first_call:
-        view = View(profile, profile)
-        of = " of the whole run" * bool(loop.start_up)  # the screen shows the loop
+        view = View(loop.profile, loop.profile, None, loop.unmeasured)
+        of = loop.of_all  # the screen shows the loop
     blocks = [
         block
         for title, section in _sections(view, of, layout, loop)
@@ -153,7 +152,9 @@ def _totals(view: View, of: str, says_cost: bool) -> Iterator[Block]:
     if of:
         lines.append(f"All that is below is{of}, unless it says otherwise")
     lines += _phase_lines(view.shown)
-    lines += facts.step_texts(profile)
+    texts = [*facts.unmeasured_texts(view), *facts.step_texts(view)]
+    texts += facts.compared_texts(view)
+    lines += (text[0].upper() + text[1:] for text in texts)
     if profile.measured.traced:
         traced = plural(profile.measured.traced, "traced step")
         taken = seconds(profile.measured.traced_ns)
@@ -202,15 +203,12 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
     ]
     times: Counter[str] = Counter()
     for (path, _), totals in part.cells.items():
-        is_known = path[-1] != NOT_MEASURED_NAME
-        kind = part.modules[path[-1]].kind if is_known else "unknown"
-        times[kind] += totals.self_ns
-    known_ns = part.wall_ns - times["unknown"]
+        times[part.modules[path[-1]].kind] += totals.self_ns
     if inside_ns := times["function"]:
         lines.append(
             f"Time in functions: {seconds(inside_ns)} "
-            f"({percent(inside_ns, known_ns)}), outside of them (Python, calling "
-            f"them): {seconds(known_ns - inside_ns)}"
+            f"({percent(inside_ns, part.wall_ns)}), outside of them (Python, calling "
+            f"them): {seconds(part.wall_ns - inside_ns)}"
         )
     device_ns = sum(totals.device_self_ns for totals in part.cells.values())
     if device_ns:

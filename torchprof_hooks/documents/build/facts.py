@@ -4,6 +4,8 @@ the device and of its memory is used."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import quantiles
+from typing import Final, NamedTuple
 
 from torchprof_hooks.documents import utilisation
 from torchprof_hooks.documents.build.layers import waits_for_the_host
@@ -21,8 +23,12 @@ from torchprof_hooks.documents.words import (
     plural,
 )
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.step_times import StepTimes
+
+#: From fewer blocks, it is not told how much longer measured steps took.
+_FEWEST_BLOCKS: Final = 5
 
 
 def document_of(
@@ -40,8 +46,10 @@ def title_of(view: View) -> str:
 
 
 def notes_of(view: View) -> list[str]:
-    """The notes: how long was measured, and the steps with their durations."""
-    return list(filter(None, [times_text(view), ", ".join(step_texts(view.profile))]))
+    """The notes: how long was measured, the steps with their durations, and how much
+    longer measured ones took than others."""
+    notes = [times_text(view), ", ".join(step_texts(view)), *compared_texts(view)]
+    return [note for note in notes if note]
 
 
 def _rank(profile: ProfileData) -> Iterator[str]:
@@ -54,7 +62,8 @@ def _rank(profile: ProfileData) -> Iterator[str]:
 def times_text(view: View) -> str:
     """How long was measured, and how much of that before the loop."""
     profile = view.profile
-    text = f"{best_time(profile.wall_ns)} wall"
+    what = "measured" if view.unmeasured.wall_ns else "wall"
+    text = f"{best_time(profile.wall_ns)} {what}"
     if view.start_up:
         text += f": {best_time(view.start_up.wall_ns)} start-up with "
         text += f"{view.end_of_start_up}, then {best_time(view.shown.wall_ns)}"
@@ -63,12 +72,16 @@ def times_text(view: View) -> str:
     return text
 
 
-def step_texts(profile: ProfileData) -> Iterator[str]:
+def step_texts(view: View) -> Iterator[str]:
     """The numbers of steps and evaluation calls, with their durations."""
-    times = profile.step_times
+    profile, times = view.profile, view.profile.step_times
+    steps = plural(profile.steps, "step")
+    if others := view.unmeasured.steps:
+        steps = f"{profile.steps} of {plural(profile.steps + others, 'step')} measured"
     if profile.steps:
-        steps = plural(profile.steps, "step")
-        yield f"{steps}{_step_durations(profile)}"
+        steps += _step_durations(profile)
+    if profile.steps or others:
+        yield steps
     if times.evaluations:
         calls = plural(times.evaluations, "evaluation call")
         yield f"{calls}{_evaluation_durations(times)}"
@@ -98,40 +111,74 @@ def _evaluation_durations(times: StepTimes) -> str:
     return f": first {best_time(times.first_evaluation_mean_ns)}, then {mean}"
 
 
-def nothing(profile: ProfileData) -> Facts:
+def compared_texts(view: View) -> Iterator[str]:
+    """How much longer measured steps took than the others, if there are others."""
+    if not view.unmeasured.steps:
+        return
+    found = compared_blocks(view.profile.measured)
+    if found is None:
+        blocks = plural(len(view.profile.measured.longer), "block")
+        yield (
+            "how much longer measured steps took than the others is not known: "
+            f"{blocks} of them came after others, and that takes {_FEWEST_BLOCKS}"
+        )
+        return
+    median, low, high = (100 * each for each in found)
+    more = f"{median:.1f} % longer than" if median >= 0.05 else "no longer than"
+    yield (
+        f"measured steps took {more} the others (median of "
+        f"{len(view.profile.measured.longer)} blocks, half of them between {low:.1f} "
+        f"and {high:.1f} %)"
+    )
+
+
+class Compared(NamedTuple):
+    """By which share measured steps took longer than others: the median of blocks, and
+    the range of the middle half of them."""
+
+    median: float
+    low: float
+    high: float
+
+
+def compared_blocks(measured: MeasuredSteps) -> Compared | None:
+    """How blocks of measured steps compare with others; None if they are too few."""
+    if len(measured.longer) < _FEWEST_BLOCKS:
+        return None
+    low, median, high = quantiles(measured.longer, n=4, method="inclusive")
+    return Compared(median, low, high)
+
+
+def unmeasured_texts(view: View) -> Iterator[str]:
+    """The time of steps that were not measured, if there are any."""
+    if view.unmeasured.wall_ns:
+        steps = plural(view.unmeasured.steps, "step")
+        yield f"not measured: {best_time(view.unmeasured.wall_ns)} in {steps}"
+
+
+def nothing(view: View) -> Facts:
     """Says why there are no tables. Whether other threads have called modules is not
     known: to learn that would slow down each of their calls."""
     lines = ["No module was called: there is nothing to report.", OTHER_THREADS]
-    if profile.measured.steps and not profile.measured.measured:
+    if view.unmeasured.steps and not view.profile.steps:
         lines = ["No step was measured: there is nothing to report."]
     return Facts("nothing", "", lines)
 
 
 def measuring(view: View) -> Iterator[str]:
-    """How many steps were measured, what measuring took, and what is unusual."""
+    """What measuring took, and what is unusual."""
     profile = view.profile
-    yield from sample_texts(profile)
     yield from stamped_texts(profile)
-    yield f"measuring took {overhead_text(profile)}{core_of(profile)}"
+    took = f"measuring took {overhead_text(view)}"
+    if compared_blocks(profile.measured) is not None:
+        took = "what measuring took is told above"
+    yield took + core_of(profile)
     if profile.aborted_calls:
         yield f"{plural(profile.aborted_calls, 'call')} ended by an exception"
     if profile.undivided_passes:
         passes = plural(profile.undivided_passes, "backward pass", "backward passes")
         yield f"{passes} over nodes of several threads not divided"
     yield from profile.not_measured
-
-
-def sample_texts(profile: ProfileData) -> Iterator[str]:
-    """How many steps were measured, if not all were."""
-    found = profile.measured
-    if not found.steps or found.are_all:
-        return
-    calls = " and evaluation calls" * bool(profile.step_times.evaluations)
-    what = "modules and functions" if profile.has_functions else "modules"
-    yield (
-        f"{what} were measured in {found.measured} of {found.steps} steps{calls}: what "
-        "is inside of a part is scaled to all of its time"
-    )
 
 
 def stamped_texts(profile: ProfileData) -> Iterator[str]:
@@ -142,17 +189,14 @@ def stamped_texts(profile: ProfileData) -> Iterator[str]:
         yield f"device times are those of {steps}, scaled by calls"
 
 
-def overhead_text(profile: ProfileData) -> str:
-    """The share of the run's time that measuring took: ``about 3.1 %``, or ``2.1 +/-
-    0.4 % (by comparison with steps that were not measured)``."""
-    program_ns = profile.program.program_ns if profile.program else 0
-    whole_ns = program_ns if program_ns > 0 else profile.wall_ns
+def overhead_text(view: View) -> str:
+    """The share of the measured time that measuring took: ``at least 3.1 %``."""
+    profile, program = view.profile, view.profile.program
+    whole_ns = profile.wall_ns
+    if program and program.program_ns > 0:
+        whole_ns = program.program_ns - view.unmeasured.wall_ns
     share = min(profile.overhead_ns / whole_ns, 1.0) if whole_ns > 0 else 0.0
-    if not profile.overhead_error_ns:
-        return f"about {percent(share)}"
-    error = percent(profile.overhead_error_ns, whole_ns)
-    compared = "by comparison with steps that were not measured"
-    return f"{100 * share:.1f} +/- {error} ({compared})"
+    return f"at least {percent(share)}"
 
 
 def core_of(profile: ProfileData) -> str:

@@ -36,7 +36,9 @@ def full_tables(
     sort_by: see `Reportable.report`.
     of: what the tables are about: `` of the whole run``, if the screen is about less.
     """
-    yield from slow_table(view_of(profile))
+    view = view_of(profile)
+    profile = view.profile
+    yield from slow_table(view)
     nodes = placed_nodes(profile.tree(), sort_by)
     yield module_tree(profile, nodes, sort_by, of)
     if profile.has_functions:
@@ -44,7 +46,7 @@ def full_tables(
     yield from flop_tree(profile, nodes, sort_by, of)
     if profile.collectives:
         yield communication(profile.collectives)
-    yield from kernel_tables(view_of(profile))
+    yield from kernel_tables(view)
     yield from failure_table(profile)
     yield from growth_table(profile)
     yield from peak_table(profile)

@@ -87,11 +87,9 @@ class Noise(NamedTuple):
     """How far times may be off by chance: work of other programs, interrupts.
 
     device: whose clock counts; the spread of calls is known by the host's only.
-    measured_share: the share of steps in which layers were measured.
     """
 
     device: str = ""
-    measured_share: float = 1.0
 
     def is_known(self, totals: Iterable[Totals]) -> bool:
         """Whether there are enough calls to tell chance from the rule."""
@@ -102,8 +100,7 @@ class Noise(NamedTuple):
         if self.device:
             return 0.0
         # All of a call, also if less of it counts: chance may have struck there.
-        squares = sum(map(variance_ns2, totals))
-        return _ERRORS * sqrt(squares / max(self.measured_share, 1e-9))
+        return _ERRORS * sqrt(sum(map(variance_ns2, totals)))
 
 
 class Hottest(NamedTuple):

@@ -95,7 +95,7 @@ def whole_document(view: View, tables: Iterable[Table]) -> Document:
     """All that is known of a run. tables: the tables of its modules and functions."""
     blocks: Iterable[Block] = _blocks(view, tables)
     if view.shown.is_empty:
-        blocks = [facts.nothing(view.shown), _measured(view)]
+        blocks = [facts.nothing(view), _measured(view)]
     return facts.document_of(view, blocks, _numbers(view))
 
 
@@ -132,8 +132,10 @@ def _numbers(view: View) -> dict[str, object]:
         "shown_ns": view.shown.wall_ns,
         "attributed_ns": view.shown.attributed_ns,
         "overhead_ns": profile.overhead_ns,
-        "overhead_error_ns": profile.overhead_error_ns,
         "steps": profile.steps,
+        "unmeasured_steps": view.unmeasured.steps,
+        "unmeasured_ns": view.unmeasured.wall_ns,
+        **_compared(profile),
         "first_step_ns": round(times.first_mean_ns),
         "step_mean_ns": round(times.mean_ns),
         "step_median_ns": round(times.quantile_ns(0.5)),
@@ -144,8 +146,15 @@ def _numbers(view: View) -> dict[str, object]:
         "undivided_passes": profile.undivided_passes,
         "not_measured": list(profile.not_measured),
         "devices": list(profile.devices),
-        **({"measured": profile.measured._asdict()} if profile.measured.steps else {}),
     }
+
+
+def _compared(profile: ProfileData) -> dict[str, object]:
+    """How much longer measured steps took than others; {} where that is not known."""
+    found = facts.compared_blocks(profile.measured)
+    if found is None:
+        return {}
+    return {"longer": {"blocks": len(profile.measured.longer), **found._asdict()}}
 
 
 def _trees(view: View) -> Iterator[Table]:

@@ -64,7 +64,7 @@ def screen_document(view: View, more: str) -> Document:
     """The document of a screen. more: what it names as showing more."""
     measuring = facts.measuring_block(view, more)
     if view.shown.is_empty:
-        return facts.document_of(view, [measuring, facts.nothing(view.shown)])
+        return facts.document_of(view, [measuring, facts.nothing(view)])
     first, tips = answers(view), Tips(find_tips(view))
     if failure_of(view.profile) is not None:  # where the time went matters less
         table = failure_table(view.profile)
@@ -142,7 +142,7 @@ def _hottest_module(view: View) -> Answer | None:
         f"Hottest module{_on(hot.device)}",
         hot.name,
         hot.own_ns / whole_ns,
-        None if hot.device else _standard_error(view, hot, whole_ns),
+        None if hot.device else _standard_error(hot, whole_ns),
         ", ".join(parts),
         numbers,
         _next_step(view.profile),
@@ -168,7 +168,7 @@ def _on(device: str) -> str:
     return f" on {device}" if device else ""
 
 
-def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
+def _standard_error(hot: Hottest, whole_ns: int) -> float | None:
     """The standard error of the share of the hottest layers, from the spread of the
     durations of their calls. None if it would be 0: calls are too few, or all alike, or
     have no own time."""
@@ -181,9 +181,7 @@ def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
                 squares += variance_ns2(totals, min(own, 1.0))
     if not squares:
         return None
-    # If modules were measured in some steps only, the number of calls is scaled.
-    measured_share = view.profile.measured.share
-    return sqrt(squares / max(measured_share, 1e-9)) / whole_ns
+    return sqrt(squares) / whole_ns
 
 
 def _most_time(view: View) -> Answer | None:
@@ -210,7 +208,8 @@ def _most_time(view: View) -> Answer | None:
 
 
 def phases(view: View, most: int = _MOST_PHASES) -> Table:
-    """The phases, the longest first, with their times in the start-up beside them.
+    """The phases, the longest first, with their times in the start-up beside them; and
+    the time of steps that were not measured.
 
     most: the most rows; the shortest phases share the last one.
     """
@@ -237,7 +236,16 @@ def phases(view: View, most: int = _MOST_PHASES) -> Table:
         each = [ns / steps for ns in own]
         columns.append(Column("per step", "ns", each, "step_ns", is_detail=True))
     labels = [titles[phase] for phase in shown]
-    return Table("phases", "", "phase", labels, columns, names=shown, drawing="bars")
+    return Table(
+        "phases",
+        "",
+        "phase",
+        labels,
+        columns,
+        names=shown,
+        notes=[*facts.unmeasured_texts(view)],
+        drawing="bars",
+    )
 
 
 def hot_functions(view: View) -> Table:

@@ -19,9 +19,13 @@ from torchprof_hooks.documents.build.layers import (
 )
 from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.tree import Node
+
+#: All steps were measured.
+NONE_UNMEASURED: Final = Part("unmeasured")
 
 #: The most outermost modules that the title of a document names.
 _NAMES: Final = 3
@@ -31,19 +35,30 @@ _NAMES: Final = 3
 class View:
     """The parts of a profile, and results that several blocks of a document need.
 
-    profile: the whole run.
-    shown: the loop; the whole run, if the loop is not known apart.
-    start_up: what came before the loop; None if `shown` is the whole run.
+    profile: what was measured of the run.
+    shown: the loop; the same as `profile`, if the loop is not known apart.
+    start_up: what came before the loop; None if `shown` is the same as `profile`.
+    unmeasured: the steps that were not measured.
     """
 
     profile: ProfileData
     shown: ProfileData
     start_up: ProfileData | None = None
+    unmeasured: Part = NONE_UNMEASURED
 
     @property
     def of_shown(self) -> str:
-        """`` of the loop``, if `shown` is that; "" if it is the whole run."""
+        """`` of the loop``, if `shown` is that; "" if it is all that was measured."""
         return " of the loop" if self.start_up else ""
+
+    @property
+    def of_all(self) -> str:
+        """What is about `profile`, below a screen about the loop: `` of the whole
+        run``."""
+        if self.start_up is None:
+            return ""
+        is_part = self.unmeasured.wall_ns > 0
+        return " of all measured steps" if is_part else " of the whole run"
 
     @property
     def title(self) -> str:
@@ -97,7 +112,7 @@ class View:
 
     @property
     def _noise(self) -> Noise:
-        return Noise(self.device, self.profile.measured.share)
+        return Noise(self.device)
 
     @cached_property
     def departing(self) -> Mapping[str, Departure]:
@@ -125,10 +140,10 @@ class View:
 
 def view_of(profile: ProfileData) -> View:
     """The view of a profile."""
-    shown, start_up, loop = profile, None, profile.loop
-    if len(profile.parts) > 1 and _has_steps(loop) and not loop.is_empty:
-        shown, start_up = loop, profile.start_up
-    return View(profile, shown, start_up)
+    measured, unmeasured, loop = profile.only_measured, profile.unmeasured, profile.loop
+    if len(measured.parts) > 1 and _has_steps(loop) and not loop.is_empty:
+        return View(measured, loop, profile.start_up, unmeasured)
+    return View(measured, measured, None, unmeasured)
 
 
 def _has_steps(loop: ProfileData) -> bool:

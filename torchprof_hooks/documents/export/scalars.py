@@ -28,7 +28,8 @@ def scalars(
     """See `Profile.scalars`. There may be thousands of cells, and little time: so this
     adds up cells, without making rows."""
     top = check_whole("top", top, 0)
-    before = since or ProfileData()
+    profile = profile.only_measured
+    before = (since or ProfileData()).only_measured
     steps = max(profile.steps - before.steps, 1)
     times = _own_times(profile)
     times.subtract(_own_times(before))

@@ -36,13 +36,13 @@ class Stack(NamedTuple):
 
 def own_time_stacks(profile: ProfileData) -> Iterator[Stack]:
     """A stack for each place in the tree of calls and each phase, in the order of the
-    tree; their times add up to the wall time.
+    tree; their times add up to the measured time.
 
     Times of 0 are left out; so are those below 0, which no flame graph can show. (Such
     times occur only in a profile that was read while calls were open.)
     """
     names: list[str] = []
-    for depth, node in profile.tree(functions=True).walk():
+    for depth, node in profile.only_measured.tree(functions=True).walk():
         names[max(depth - 1, 0) :] = [node.name]
         for phase, totals in node.phases.items():
             if totals.self_ns > 0:
@@ -53,7 +53,7 @@ def own_time_stacks(profile: ProfileData) -> Iterator[Stack]:
 def render_collapsed(profile: ProfileData) -> str:
     """Collapsed stacks, Brendan Gregg's text format. Each line has the names of a
     stack, outermost first, with ";" between them, and its own time in nanoseconds. All
-    lines add up to the wall time.
+    lines add up to the measured time.
 
     The first name is "forward", "backward", "recompute" or "other", so that these
     divide the flame graph. In names, ";", "%" and line ends are written as in web

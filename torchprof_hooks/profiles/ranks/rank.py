@@ -113,7 +113,7 @@ class Rank:
 
 def rank_of(name: str, profile: ProfileData) -> Rank:
     """The rank of a profile, with times per step. These are of its loop, if that has
-    steps; else of the whole run.
+    steps; else of all that was measured.
 
     name: the name of its file.
 
@@ -124,7 +124,7 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
         raise ProfileFileError(f"{name} does not say which rank it is of")
     if len(profile.provenance) > 1:
         raise ProfileFileError(f"{name} is the sum of several")
-    loop = profile.loop if profile.loop.steps else profile
+    loop = profile.loop if profile.loop.steps else profile.only_measured
     count = max(loop.steps, 1)
     step_ns = loop.wall_ns / count
     cells = {key: totals.self_ns / count for key, totals in loop.cells.items()}
