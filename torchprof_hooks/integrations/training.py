@@ -21,9 +21,9 @@ class Training:
     trains.
 
     Args:
-        profiler: the profiler for training; by default ``profile(max_overhead="5%")``.
+        profiler: the profiler for training; by default ``profile()``.
         evaluator: another profiler, for evaluation within training; by default
-            ``profile(max_overhead="5%")``, too.
+            ``profile()``, too.
         every_secs: the least seconds between two logs of numbers (`Profile.scalars` of
             the steps since the last log): to make them takes milliseconds.
         top: how many modules the numbers include.
@@ -58,8 +58,8 @@ class Training:
         check_positive("every_secs", every_secs)
         check_flag("report", report)
         check_flag("save", save)
-        self.training = profiler or profile(max_overhead="5%")
-        self.evaluation = evaluator or profile(max_overhead="5%")
+        self.training = profiler or profile()
+        self.evaluation = evaluator or profile()
         self._every_ns, self._due_ns = every_secs * 1e9, 0.0
         self._top = check_whole("top", top, 0)
         self._reports, self._saves = report, save

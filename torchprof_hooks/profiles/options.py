@@ -56,6 +56,24 @@ def check_whole(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
+def checked_steps(steps: Any, every: Any) -> tuple[int | None, int | None]:
+    """How many steps are to be measured, and of how many; None: all, or once."""
+    if steps is None:
+        if every is not None:
+            raise ValueError(
+                "every must be given with steps: every=1000, steps=10 measures 10 of "
+                "each 1000 steps"
+            )
+        return None, None
+    some = check_whole("steps", steps, 1)
+    if every is None:
+        return some, None
+    of = check_whole("every", every)
+    if of <= some:
+        raise ValueError(f"every must be above steps ({some}), not {every!r}")
+    return some, of
+
+
 def check_positive(name: str, value: object) -> None:
     """A number above zero."""
     wanted = "a number above 0"

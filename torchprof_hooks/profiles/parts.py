@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from math import isqrt
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 from torchprof_hooks.profiles.cells import CellKey, Cells, all_cells, sum_of_own_ns
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
-PartName = Literal["start-up", "loop"]
+PartName = Literal["start-up", "loop", "unmeasured"]
+_ORDER: Final[tuple[PartName, ...]] = get_args(PartName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Part:
 
     name: "start-up": the first training step of each run, with what came before it
         (in a whole program, evaluation calls before it, too); "loop": all after it, or
-        the whole run where the end of the first step is not known.
+        the whole run where the end of the first step is not known; "unmeasured": all
+        steps that were not measured, with one cell.
     wall_ns: how long it took; the cells' `self_ns` add up to it.
     steps: how many training steps are in it.
     step_times: durations of its training steps and evaluation calls.
@@ -67,7 +69,7 @@ def merged_parts(*every: Parts) -> Parts:
     for part in (part for parts in every for part in parts):
         known = found.get(part.name)
         found[part.name] = known.merge(part) if known else part
-    return tuple(found[name] for name in sorted(found, reverse=True))
+    return tuple(found[name] for name in _ORDER if name in found)
 
 
 def whole_of(parts: Iterable[Part]) -> Part:

@@ -101,7 +101,7 @@ def _mean_of(layers: Sequence[CallTimes]) -> CallTimes:
 
 
 def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes]]:
-    share, steps = part.measured.share, part.steps
+    share, steps = 1.0, part.steps
     for phase, totals in row.phases.items():
         calls, total_ns, own_ns = totals.calls, totals.duration_ns, totals.self_ns
         if calls:

@@ -227,6 +227,5 @@ def _make_steps(flags: Flags) -> ThreadSteps:
         Settings(
             functions=flags.time_thunks,
             memory=flags.profile_memory,
-            max_overhead=flags.max_overhead,
         )
     )

@@ -102,8 +102,6 @@ def nothing(profile: ProfileData) -> Facts:
     """Says why there are no tables. Whether other threads have called modules is not
     known: to learn that would slow down each of their calls."""
     lines = ["No module was called: there is nothing to report.", OTHER_THREADS]
-    if profile.measured.steps and not profile.measured.measured:
-        lines = ["No step was measured: there is nothing to report."]
     return Facts("nothing", "", lines)
 
 
@@ -123,15 +121,9 @@ def measuring(view: View) -> Iterator[str]:
 
 def sample_texts(profile: ProfileData) -> Iterator[str]:
     """How many steps were measured, if not all were."""
-    found = profile.measured
-    if not found.steps or found.are_all:
-        return
-    calls = " and evaluation calls" * bool(profile.step_times.evaluations)
-    what = "modules and functions" if profile.has_functions else "modules"
-    yield (
-        f"{what} were measured in {found.measured} of {found.steps} steps{calls}: what "
-        "is inside of a part is scaled to all of its time"
-    )
+    rest = sum(part.steps for part in profile.parts if part.name == "unmeasured")
+    if rest:
+        yield f"{profile.steps - rest} of {profile.steps} steps were measured"
 
 
 def stamped_texts(profile: ProfileData) -> Iterator[str]:

@@ -144,7 +144,7 @@ def _numbers(view: View) -> dict[str, object]:
         "undivided_passes": profile.undivided_passes,
         "not_measured": list(profile.not_measured),
         "devices": list(profile.devices),
-        **({"measured": profile.measured._asdict()} if profile.measured.steps else {}),
+        **({"measured": profile.measured._asdict()} if any(profile.measured) else {}),
     }
 
 

@@ -182,7 +182,7 @@ def _standard_error(view: View, hot: Hottest, whole_ns: int) -> float | None:
     if not squares:
         return None
     # If modules were measured in some steps only, the number of calls is scaled.
-    measured_share = view.profile.measured.share
+    measured_share = 1.0
     return sqrt(squares / max(measured_share, 1e-9)) / whole_ns
 
 

@@ -97,7 +97,7 @@ class View:
 
     @property
     def _noise(self) -> Noise:
-        return Noise(self.device, self.profile.measured.share)
+        return Noise(self.device, 1.0)
 
     @cached_property
     def departing(self) -> Mapping[str, Departure]:
