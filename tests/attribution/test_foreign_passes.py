@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.cost.budgeted import Fixed, bare, followed, train
 from tests.doing import Does, DoesInBackward, X
 from tests.exact import found, own_in
-from tests.fake_clock import MS, burn
+from tests.fake_clock import burn
 from tests.functions import raises
 from tests.planted import Work
 from torchprof_hooks import profile
@@ -126,20 +125,3 @@ def test_nobody_hears_after_the_end() -> None:
     before = prof.profile
     run_backward(net(X).sum())
     assert prof.profile == before
-
-
-def test_of_programs_they_are_heard_of_where_nothing_else_is() -> None:
-    """Once one was seen: listening costs something at each node."""
-    net = Net()
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    with followed(Fixed(bare(9))) as steps:
-        for _ in range(7):
-            run_backward(net(X).sum())
-            optimizer.step()
-    assert steps.profile().phase_times_ns()["backward"] == 7 * 7 * MS
-
-
-def test_nobody_listens_to_nodes_where_there_are_none_of_them() -> None:
-    with followed(Fixed(bare(9))) as steps:
-        train(nn.Linear(4, 1), 3)
-        assert not steps.tracker.hears_foreign_passes

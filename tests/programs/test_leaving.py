@@ -59,7 +59,7 @@ def many_shapes() -> None:
 
 
 def measured(program: Callable[[], None]) -> ProfileData:
-    steps = _make_steps(Flags(max_overhead=1.0))
+    steps = _make_steps(Flags())
     steps.start()
     try:
         program()

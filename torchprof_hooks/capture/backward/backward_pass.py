@@ -122,16 +122,10 @@ gradient_reduction = GradientReduction()
 class Passes:
     """Has the core divide the backward passes of a tracker among their owners;
     `HookedPasses` does it with hooks on nodes.
-
-    divides: whether nodes are booked on their owners. If not, the core hears of them
-        only to tell the end of the last one from that of the pass.
     """
 
     #: Whether `begin` needs the nodes that a pass starts from.
     needs_roots = False
-
-    def __init__(self, divides: bool = True) -> None:
-        self.divides = divides
 
     def begin(
         self,
@@ -143,16 +137,15 @@ class Passes:
         """A pass of `tracker` is about to begin. The time since `began_ns` is profiler
         overhead."""
         # We hear late of passes that Python has not started: at their first node.
-        if self.divides and started.opened_base and started.from_python:
+        if started.opened_base and started.from_python:
             started.engine_site = tracker.tree.engine_site(started.base)
         tracker.enter_pass(
             started,
             started.base,
             started.engine_site,
             opens=started.opened_base,
-            # Waiting for gradients begins where the last node ends.
-            hears=self.divides or gradient_reduction.is_expected,
-            divides=self.divides,
+            hears=True,
+            divides=True,
             makes_graph=started.makes_graph,
             names_nodes=tracker.names_nodes,
             began_ns=began_ns,
@@ -168,7 +161,7 @@ class Passes:
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
         """How many calls are open in the pass."""
-        return tracker.open_backward if self.divides else 1
+        return tracker.open_backward
 
     def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
         """End the pass that began last, and went well; False, and nothing is done, if

@@ -53,7 +53,6 @@ class Node:
         "is_entry",
         "is_function",
         "is_loading",
-        "is_outer",
         "key",
         "low",
         "owner",
@@ -70,7 +69,7 @@ class Node:
         self.code = self.key = self.start_ns = self.low = 0
         self.heard = self.cut = self.reading_ns = self.peak_bytes = 0
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
-        self.is_outer = self.sees_operators = self.is_described = False
+        self.sees_operators = self.is_described = False
         self.owner: Owner | None = None
         self.reading: Reading | None = None
 

@@ -106,7 +106,6 @@ class Tracker(OpenCalls):
         self.outside = self.site = self.tree.new_site(None, (), "outside")
         self.backward = backward
         self.owns_nodes = backward is not None
-        self.divides = backward is not None and backward.divides
         self.slow_steps = SlowSteps(self.log, self.garbage)
         self.exchanges = Exchanges()
         self.aborted_calls = 0
@@ -120,7 +119,7 @@ class Tracker(OpenCalls):
         self.follows_modules = follows_modules
         self.names_nodes = functions is not None and functions.follows_all
         self.undivided_passes = 0
-        self.hears_foreign_passes = self.divides
+        self.hears_foreign_passes = self.owns_nodes
         self.has_foreign_passes = False
         self.meters = meters
         self.memory_owners: MemoryOwners | None = None
@@ -332,7 +331,7 @@ class Tracker(OpenCalls):
     def begin_recomputation(self) -> None:
         """A node asks for a tensor that is to be computed again: the time of that is
         not the node's."""
-        if self.site.phase == "backward" and self.divides:
+        if self.site.phase == "backward":
             self.open_entry(self.tree.recomputation_site(self.site))
 
     def end_recomputation(self) -> None:
