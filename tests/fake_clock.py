@@ -75,7 +75,7 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
     clock = FakeClock()
     _clocks.append(clock)
     install(clock, monkeypatch)
-    monkeypatch.setattr(overhead, "_tried", Trials(clock, overhead._tried))
+    monkeypatch.setattr(overhead, "call_ns", Trials(clock, overhead.call_ns))
     yield clock
     _clocks.remove(clock)
     if CORE.module is not None:
@@ -83,19 +83,19 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
 
 
 class Trials:
-    """What measuring costs on clocks like this one: tried once in a process for each
-    price of a reading, and kept apart from what it costs really."""
+    """What a call costs on clocks like this one: tried once in a process for each price
+    of a reading, and kept apart from what it costs really."""
 
-    known: ClassVar[dict[tuple[object, ...], overhead.Costs]] = {}
+    known: ClassVar[dict[int, float]] = {}
 
     def __init__(self, clock: FakeClock, original: Any) -> None:
         self.original = original
         self._clock = clock
 
-    def __call__(self, functions: bool) -> overhead.Costs:
-        key = (self._clock.cost_per_reading_ns, functions)
+    def __call__(self) -> float:
+        key = self._clock.cost_per_reading_ns
         if key not in self.known:
-            self.known[key] = self.original.__wrapped__(functions)
+            self.known[key] = self.original.__wrapped__()
         return self.known[key]
 
 

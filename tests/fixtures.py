@@ -7,23 +7,17 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from torch import distributed
 
-from tests.cost.budgeted import Fixed, Limited
 from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
-from torchprof_hooks import profile
-from torchprof_hooks.capture import steps_without_optimizer
+from torchprof_hooks.capture import steps
 from torchprof_hooks.capture.core import reference
-from torchprof_hooks.capture.duty import Plan
-from torchprof_hooks.hooks import measuring
-from torchprof_hooks.profiler import Profiler
 
 #: No test may depend on how busy the machine is.
 settings.register_profile(
@@ -94,18 +88,7 @@ def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """None was made in this process, by other tests either: no training is to come."""
-    monkeypatch.setattr(steps_without_optimizer, "any_optimizer_made", lambda: False)
-
-
-@pytest.fixture
-def limited(monkeypatch: pytest.MonkeyPatch) -> Limited:
-    """Makes a profiler whose blocks of steps are planned like this."""
-
-    def make(*plans: Plan, **options: Any) -> Profiler:
-        monkeypatch.setattr(measuring, "Duty", lambda _: Fixed(*plans))
-        return profile(max_overhead=0.5, **options)
-
-    return make
+    monkeypatch.setattr(steps, "any_optimizer_made", lambda: False)
 
 
 @pytest.fixture

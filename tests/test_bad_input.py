@@ -75,7 +75,9 @@ def _decorate(**options: Any) -> Any:
 # Profilers and their reports
 add(profile, "functions", NO_FLAG)
 add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0", "cuda:x"))
-add(profile, "max_overhead", ([], True, 1j), (0, -0.1, "fast", "", math.nan))
+add(profile, "steps", (True, 1.5, "3"), (0, -1))
+add(profile, "every", (True, 1.5, "3"), (0, 1, 2), steps=2)
+add(profile, "every", (), (10,))
 add(profile, "peak_flops", ("1e12",), (0, 1e40), functions=True)
 add(profile, "items_per_step", (1.5,), (-1,))
 for report in (PROFILER, LINK_TIMER, FUNCTION_TIMER):
@@ -193,6 +195,11 @@ def test_one_of_two(kind: Callable[..., object], names: tuple[str, str]) -> None
 )
 def test_numbers_of_other_types_are_numbers(call: Callable[[Any], object]) -> None:
     call(np.int64(5))
+
+
+def test_what_is_gone_says_what_is_there_instead() -> None:
+    with pytest.raises(TypeError, match="every=1000, steps=10"):
+        profile(max_overhead=0.05)  # type: ignore[arg-type]
 
 
 def test_where_standard_error_is_closed_nothing_is_printed_elsewhere(

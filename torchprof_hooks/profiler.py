@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import torch
 
@@ -33,7 +33,7 @@ from torchprof_hooks.profiles.options import (
     check_new_file,
     check_plain_function,
     check_positive,
-    check_share,
+    checked_steps,
 )
 from torchprof_hooks.reportable import Reportable
 
@@ -42,6 +42,18 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _as_overhead(method: Callable[P, R]) -> Callable[P, R]:
+    """A method of `Profiler`. In a block that is measured, its time is overhead."""
+
+    @functools.wraps(method)
+    def apart(*args: P.args, **kwargs: P.kwargs) -> R:
+        profiler = cast("Profiler", args[0])
+        with profiler._aside():
+            return method(*args, **kwargs)
+
+    return apart
 
 
 class Profiler(Reportable):
@@ -120,10 +132,24 @@ class Profiler(Reportable):
 
         return measured
 
+    def step(self) -> None:
+        """End a step of this thread here. From the first call on, steps end where this
+        is called, and nowhere else: for loops in which optimizers do not show where
+        (see `StepTimes`), or without training.
+
+        Raises:
+            RuntimeError: the profiler is not measuring this thread.
+        """
+        rounds = self._own_rounds()
+        if not rounds.is_entered:
+            raise RuntimeError("step() must be called in a thread that is measured")
+        rounds.step()
+
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also while the profiler is measuring."""
-        return self._signed(self._with_taken(self._measured()))
+        with self._aside():
+            return self._signed(self._with_taken(self._measured()))
 
     def take(self) -> Profile:
         """What was measured since the last `take`, or since the beginning. `profile`
@@ -154,6 +180,18 @@ class Profiler(Reportable):
     def _with_taken(self, measured: Profile) -> Profile:
         return self._taken[0].merge(measured) if self._taken else measured
 
+    report = _as_overhead(Reportable.report)
+    print_report = _as_overhead(Reportable.print_report)
+    to_html = _as_overhead(Reportable.to_html)
+    to_json = _as_overhead(Reportable.to_json)
+    to_dataframe = _as_overhead(Reportable.to_dataframe)
+    scalars = _as_overhead(Reportable.scalars)
+
+    def _aside(self) -> AbstractContextManager[None]:
+        """What this thread does inside is profiler overhead, if it is measured."""
+        rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
+        return rounds.aside() if rounds and rounds.is_entered else nullcontext()
+
     def _reported_profile(self) -> Profile:
         found = self.profile
         return found if self._is_entered() else self._rates.tried(found)
@@ -175,12 +213,14 @@ def profile(
     functions: bool = False,
     memory: bool | str | torch.device = False,
     kernels: bool = False,
-    max_overhead: float | str | None = None,
+    steps: int | None = None,
+    every: int | None = None,
     peak_flops: float | None = None,
     items_per_step: int = 0,
     save: str | Path | None = None,
     flush_secs: float = 60.0,
     ranks_report: bool = True,
+    max_overhead: None = None,
 ) -> Profiler:
     """Measure forward, backward and recompute of every module, and optimizer steps.
 
@@ -202,12 +242,11 @@ def profile(
             (`Profile.device_step`; docs/devices.md). The third and fourth step are
             traced, and are in no other table. If that is not possible, the report says
             why.
-        max_overhead: the largest share of the loop's time that measuring may take: 0.01
-            or "1%" for one per cent. Then modules, functions and memory are measured in
-            as many steps as this allows (see `StepTimes` for what a step is); phases
-            and outermost modules are measured in all. What is inside of these is
-            scaled to all steps; docs/budgets.md explains how. By default, and with
-            "none" or "100%", all is measured in all steps.
+        steps: how many training steps are measured (see `StepTimes` for what a step
+            is); then everything is taken off torch but what counts steps, and their
+            time has one row. By default, all.
+        every: measure `steps` steps of each `every`, again and again:
+            ``every=1000, steps=10``.
         peak_flops: floating-point operations per second that the device can do, without
             sparsity, for MFU and HFU (`Profile.utilisation`). It needs `functions`. By
             default, the data sheet's value for well-known GPUs; for the CPU, the value
@@ -217,15 +256,16 @@ def profile(
             Each rank of a distributed program writes a file of its own
             (``profile-rank1.json``). The folder must exist.
         flush_secs: seconds between two writes of that file while the block runs.
+        max_overhead: is gone; measure some steps by `every` and `steps`.
         ranks_report: whether rank 0 prints to standard error, at exit, which rank the
             others wait for (see `load_ranks`), and while the block runs, a line when a
             rank becomes slow. This needs several ranks, and `save`.
 
     Raises:
-        ValueError: `memory` is not a device of this machine, `max_overhead` is not a
-            share, `flush_secs` or `peak_flops` is not above 0, `items_per_step` is
-            negative, `peak_flops` is given without `functions`, or `save` cannot be
-            written.
+        ValueError: `memory` is not a device of this machine, `steps` is below 1,
+            `every` is given without `steps` or not above it, `flush_secs` or
+            `peak_flops` is not above 0, `items_per_step` is negative, `peak_flops` is
+            given without `functions`, or `save` cannot be written.
         TypeError: a parameter has the wrong type.
 
     Example:
@@ -241,14 +281,16 @@ def profile(
     if not isinstance(memory, bool):
         with suppress(MemoryUnavailableError):  # the report will say why
             memory_meter(memory, "memory")
-    share = 1.0
     if max_overhead is not None:
-        share = check_share("max_overhead", max_overhead, is_limit=True)
-    limit = share if share < 1 else None
+        raise TypeError(
+            "max_overhead= is gone: profile(every=1000, steps=10) measures 10 of each "
+            "1000 steps"
+        )
+    some = checked_steps(steps, every)
     check_positive("flush_secs", flush_secs)
     check_flag("ranks_report", ranks_report)
     rates = checked_rates(peak_flops, items_per_step, functions)
     path = None if save is None else check_new_file("save", save)
     saving = Saving(path, flush_secs, ranks_report)
-    settings = Settings(functions, memory, limit, kernels)
+    settings = Settings(functions, memory, kernels, *some)
     return Profiler(settings, saving, rates)

@@ -17,8 +17,8 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"functions": True},
     {"memory": True, "functions": True},
-    {"max_overhead": 0.02},
-    {"max_overhead": 0.5, "functions": True},
+    {"steps": 1},
+    {"steps": 1, "every": 3, "functions": True},
 )
 each_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
 

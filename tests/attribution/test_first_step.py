@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from tests.cost.budgeted import Limited, bare, measured, sgd
+from tests.cost.loops import sgd
 from tests.exact import calls, each_option, numbers, own_ms
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import steps_without_optimizer as step_rules
+from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.cells import CellKey
 
@@ -167,9 +167,7 @@ def test_parts_without_an_optimizer_of_torchs_count_each_step_once(
             train(model, [], 3)
         if not number and not is_made:
             found = prof.profile
-            assert [part.name for part in found.parts] == ["loop"]
-            assert found.loop is found
-            assert found.start_up.is_empty
+            assert [part.steps for part in found.parts] == [1, 2]
         part = prof.take()
         assert part.steps == 3
         assert part.step_times.first_steps == (number == 0)
@@ -189,17 +187,18 @@ def test_a_step_that_goes_on_in_the_next_part_is_whole() -> None:
     assert prof.take().step_times.later_ns == (10 + 11) * MS
 
 
-def test_a_budget_goes_on_with_the_next_part(limited: Limited) -> None:
-    """Its first steps are not measured because they are the first."""
-    plans = (measured(1), bare(4), measured(2))
-    parts = taken_in_parts(limited(*plans), takes=True)
+def test_blocks_go_on_with_the_next_part() -> None:
+    """The first steps of a part are not measured because they are the first."""
+    some = {"steps": 2, "every": 5}
+    parts = taken_in_parts(profile(**some), takes=True)
     assert [part.steps for part in parts] == [3, 3, 3]
-    assert [part.measured.measured for part in parts] == [2, 0, 3]
-    assert [part.step_times.first_steps for part in parts] == [1, 0, 0]
-    [whole] = taken_in_parts(limited(*plans), takes=False)
+    measured = [
+        sum(p.steps for p in of.parts[:2] if p.name != "unmeasured") for of in parts
+    ]
+    assert measured == [2, 1, 1]
+    [whole] = taken_in_parts(profile(**some), takes=False)
     merged = reduce(Profile.merge, parts)
     assert merged.step_times == whole.step_times
-    assert merged.measured == whole.measured
     assert merged.wall_ns == whole.wall_ns
 
 

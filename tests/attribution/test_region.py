@@ -70,16 +70,6 @@ def test_a_region_is_booked_as_a_function(functions: bool) -> None:
     assert found.modules["train_step"].place.startswith("made at test_region.py:")
 
 
-@pytest.mark.parametrize("max_overhead", [0.5, 0.001])
-def test_steps_that_are_looked_into_less_closely_know_regions(
-    max_overhead: float,
-) -> None:
-    found = trained(in_region, max_overhead=max_overhead)
-    alike = trained(in_function, max_overhead=max_overhead)
-    assert facts(found).keys() == facts(alike).keys()
-    assert found.steps == 5
-
-
 def test_blocks_of_one_name_are_one_row_and_nest() -> None:
     with profile() as prof:
         for _ in range(2):

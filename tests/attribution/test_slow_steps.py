@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.attribution.test_garbage import TAKES_MS, long_collections
-from tests.cost.budgeted import THIRDS, Fixed, Limited, bare, followed, measured
+from tests.cost.loops import followed
 from tests.doing import Does, DoesInBackward
 from tests.fake_clock import MS, burn
 from tests.planted import Work
@@ -109,24 +109,19 @@ def found_ms(step: SlowStep) -> dict[str, float]:
     return {each.phase: each.self_ns / MS for each in step.phases}
 
 
-@pytest.fixture(params=["all", "functions", "memory", "off", "on"])
-def measuring(
-    request: pytest.FixtureRequest, limited: Limited
-) -> AbstractContextManager[Any]:
-    """Of a budget, the slow step is in a block of either kind."""
+@pytest.fixture(params=["all", "functions", "memory"])
+def measuring(request: pytest.FixtureRequest) -> AbstractContextManager[Any]:
     every: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         "all": profile,
         "functions": lambda: profile(functions=True),
         "memory": lambda: profile(memory=True),
-        "off": lambda: limited(measured(2), bare(8)),
-        "on": lambda: limited(bare(2), measured(8)),
     }
     return every[request.param]()
 
 
 @pytest.mark.parametrize("place", ["data", "forward", "backward", "outside"])
 def test_a_slow_step_says_where_it_took_longer(
-    measuring: AbstractContextManager[Any], place: str, request: Any
+    measuring: AbstractContextManager[Any], place: str
 ) -> None:
     loop = Loop()
     loop.plant(place)
@@ -137,12 +132,9 @@ def test_a_slow_step_says_where_it_took_longer(
     assert slow.usual_ns == USUAL_MS * MS
     assert found_ms(slow) == {**USUAL, place: USUAL[place] + MORE}
     assert slow.phases[0].phase == place  # the largest difference first
-    is_off = request.node.callspec.params["measuring"] == "off"
-    module = {"forward": "Sequential" if is_off else "Sequential.1"}.get(place, "")
-    if place == "backward" and not is_off:
-        module = "Sequential.1"
+    module = "Sequential.1" if place in ("forward", "backward") else ""
     assert slow.module == module
-    if module and not is_off:
+    if module:
         assert (slow.module_ns, slow.module_usual_ns) == (MORE * MS, 0)
     check_history(prof.profile)
 
@@ -332,21 +324,10 @@ def test_the_slowest_are_kept_and_the_history_is_bounded() -> None:
     assert max(history.longest_ns) == 111 * MS
 
 
-def test_a_budget_without_usual_steps_of_the_kind_tells_how_long_it_took() -> None:
-    loop = Loop(30)
-    loop.plant("forward", number=2)
-    with followed(Fixed(measured(), bare(100))) as steps:
-        loop.run()
-        found = steps.profile()
-    [slow] = found.slow_steps
-    assert (slow.number, slow.more_ns) == (2, MORE * MS)
-    assert (slow.phases, slow.module) == ((), "")
-
-
 def test_a_slow_step_in_another_profile_is_told_there() -> None:
     loop = Loop()
     loop.plant("data")
-    with followed(Fixed(*THIRDS)) as steps:
+    with followed() as steps:
         loop.run()
         assert [slow.number for slow in steps.profile().slow_steps] == [SLOW]
         steps.stop()

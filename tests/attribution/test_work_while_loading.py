@@ -93,17 +93,6 @@ def test_it_is_loading_data(name: str, options: Any) -> None:
     assert (rows["Work"].calls, profile.steps, profile.aborted_calls) == (2, 2, 0)
 
 
-def test_of_a_budget_too() -> None:
-    make, loading_ms = LOADERS["transforms"]
-    model, loader = Work(7, 9), make()
-    with torchprof_hooks.profile(max_overhead=0.5) as prof:
-        for _ in range(5):
-            train(model, loader)
-    names = {row.name for row in prof.profile.rows()}
-    assert [name for name in names if not name.startswith("(")] == ["Work"]
-    assert prof.profile.wall_ns == 5 * (loading_ms + 2 * (7 + 9)) * MS
-
-
 def test_the_model_that_loads_is_the_one_that_is_trained() -> None:
     model = Work(7, 9)
 

@@ -24,7 +24,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture import steps_without_optimizer as step_rules
+from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.tracking.meters import device as device_meters
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter

@@ -26,7 +26,6 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 from tests.cores import NATIVE_CORE
-from tests.cost.budgeted import Fixed, Limited, Net, X, bare, measured, sgd
 from tests.cost.chains import (
     CASES,
     LONG,
@@ -37,13 +36,13 @@ from tests.cost.chains import (
     make_comparable,
     run,
 )
+from tests.cost.loops import Net, X, sgd
 from tests.doing import in_backward
 from tests.exact import OPTIONS
 from tests.helpers import in_thread, run_traced
 from tests.invisible import EveryFunction, EveryLink
 from torchprof_hooks import profile
 from torchprof_hooks.capture.attach import interception
-from torchprof_hooks.hooks import measuring
 
 
 class Costs(NamedTuple):
@@ -220,13 +219,13 @@ def test_nothing_is_called_without_an_active_hook(was_used: bool) -> None:
     assert not count_calls(lambda: run(chain, 1))
 
 
-#: Calls in a step within a budget that is not measured, with one call of a model, one
-#: pass and one optimizer: who is told of these, and where the step ends.
-CALLS_PER_UNMEASURED_STEP = 150
+#: Calls in a step that is not measured, with one call of a model, one pass and one
+#: optimizer, which is all that tells us of it.
+CALLS_PER_UNMEASURED_STEP = 40
 
 
 @pytest.mark.usefixtures("ticking")  # else a step may be the first of its duration
-def test_a_step_that_is_not_measured_costs_a_few_calls(limited: Limited) -> None:
+def test_a_step_that_is_not_measured_costs_a_few_calls() -> None:
     """However many modules are called inside of the model."""
 
     def calls_with(layers: int) -> int:
@@ -237,7 +236,7 @@ def test_a_step_that_is_not_measured_costs_a_few_calls(limited: Limited) -> None
             model(X).sum().backward()
             optimizer.step()
 
-        with limited(bare(50)):
+        with profile(steps=1):
             for _ in range(4):
                 step()
             return total(count_calls(step))
@@ -246,10 +245,9 @@ def test_a_step_that_is_not_measured_costs_a_few_calls(limited: Limited) -> None
     assert calls_with(20) == calls_with(2)
 
 
-#: Of a profile within a budget, every second step is measured.
 LEFT: dict[str, dict[str, Any]] = {
     **OPTIONS,
-    "a budget": {"max_overhead": 0.5},
+    "some steps": {"steps": 1, "every": 2},
     "a file": {"save": "profile.json"},
 }
 
@@ -259,10 +257,6 @@ LEFT: dict[str, dict[str, Any]] = {
 def test_leaving_does_not_take_longer_after_more_steps(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fixed(share: float) -> Fixed:
-        return Fixed(bare(), measured())
-
-    monkeypatch.setattr(measuring, "Duty", fixed)
     # However many tests have changed the class of modules before, it changes back.
     monkeypatch.setattr(interception, "MOST_CHANGES", sys.maxsize)
     monkeypatch.chdir(tmp_path)

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 import torchprof_hooks
 from tests.functions import Runs
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.overhead import costs
+from torchprof_hooks.capture.overhead import call_ns
 
 pytestmark = pytest.mark.serial
 
@@ -133,26 +133,20 @@ class Parent(nn.Module):
         return x
 
 
-def test_what_measuring_costs_is_about_what_it_costs() -> None:
+def test_what_measuring_costs_is_about_what_is_said() -> None:
+    """It is said as "at least"."""
     model, x = Parent(), torch.ones(2, 4)
     bare_ns: list[int] = []
     measured_ns: list[int] = []
     prof = torchprof_hooks.profile()  # one, to which modules are new only once
     calls = 1 + len(model.inner)
-
-    def is_about_right() -> bool:
-        added_ns = min(measured_ns) - min(bare_ns)
-        cost_ns = calls * costs(functions=False).call_ns
-        return added_ns / 10 < cost_ns < 20 * added_ns
-
-    # On a busy machine, one of the two may be lost in noise for a while.
-    while len(bare_ns) < 40 or not is_about_right():
-        assert len(bare_ns) < 1000, (min(measured_ns), min(bare_ns))
-        for _ in range(40):
+    for _ in range(100):
+        start_ns = perf_counter_ns()
+        model(x)
+        bare_ns.append(perf_counter_ns() - start_ns)
+        with prof:
             start_ns = perf_counter_ns()
             model(x)
-            bare_ns.append(perf_counter_ns() - start_ns)
-            with prof:
-                start_ns = perf_counter_ns()
-                model(x)
-                measured_ns.append(perf_counter_ns() - start_ns)
+            measured_ns.append(perf_counter_ns() - start_ns)
+    added_ns = min(measured_ns) - min(bare_ns)
+    assert added_ns / 10 < calls * call_ns() < 3 * added_ns

@@ -24,7 +24,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "profile()": profile,
     "profile(functions)": lambda: profile(functions=True),
     "profile(memory)": lambda: profile(memory=True),
-    "profile(max_overhead)": lambda: profile(max_overhead=0.5),
+    "profile(every)": lambda: profile(steps=1, every=2),
     "link timer": TimerHook,
 }
 #: So many modules fewer than with empty hooks.

@@ -102,7 +102,7 @@ def test_where_torch_has_no_such_place_there_are_hooks(without_place: None) -> N
     assert calls(prof.profile) == {"Net": 2, "Net.inner": 2}
     assert prof.profile.aborted_calls == 1
 
-    with profile(max_overhead=0.5) as prof:
+    with profile(steps=2, every=4) as prof:
         for _ in range(20):
             model(X).sum().backward()
             optimizer.step()
@@ -249,7 +249,7 @@ def test_calls_in_a_backward_pass_are_not_from_outside() -> None:
     """With checkpoints, modules are called again by the engine."""
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with profile(max_overhead=0.5) as prof:
+    with profile(steps=2, every=4) as prof:
         for _ in range(20):
             x = X.clone().requires_grad_()
             checkpoint(model.inner, model(x), use_reentrant=False).sum().backward()

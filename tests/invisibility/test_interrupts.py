@@ -22,7 +22,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import torchprof_hooks
-from tests.cost.budgeted import Fixed, bare, measured
 from tests.fake_clock import FakeClock
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
@@ -36,13 +35,10 @@ from torchprof_hooks import (
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.duty import Plan
 from torchprof_hooks.capture.functions.function_sites import FunctionSites
-from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
-from torchprof_hooks.hooks import measuring
-from torchprof_hooks.hooks.measuring import Settings, make_tracker
+from torchprof_hooks.hooks.measuring import Settings, make_steps
 from torchprof_hooks.measure.uninterrupted import _StandIn
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.memory import NO_MEMORY
@@ -181,7 +177,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "profile(functions)": lambda: profile(functions=True),
     "profile(memory)": lambda: profile(memory=True),
     "profile(functions, memory)": lambda: profile(functions=True, memory=True),
-    "profile(max_overhead)": lambda: profile(max_overhead=0.5),
+    "profile(every)": lambda: profile(steps=1, every=2),
     "link timer": link_hooks.TimerHook,
     "function timer": function_hooks.TimerHook,
     "ProfilerHook": lambda: ProfilerHook(2, trace_first=True),
@@ -305,12 +301,12 @@ def test_a_function_that_an_interrupt_kept_from_its_place_is_placed_by_its_next_
     assert calls == [1]
 
 
-@pytest.mark.parametrize("plan", [bare(), measured()], ids=["off", "on"])
+@pytest.mark.parametrize("wanted", [None, 1], ids=["all", "one"])
 def test_steps_that_an_interrupt_left_can_be_left_again(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
+    wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = registered()
-    steps = ThreadSteps(lambda names: make_tracker(Settings(), names), duty=Fixed(plan))
+    steps = make_steps(Settings(steps=wanted))
     attachments.retry_cleanup()
     steps.start()
     Program().run(nullcontext(), catches_inside=False)
@@ -332,8 +328,6 @@ def test_an_interrupt_anywhere(
     monkeypatch.chdir(tmp_path)  # traces are written
     # Python prints what comes in the middle of its own work: when something dies.
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
-    # Within a budget, the second step is not measured, and others would be again.
-    monkeypatch.setattr(measuring, "Duty", lambda *_: Fixed(bare(), measured()))
     make = CASES[name]
     _warm_up()
     expected = whole(make)

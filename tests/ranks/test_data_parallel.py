@@ -158,21 +158,3 @@ def test_buffers_that_are_waited_for_are_communication() -> None:
     assert names["(communication) broadcast"] > 0.6 * STEPS * PLANTED
     assert names["DistributedDataParallel"] < names["(communication) broadcast"]
     assert milliseconds_by_name(first)["(outside modules)"] > 0.9 * STEPS * PLANTED
-
-
-def within_a_budget(rank: int) -> Profile:
-    torch.manual_seed(0)
-    model = DistributedDataParallel(Net())
-    with torchprof_hooks.profile(max_overhead=1e-6) as prof:
-        train(model, rank, steps=16)
-    return prof.profile
-
-
-@pytest.mark.thorough
-def test_within_a_budget_too() -> None:
-    waiting, _ = run_processes(within_a_budget)
-    assert is_complete(waiting)
-    assert waiting.measured.measured < waiting.measured.steps / 2
-    phases = milliseconds_by_phase(waiting)
-    assert phases["waiting"] > 0.6 * sum(phases.values())
-    assert phases["backward"] < phases["waiting"]

@@ -181,7 +181,7 @@ def test_a_copy_has_the_same_settings_and_has_not_begun(
         save=path,
         functions=True,
         memory="cpu",
-        max_overhead="2%",
+        steps=2,
         peak_flops=1e12,
         items_per_step=3,
     ) as profiler:

@@ -15,14 +15,14 @@ from torchprof_hooks.capture.tracing import device_tracer
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
 
 
-def train(steps: int, **options: Any) -> tuple[Profile, list[Any]]:
+def train(count: int, **options: Any) -> tuple[Profile, list[Any]]:
     """The profile, and what was computed."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4))
     optimizer = torch.optim.Adam(model.parameters())
     found: list[Any] = []
     with profile(**options) as prof:
-        for _ in range(steps):
+        for _ in range(count):
             optimizer.zero_grad()
             out = model(torch.ones(3, 4)).sum()
             out.backward()
@@ -67,13 +67,13 @@ def test_without_a_device_the_report_says_so() -> None:
 
 
 @pytest.mark.usefixtures("in_use")
-@pytest.mark.parametrize("budget", [None, "50%"])
-def test_traced_steps_are_in_no_table(budget: Any) -> None:
-    found, computed = train(8, kernels=True, max_overhead=budget)
+@pytest.mark.parametrize("some", [{}, {"steps": 1, "every": 3}], ids=str)
+def test_traced_steps_are_in_no_table(some: dict[str, int]) -> None:
+    found, computed = train(8, kernels=True, **some)
     assert (step_of(found).step, step_of(found).reason) == (4, "")
     assert found.measured.traced == 2
     assert (found.steps, found.step_times.steps) == (6, 6)
-    if budget is None:
+    if not some:
         [row] = [row for row in found.rows() if row.name == "Sequential"]
         assert row.calls == 6
     assert computed == train(8)[1]

@@ -82,7 +82,7 @@ def take_snapshot(
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
     work = [_flops(site, count) for site, count in zip(sites, calls, strict=True)]
-    taken_ns = taken_out(tracker, sites, calls)
+    taken_ns = taken_out(sites)
     device, bytes_ = own_device_ns(tracker, calls), own_memory(memory, tracker, sites)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work)
     cells = _cells(sites, totals, taken_ns, garbage, measured_ns, counted)

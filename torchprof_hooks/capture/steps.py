@@ -1,221 +1,175 @@
-"""Finds out where a training step ends, and which calls belong to none.
+"""Finds out where a training step ends, by three rules, and which calls are in none.
 
-1. A step ends when torch's optimizer has stepped; with several optimizers, when each of
-   those of the step before has (`OptimizerRounds`). So batches whose gradients are
-   accumulated are one step.
-2. Optimizers that step inside of a backward pass do so together, at its end; one that
-   another optimizer calls does not count.
-3. In a program without torch's optimizers, a step ends when the next forward begins
-   after a backward pass; where no module was called before the pass, with the pass
-   (`StepsWithoutOptimizer`).
-4. A call from outside that makes no graph, while no step runs, is an evaluation.
-5. It waits for nothing forever: it takes graphs that no backward pass uses for those of
-   evaluations that forgot ``torch.no_grad()``; and passes after which no optimizer ever
-   steps for steps of an optimizer that is not torch's.
+1. A step ends with the last step of an optimizer before one steps again that has
+   stepped in it. So optimizers that take turns share a step, batches whose gradients
+   are accumulated are in one, and where a scaler skips the optimizer, the step goes on.
+2. As long as none of torch's optimizers has stepped, each outermost backward pass is a
+   step. If one was made, which may still step, the first `PATIENCE` passes wait for it.
+3. Once `Profiler.step` has been called, steps end there and nowhere else.
+
+A call from outside that makes no graph, before one of the same step that does, is an
+evaluation. But if there were such calls in the step before, and there are not `MANY`
+times as many now, they are a part of the step: a teacher's before its student's.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.optimizer_rounds import OptimizerRounds
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
-from torchprof_hooks.capture.steps_without_optimizer import StepsWithoutOptimizer
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import (
+    any_optimizer_made,
     error_of_call,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
-#: More than four times so many calls that made a graph, without a backward pass, are no
-#: training step; nor are as many passes without a step of an optimizer. If the longest
-#: step so far had more than this, its number counts instead.
-_LONG: Final = 256
-
-
-class Ended(NamedTuple):
-    """Training steps and evaluation calls that have ended, and the time they took."""
-
-    steps: int = 0
-    steps_ns: int = 0
-    evaluations: int = 0
-    evaluation_ns: int = 0
-
-
-def _nothing(*about: object) -> None:
-    """The default callback."""
-
-
-def made_graph(site: Site) -> bool:
-    """Whether the call that has just ended at `site` has made a graph. New nodes do not
-    prove it: custom Functions make some even where gradients are disabled."""
-    return torch.is_grad_enabled() and next_sequence_number() != site.low
+#: After so many backward passes without any optimizer's step, none is expected.
+PATIENCE: Final = 256
+#: More than so many times the calls without a graph of the step before are evaluations.
+MANY: Final = 4
 
 
 class StepDetector:
     """Follows the steps of one thread and counts them in `counter`, by the rules above.
-    It is told of optimizers' steps, and of the end of each outermost call.
 
-    on_boundary: called between two steps, while no call is open, so that another
-        tracker may take over; not before `quiet_until_ns`.
-    on_first: called when an optimizer has ended the first training step, and again if
-        the step goes on with another optimizer.
-    counter: where steps are counted; may be replaced at a boundary (see `follow`).
-    rounds: what is known of optimizers.
+    A step that seems to have ended waits to be counted until the next one is seen to
+    end, as another optimizer may step in it.
+
+    on_boundary: called between two steps, or evaluation calls, while no call is open.
+    on_first: called when the first training step has ended; again, if it goes on. In
+        programs that make no optimizer, the first evaluation call counts, too.
+    counter: where steps are counted (see `follow`).
+    ends_in_passes: whether the last step has ended in a backward pass.
+    is_told: whether the program says where steps end.
     """
 
     def __init__(
-        self,
-        on_boundary: Callable[[], object] = _nothing,
-        on_first: Callable[[], object] = _nothing,
+        self, on_boundary: Callable[[], object], on_first: Callable[[], object]
     ) -> None:
         self._on_boundary = on_boundary
         self._on_first = on_first
-        self.quiet_until_ns = 0
         self.counter = StepCounter()
-        self.rounds = OptimizerRounds()
-        self._began_ns = 0  # when the running step began
-        self._running_ns = 0  # its time before the last `stop`
-        self._is_running = False
-        self._steps = 0
-        self._has_evaluated = False
-        self._calls = self._passes = 0  # of the step, so far
-        self._longest = _LONG
-        self._has_inner_passes = self._has_steps_in_calls = False
-        self._boundary_is_due = False
-        self._without_optimizer = StepsWithoutOptimizer()
-        self._is_in_fresh_thread = next_sequence_number() == 0  # made no graph so far
+        self.ends_in_passes = self.is_told = False
         self._tracker: Tracker | None = None
-        self._waited_ns = 0  # before the step that is running
-        # When the last boundary was, 0: none yet; and how many steps had ended then.
-        self._bounded_ns = self._bounded_steps = 0
-        self._stopped_ns = 0
+        self._is_running = False
+        self._stopped_ns = 0  # when time stopped to count
+        self._began_ns = 0  # the running step
+        self._ended_ns = 0  # a step that is not counted yet; 0: there is none
+        self._pass_ends_ns: list[int] = []  # likewise, if these should be steps
+        self._passed_ns = self._entered_ns = 0  # the last pass: when, and entries then
+        self._after_ns = 0  # what came after passes that ended steps
+        self._bounded_ns = self._bounded_steps = 0  # the last boundary; 0: none yet
+        self._waited_ns = self._waited_by_end_ns = 0
+        self._steps = self._evaluations = 0  # counted
+        self._stepped: dict[int, weakref.ref[Any]] = {}  # optimizers, in this step
+        self._usual = 1  # optimizers in a step
+        self._has_ended_in_call = self._has_graph = self._expects_none = False
+        # Calls without a graph before the step's first one with a graph: in this step,
+        # those that are evaluations, when the last one ended; and in the step before.
+        self._before = self._apart = self._before_end_ns = self._usual_before = 0
 
     # What is followed
 
-    def follow(self, tracker: Tracker, counter: StepCounter) -> None:
-        """From now on, calls are those that `tracker` sees; count in `counter`."""
-        before = 0 if self._tracker is None else self._tracker.entered_ns
-        self._without_optimizer.tracker_changed(tracker.entered_ns - before)
-        self._tracker = tracker
-        self.counter = counter
-        self._waited_ns = tracker.exchanges.waited_ns
-        self._bounded_steps = counter.steps
+    def follow(self, tracker: Tracker | None, counter: StepCounter) -> None:
+        """From now on, count in `counter`, and calls are those that `tracker` sees;
+        None: nothing but optimizers' steps and passes are told. Between two steps."""
+        self._count_ended()
+        self._count_after()
+        self._tracker, self.counter = tracker, counter
+        if tracker is not None:
+            self._entered_ns = tracker.entered_ns
+            self._waited_ns = self._waited_by_end_ns = tracker.exchanges.waited_ns
+        self._bounded_steps = self.steps
+        self._passed_ns = 0
 
     def start(self) -> None:
         """Time counts from now on."""
-        now_ns = perf_counter_ns()
-        self._began_ns = now_ns - self._running_ns
-        self._bounded_ns += now_ns - self._stopped_ns if self._bounded_ns else 0
+        self.leave_out(perf_counter_ns() - self._stopped_ns)
         self._is_running = True
 
     def stop(self) -> None:
         """Time does not count until the next `start`."""
         if self._is_running:  # else an interrupt came before that
             self._stopped_ns = perf_counter_ns()
-            self._running_ns = self._stopped_ns - self._began_ns
             self._is_running = False
 
     def renew(self) -> None:
         """After `stop`: end a profile with the steps of `counted`, and begin another;
         call `follow` with its tracker then. What is known of the program stays, and
         there is no first step any more."""
-        uncounted = len(self._without_optimizer.held_ns) + self._is_last_counted()
-        if uncounted:
-            self._steps += uncounted
-            self._without_optimizer.forget()
-            self._begin(0)
-            self._running_ns = 0
-        self._bounded_ns = 0
-        if self._steps:  # a new optimizer does not belong to the first step any more
-            self._steps += 1
+        self._count_ended()
+        self._count_passes()
+        self._count_calls()
 
     def leave_out(self, duration_ns: int) -> None:
-        """Do not count this much time of the running step: measuring took it."""
+        """Do not count the last `duration_ns`: they are no time of the program's."""
         self._began_ns += duration_ns
         self._bounded_ns += duration_ns
-        self._without_optimizer.leave_out(duration_ns)
+        self._before_end_ns += duration_ns
+        self._passed_ns += duration_ns if self._passed_ns else 0
+        self._ended_ns += duration_ns if self._ended_ns else 0
+        self._pass_ends_ns = [end_ns + duration_ns for end_ns in self._pass_ends_ns]
 
-    def counted(self, end_ns: int | None = None) -> StepCounter:
-        """The steps in `counter`, and those that are not in it yet: steps that may
-        still be parts of one step, and the last step, if only the begin of the next one
-        would show its end.
+    @property
+    def steps(self) -> int:
+        """How many training steps have ended."""
+        return self._steps + (self._ended_ns > 0)
 
-        end_ns: when the last step ended, if time still counts, and that is not now.
-        """
-        found, without = self.counter.copy(), self._without_optimizer
-        found.after_backward_ns += without.after_backward_ns
-        durations_ns = [*without.held_ns]
-        if self._is_last_counted():
-            if not self._is_running:
-                end_ns = self._began_ns + self._running_ns
-            ended_ns = perf_counter_ns() if end_ns is None else end_ns
-            durations_ns.append(ended_ns - self._began_ns)
-        for steps, duration_ns in enumerate(durations_ns, self._steps):
-            found.count(duration_ns, is_first=not steps)
+    @property
+    def ended(self) -> int:
+        """How many training steps and evaluation calls have ended."""
+        return self.steps + self._evaluations
+
+    def needs_passes(self) -> bool:
+        """Whether backward passes have to be told, if nothing else is."""
+        return not self.is_told and (not self._stepped or self.ends_in_passes)
+
+    def counted(self) -> StepCounter:
+        """The steps in `counter`, and what has ended and is not in it yet."""
+        found, began_ns = self.counter.copy(), self._began_ns
+        found.after_backward_ns += self._after_ns
+        ends_ns = [self._ended_ns] if self._ended_ns else [*self._pass_ends_ns]
+        for steps, end_ns in enumerate(ends_ns, self._steps):
+            found.count(end_ns - began_ns, is_first=not steps)
+            began_ns = end_ns
+        if self._before > self._apart:
+            calls = self._before - self._apart
+            found.evaluation(self._before_end_ns - began_ns, calls)
         return found
 
-    def ended(self) -> Ended:
-        """What has ended in `counter`, with the last step, as `counted` has it."""
-        of = self.counter
-        steps, steps_ns = of.steps, of.steps_ns
-        if self._is_last_counted():
-            steps, steps_ns = steps + 1, steps_ns + perf_counter_ns() - self._began_ns
-        return Ended(steps, steps_ns, of.evaluations, of.evaluation_ns)
+    # What is told
 
-    def _is_last_counted(self) -> bool:
-        """Whether only the begin of the next step would show the end of this one."""
-        if not self._passes or self.rounds.living:
-            return False
-        without = self._without_optimizer
-        return bool(without.held_ns) or without.no_optimizer_is_expected()
-
-    # Optimizers
+    def step(self, inside_call: bool, now_ns: int) -> None:
+        """The program says that a step ends here."""
+        self.is_told = True
+        self._stepped.clear()
+        self._drop_passes()
+        self._end(now_ns)
+        self._count_ended()
+        self._may_bound(inside_call, now_ns)
 
     def optimizer_stepped(self, optimizer: Any, inside_call: bool, now_ns: int) -> None:
         """`optimizer` has made a step of its own."""
-        assert self._tracker is not None
-        self.rounds.stepped(optimizer)
-        if not self._tracker.passes:  # inside of a pass, more optimizers may step
-            self._round_may_end(inside_call, now_ns)
-
-    def _round_may_end(self, inside_call: bool, now_ns: int) -> None:
-        ended = self.rounds.ended()
-        if not ended.steps:
+        if self.is_told:
             return
-        duration_ns = now_ns - self._began_ns
-        if self._without_optimizer.held_ns:
-            duration_ns += sum(self._without_optimizer.held_ns)
-            self._without_optimizer.forget()
-        self._begin(now_ns)
-        # Does the first round go on, with one more optimizer?
-        if ended.is_new and self._steps == 1 < len(self.rounds.living):
-            self.counter.first_goes_on(duration_ns)
-        else:
-            self._count(duration_ns, ended.steps)
-        if self._steps == 1:
-            self._on_first()
-        self._boundary_is_due = inside_call
-        if not inside_call:
-            self._boundary(now_ns)
-
-    # Calls
-
-    def expects_first_step(self) -> bool:
-        """Whether the first training step is likely still to come, after evaluations:
-        an optimizer was made, and nothing was trained, not even before `start`."""
-        is_first = self._is_in_fresh_thread and not self._has_trained
-        return is_first and self._without_optimizer.was_optimizer_made()
-
-    @property
-    def _has_trained(self) -> bool:
-        """Whether a training step has ended, maybe one that is held back."""
-        return self._steps > 0 or bool(self._without_optimizer.held_ns)
+        stepped, key = self._stepped, id(optimizer)
+        is_counted = bool(stepped) and not self._ended_ns
+        if key in stepped or any(each() is None for each in stepped.values()):
+            self._count_ended()
+            self._usual, is_counted = len(stepped), False
+            stepped.clear()
+        stepped[key] = weakref.ref(optimizer)
+        self._drop_passes()
+        if not is_counted:  # else its time is that of the next step
+            self._end(now_ns)
+        self._may_bound(inside_call, now_ns)
 
     def call_ended(self, site: Site, end_ns: int, outputs: object) -> None:
         """An outermost call, or a pass, has ended at `site`. There may be thousands of
@@ -226,146 +180,164 @@ class StepDetector:
         if outputs is None and error_of_call() is not None:
             return
         if site.phase == "backward":
-            self._pass_ended(site, end_ns)
+            assert self._tracker is not None
+            self._entered_ns = self._tracker.entered_ns
+            if not self._tracker.passes:  # else it ran inside of another one
+                self.pass_ended(site.caller is not site.caller.caller, end_ns)
         elif site.phase == "forward" and site.module is not None:
-            may_end = self._boundary_is_due or (self._passes and not self.rounds.living)
-            if may_end and self._has_ended_step(site, end_ns):
-                return
-            if made_graph(site):
-                self._graph_made()
-            elif not self._calls:
-                self._evaluation_ended(end_ns)
+            self._forward_ended(site, end_ns)
 
-    def _has_ended_step(self, site: Site, end_ns: int) -> bool:
-        """Whether a step has ended in the forward that has just ended, or with it. A
-        step that ended before this forward is counted here, too."""
-        if self._boundary_is_due:
-            self._boundary_is_due = self._has_inner_passes = False
-            self._passes = 0
-            self._boundary(end_ns)
-            return True
-        if self._has_inner_passes:
-            self._has_steps_in_calls = True
-            self._step_without_optimizer(end_ns)
-            if self._without_optimizer.no_optimizer_is_expected():
-                self._boundary(end_ns)
-            return True
-        assert self._tracker is not None
-        self._without_optimizer.came_after_backward(
-            site, end_ns, self._tracker.entered_ns
+    def _forward_ended(self, site: Site, end_ns: int) -> None:
+        if self._has_ended_in_call:
+            self._call_is_over(end_ns)
+            return
+        if self._passed_ns:
+            self._came_after_backward(site, end_ns)
+        if torch.is_grad_enabled() and next_sequence_number() != site.low:
+            self._has_graph = True  # custom Functions make nodes without gradients
+        elif not (self._has_graph or self.is_told):
+            self._called_without_graph(end_ns)
+
+    def pass_ended(self, inside_call: bool, now_ns: int) -> None:
+        """A backward pass has ended that ran in no other one."""
+        if self._has_ended_in_call and not inside_call:
+            self.ends_in_passes = bool(self._stepped)
+            self._call_is_over(now_ns)
+        elif not (self.is_told or self._stepped):
+            self._pass_ends_ns.append(now_ns)
+            self._passed_ns = now_ns
+            if self._expects_no_optimizer():
+                self._count_passes()
+                self._may_bound(inside_call, now_ns)
+            else:
+                self._has_graph = False
+                self._tell_memory(self._steps + len(self._pass_ends_ns))
+
+    def _expects_no_optimizer(self) -> bool:
+        self._expects_none = (
+            self._expects_none
+            or len(self._pass_ends_ns) >= PATIENCE
+            or not any_optimizer_made()
         )
-        self._step_without_optimizer(site.start_ns)
-        return False
+        return self._expects_none
 
-    def _evaluation_ended(self, end_ns: int) -> None:
+    def _came_after_backward(self, site: Site, end_ns: int) -> None:
+        """The call that ended at `site` is the first one after a step without an
+        optimizer of torch's: most likely, another one has stepped in between."""
         assert self._tracker is not None
-        is_first = not (self._has_evaluated or self._has_trained)
-        self.counter.evaluation(end_ns - self._began_ns, is_first=is_first)
-        self._has_evaluated = True
-        self._began_ns = end_ns
-        self._waited_ns = self._tracker.exchanges.waited_ns
+        others_ns = self._tracker.entered_ns - self._entered_ns - end_ns + site.start_ns
+        after_ns = site.start_ns - self._passed_ns - others_ns
+        self._after_ns += max(after_ns, 0)
+        self._passed_ns = 0
+
+    def _count_after(self) -> None:
+        if not self._pass_ends_ns:
+            self.counter.after_backward_ns += self._after_ns
+            self._after_ns = 0
+
+    def _drop_passes(self) -> None:
+        """They are parts of a step."""
+        if self._pass_ends_ns:
+            self._pass_ends_ns.clear()
+            self._after_ns = self._passed_ns = 0
+
+    # Evaluation calls
+
+    def _called_without_graph(self, end_ns: int) -> None:
+        self._before += 1
+        self._before_end_ns = end_ns
+        if self._before <= MANY * self._usual_before:
+            return  # a part of the step, if one comes
+        is_first = not self.ended
+        self._count_ended()
+        self._count_calls(is_first)
+        if is_first and not any_optimizer_made():
+            self._on_first()
         self._boundary(end_ns)
 
-    def _graph_made(self) -> None:
-        self._calls += 1
-        if not self._passes and self._calls > 4 * self._longest:
-            self._give_up()
+    def _count_calls(self, is_first: bool = False) -> None:
+        """Those that wait for a step are evaluations."""
+        if calls := self._before - self._apart:
+            duration_ns = self._before_end_ns - self._began_ns
+            self.counter.evaluation(duration_ns, calls, is_first=is_first)
+            self._evaluations += calls
+            self._apart, self._began_ns = self._before, self._before_end_ns
+            if self._tracker is not None:  # what they have waited is in no step
+                self._waited_ns = self._tracker.exchanges.waited_ns
 
-    def _pass_ended(self, site: Site, end_ns: int) -> None:
-        assert self._tracker is not None
-        self._passes += 1
-        is_inside = site.caller is not site.caller.caller
-        self._has_inner_passes |= is_inside
-        if self.rounds.latest and not self._tracker.passes:
-            self._round_may_end(True, end_ns)  # the boundary comes below
-        if is_inside:
-            return
-        if self._boundary_is_due:
-            self._boundary_is_due = False
-            self._passes = 0
+    # Steps
+
+    def _end(self, now_ns: int) -> None:
+        """The running step ends here, as far as it is known."""
+        self._ended_ns = now_ns
+        self._has_graph = False
+        if self._tracker is not None:
+            self._waited_by_end_ns = self._tracker.exchanges.waited_ns
+            if self._before or len(self._stepped) <= 1:  # else the step has gone on
+                self._usual_before, self._before, self._apart = self._before, 0, 0
+        if not self._steps:
+            self._on_first()
+
+    def _count_ended(self) -> None:
+        if self._ended_ns:
+            waited_ns = self._waited_by_end_ns - self._waited_ns
+            self._waited_ns = self._waited_by_end_ns
+            ended_ns, self._ended_ns = self._ended_ns, 0
+            self._count(ended_ns, waited_ns)
+
+    def _count_passes(self) -> None:
+        ends_ns, self._pass_ends_ns = self._pass_ends_ns, []
+        for end_ns in ends_ns:
+            self._end(end_ns)
+            self._count_ended()
+        self._count_after()
+
+    def _count(self, ended_ns: int, waited_ns: int) -> None:
+        duration_ns = ended_ns - self._began_ns
+        self.counter.waited(waited_ns, duration_ns)
+        self.counter.count(duration_ns, is_first=not self._steps)
+        self._steps += 1
+        self._began_ns = ended_ns
+
+    # Boundaries
+
+    def _may_bound(self, inside_call: bool, now_ns: int) -> None:
+        """A step may have ended: unless more optimizers are likely to step in it."""
+        is_over = len(self._stepped) in (0, self._usual)
+        if is_over:
+            self._tell_memory(self.steps)
+        if inside_call:
+            self._has_ended_in_call = True
+        elif is_over:
+            self._boundary(now_ns)
+
+    def _tell_memory(self, number: int) -> None:
+        tracker = self._tracker
+        if tracker is not None and tracker.memory_owners is not None:
+            tracker.memory_owners.step_ended(number)
+
+    def _call_is_over(self, end_ns: int) -> None:
+        """A call, or a pass, in which a step has ended."""
+        self._has_ended_in_call = self._has_graph = False
+        if not self._stepped or len(self._stepped) >= self._usual:
             self._boundary(end_ns)
-        elif self.rounds.living:
-            if self._passes > 4 * self._longest:
-                self._give_up()
-        else:
-            without = self._without_optimizer
-            without.pass_ended(end_ns, self._tracker.entered_ns)
-            is_usual = self._passes == without.usual_passes
-            if not (self._calls or self._has_steps_in_calls):
-                # There may be no forward that shows that it was the last one.
-                self._step_without_optimizer(end_ns)
-                is_usual = True
-            if is_usual and without.no_optimizer_is_expected():
-                self._boundary(end_ns)
-
-    def _give_up(self) -> None:
-        """Do not take what runs for one training step any more: count its passes as
-        steps, or its calls as evaluations."""
-        now_ns, calls, passes = perf_counter_ns(), self._calls, self._passes
-        duration_ns = now_ns - self._began_ns
-        self._calls = self._passes = 0
-        self._began_ns = now_ns
-        if passes:
-            self.rounds.clear()
-            self._count(duration_ns, passes)
-        else:
-            self.counter.evaluation(duration_ns, calls)
-            self._has_evaluated = True
-        self._boundary(now_ns)
-
-    def _step_without_optimizer(self, now_ns: int) -> None:
-        assert self._tracker is not None
-        duration_ns, without = now_ns - self._began_ns, self._without_optimizer
-        without.usual_passes = self._passes
-        self._begin(now_ns)
-        if not without.no_optimizer_is_expected():
-            without.hold(duration_ns)
-            return
-        if without.held_ns:
-            # Dropped: it is that of all of them together.
-            self._waited_ns = self._tracker.exchanges.waited_ns
-        for held_ns in without.held_ns:
-            self.counter.count(held_ns, is_first=not self._steps)
-            self._steps += 1
-        self.counter.after_backward_ns += without.after_backward_ns
-        without.forget()
-        self._count(duration_ns)
 
     def _boundary(self, now_ns: int) -> None:
         """No call is open: what was booked since the last boundary is that of one step,
-        or of an evaluation call."""
-        assert self._tracker is not None
-        tracker, counter = self._tracker, self.counter
-        # Without an optimizer, the begin of the next step counts this one.
-        number = counter.steps + (self._passes > 0)
-        is_step = counter.steps - self._bounded_steps == 1 and self._bounded_ns > 0
-        if not is_step or number <= counter.first_steps:
-            number = 0  # an evaluation call, the first step, or several
-        duration_ns = now_ns - self._bounded_ns
-        self._bounded_ns, self._bounded_steps = now_ns, counter.steps
+        or of evaluation calls."""
+        if self._tracker is not None:
+            self._book_step(self._tracker, now_ns)
+        self._bounded_ns, self._bounded_steps = now_ns, self.steps
+        self._on_boundary()
+
+    def _book_step(self, tracker: Tracker, now_ns: int) -> None:
+        counter, duration_ns = self.counter, now_ns - self._bounded_ns
+        number = counter.steps + (self._ended_ns > 0)
+        is_step = self.steps - self._bounded_steps == 1 and self._bounded_ns > 0
+        if not is_step or number <= counter.first_steps or self.steps == 1:
+            number = 0  # evaluation calls, the first step, or several
         slow, is_usual = tracker.slow_steps, number > 0 < duration_ns <= counter.slow_ns
         if is_usual and slow.collections is tracker.garbage.collections:
             tracker.log.end_step(duration_ns)
         else:
             slow.step_ended(duration_ns, number, is_usual)
-        if now_ns >= self.quiet_until_ns:
-            self._on_boundary()
-
-    # Counting
-
-    def _begin(self, now_ns: int) -> None:
-        """A step has ended, and another one begins."""
-        assert self._tracker is not None
-        if (owners := self._tracker.memory_owners) is not None:
-            owners.step_ended(self._steps + len(self._without_optimizer.held_ns) + 1)
-        self._longest = max(self._longest, self._calls, self._passes)
-        self._calls = self._passes = 0
-        self._has_inner_passes = False
-        self._began_ns = now_ns
-
-    def _count(self, duration_ns: int, steps: int = 1) -> None:
-        assert self._tracker is not None
-        before_ns, self._waited_ns = self._waited_ns, self._tracker.exchanges.waited_ns
-        self.counter.waited(self._waited_ns - before_ns, duration_ns, steps)
-        self.counter.count(duration_ns, steps, is_first=not self._steps)
-        self._steps += steps

@@ -1,37 +1,39 @@
-"""Measures one thread in whole training steps: all of them, or as a budget allows."""
+"""Measures one thread in whole training steps: all of them, or some."""
 
 from __future__ import annotations
 
+import weakref
 from _thread import get_ident
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments, held_weakly
-from torchprof_hooks.capture.attach.compiling import compile_shield
+from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.attach.garbage import garbage_callback
-from torchprof_hooks.capture.attach.interception import Subscription
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
-from torchprof_hooks.capture.duty import Block, Duty, Kind, Plan
 from torchprof_hooks.capture.program_facts import read_optimizer, together
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.steps import StepDetector
-from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.autograd import current_graph_task
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.meters import memory_sums, meters_of
-from torchprof_hooks.capture.tracking.subscriptions import (
-    TrackerSubscription,
-    hide_modules,
-    show_modules,
-)
+from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.measured_steps import MeasuredSteps
+from torchprof_hooks.profiles.measured_steps import BLOCKS_KEPT, MeasuredSteps
+from torchprof_hooks.profiles.names import (
+    NOT_MEASURED_NAME,
+    PROFILER_NAME,
+    kind_of_other,
+)
 from torchprof_hooks.profiles.optimizers import OptimizerFacts
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
@@ -42,96 +44,120 @@ if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
 #: if it should.
 MakeTracker = Callable[[ModuleNames], tuple[Tracker, str]]
 
-#: Before the first training step, at most so many evaluation calls, for at most so
-#: long, are measured as a part of the start. Reinforcement learning plays thousands of
-#: games before it learns.
-MOST_EVALUATIONS: Final = 64
-LONGEST_START_NS: Final = 1_000_000_000
+#: `ThreadSteps.at_step` is called at most so often, unless it asks for each step.
+TELL_EVERY_NS: Final = 100_000_000
 
 
-class _Measured:
-    """What one tracker measures: blocks of one kind.
+class Kind(Enum):
+    """What is done with the steps of a block."""
 
-    steps: how many steps and evaluation calls have ended in them.
-    wall_ns: the time of the blocks, with that after the last step.
-    """
+    MEASURED = "all that is wanted"
+    COUNTED = "nothing is measured"
+    TRACED = "they are disturbed, and kept apart"
 
-    def __init__(self, kind: Kind, tracker: Tracker, no_memory: str = "") -> None:
-        self.kind = kind
-        self.tracker = tracker
-        self.no_memory = no_memory
-        self.subscription = TrackerSubscription(tracker, optimizers=False)
-        self.steps = self.wall_ns = 0
+
+def _nothing() -> None:
+    """A reference to nothing."""
+
+
+class _PassCounter:
+    """Is told of backward passes as trackers are, and only tells when one has ended."""
+
+    backward = None
+    hears_foreign_passes = False
+
+    def __init__(self, ended: Callable[[bool, int], object]) -> None:
+        self._ended = ended
+        self._thread = get_ident()
+        self.passes: list[object] = []
+
+    def works_here(self) -> bool:
+        """Whether the running thread is the one whose passes are counted, or one of the
+        engine's, in such a pass."""
+        is_home = get_ident() == self._thread
+        return is_home or (bool(self.passes) and current_graph_task() != -1)
+
+    def begin_pass(self, request: object, began_ns: int) -> None:
+        if current_graph_task() == -1:
+            self.passes.clear()  # an interrupt may have left some
+        self.passes.append(request)
+
+    def end_pass(self, outputs: object, failed: bool) -> None:
+        self.passes.pop()
+        if not (failed or self.passes):
+            self._ended(False, perf_counter_ns())
 
 
 class ThreadSteps:
     """Measures one thread from `start` to `stop`, and counts its steps.
 
-    duty: says which steps are measured; None: all, by one tracker.
-    steps: how many steps and evaluation calls have ended; counted with a duty only.
-    at_step: called between two steps whenever a block ends, with that number; returns
-        whether the next step is disturbed, and is to be kept apart. It may call `stop`.
-    ends_each_step: whether, for now, each step is a block of its own.
+    Steps come in blocks: of measured ones, and if only some are wanted, of others, in
+    which nothing of ours is on torch but what counts them.
+
+    steps, every: so many steps are measured, of each `every`; None: all, or once.
+    at_step: called between two steps, with the number of steps and evaluation calls
+        that have ended; returns whether the next step is disturbed, and is to be kept
+        apart. It may call `stop`.
+    ends_each_step: whether, for now, that is called after each step.
     """
 
-    def __init__(self, make: MakeTracker, *, duty: Duty | None = None) -> None:
+    def __init__(
+        self, make: MakeTracker, *, steps: int | None = None, every: int | None = None
+    ) -> None:
         self._make = make
-        self._duty = duty
-        self._thread = get_ident()
-        self.steps = 0
+        rest = None if steps is None or every is None else every - steps
+        self._lengths = {Kind.MEASURED: steps, Kind.COUNTED: rest, Kind.TRACED: 0}
         self.at_step: Callable[[int], bool | None] | None = None
         self.ends_each_step = False
-        on_first = held_weakly(self._first_step_ended)
-        ended = self._stamped_step_ended if duty is None else self._step_ended
-        self._detector = StepDetector(held_weakly(ended), on_first)
+        self._tell_at_ns = 0
+        self._detector = StepDetector(
+            held_weakly(self._step_ended), held_weakly(self._first_step_ended)
+        )
+        self._passes = _PassCounter(held_weakly(self._detector.pass_ended))
+        self._stepping: Callable[[], Any] = _nothing  # the outermost, while counted
         self._optimizers: dict[int, OptimizerFacts] = {}  # by their ids
         self._detects_anomalies = False
-        self._shows = Subscription()  # keeps interception in place between blocks
-        self._plan: Plan | None = None  # of the block; None: the start
-        self._is_between = False  # two blocks
-        self._spent_before_ns = 0.0  # on earlier profiles
-        self._spans_before = self._nodes_before = 0  # the block
+        self._kind = self._usual_kind = Kind.MEASURED  # now; and but for a trace
+        self._block_began = self._trace_began = 0  # after so many steps
+        self._is_between = self._is_aside = False  # between two blocks; see `aside`
         self._begin_profile()
 
     def _begin_profile(self) -> None:
         self._names = ModuleNames()
-        self._counter = StepCounter()
-        self._by_kind: dict[Kind, _Measured] = {}
-        kind = Kind.ON if self._plan is None else self._plan.kind
-        self._initial = self._open = self._measured(kind)
-        self._detector.follow(self._open.tracker, self._counter)
-        self._first: FirstReading | None = None
+        self._tracker, self._no_memory = self._make(self._names)
+        self._subscription = TrackerSubscription(self._tracker, optimizers=False)
+        self._traced: TrackerSubscription | None = None  # while steps are traced
+        self._counters = {kind: StepCounter() for kind in Kind}
+        self._wall_ns = Counter[Kind]()
         self._began_ns = 0  # what comes after is not booked yet; 0: not running
-        self._aside_ns = 0  # ours, between steps
-        self._traced_ns = self._traced = 0
-        self._begin_block()
+        self._first: FirstReading | None = None
+        self._traced_steps = self._traced_ns = 0
+        self._longer: deque[float] = deque(maxlen=BLOCKS_KEPT)
+        self._usual_ns = 0.0  # of the steps of the last block that was not measured
+        self._steps_before = self._ns_before = 0  # the block, in its counter
+        self._detector.follow(self._followed(), self._counters[self._kind])
 
     @property
     def tracker(self) -> Tracker:
-        """The one that is shown the steps now."""
-        return self._open.tracker
+        """What measures."""
+        return self._tracker
+
+    @property
+    def steps(self) -> int:
+        """How many steps and evaluation calls have ended."""
+        return self._detector.ended
 
     def renew(self) -> None:
         """After `stop`: begin another profile, of the steps that come. It keeps what it
-        has learned of the program and of costs; the block goes on."""
+        has learned of the program; the block goes on."""
         self._detector.renew()
-        if self._duty is not None:
-            self._spent_before_ns, _ = self._duty.spent()
-        carried, nodes_before = self._block(), self._nodes_before
-        spans = self._open.tracker.log.spans - self._spans_before
         self._begin_profile()
-        self._carried, self._nodes_before = carried, nodes_before
-        self._spans_before -= spans
 
     def start(self) -> None:
         """Begin; or go on after `stop`."""
-        attachments.attach(optimizer_hooks, self)
-        if self._duty is not None:
-            show_modules(self._shows)
-        self._show(self._open)
+        self._show()
         self._detector.start()
         self._began_ns = perf_counter_ns()
-        attachments.attach(garbage_callback, self)  # only now is its time measured
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
@@ -139,21 +165,56 @@ class ThreadSteps:
         attachments.detach(garbage_callback, self)
         attachments.detach(optimizer_hooks, self)
         self._hide(by_exception)
-        hide_modules(self._shows)
         self._book_time()
         self._began_ns = 0
+        if self._kind is Kind.TRACED:  # the trace ends with it
+            self._kind = self._usual_kind
+            self._drop_traced()
+            self._detector.follow(self._followed(), self._counters[self._kind])
+
+    def step(self) -> None:
+        """The program says that a step ends here."""
+        began_ns, around = perf_counter_ns(), self._shown.site
+        is_counted = self._kind is Kind.COUNTED
+        is_inside = not is_counted and around is not self._shown.outside
+        self._detector.step(is_inside, began_ns)
+        if not is_counted:
+            around.reading_ns += perf_counter_ns() - began_ns
 
     def hurry(self) -> None:
-        """Have the block end with the current step."""
-        if self._plan is not None:
-            self._plan = self._plan._replace(steps=0, lasts_ns=0)
-        self._detector.quiet_until_ns = 0
+        """Have `at_step` called at the end of the step, and of each one after it."""
+        self.ends_each_step = True
 
     def close_left_calls(self) -> None:
         """Close open calls, as the program is ending: as of the moment when they were
         last known to run."""
-        if self._open.tracker.works_here():
-            self._open.tracker.abort_all(by_exception=False)
+        if self._tracker.works_here():
+            self._tracker.abort_all(by_exception=False)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What this thread does inside is profiler overhead, and no part of a step."""
+        tracker = self._shown
+        if self._is_aside or not tracker.works_here():
+            yield  # it is so already, or is done in another thread
+            return
+        is_shown, self._is_aside = self._kind is not Kind.COUNTED, True
+        began_ns = perf_counter_ns()
+        if is_shown:
+            site = tracker.entry_site(PROFILER_NAME, "profiler")
+            tracker.open_entry(site)
+        else:
+            self._book_time()
+        try:
+            yield
+        finally:
+            if is_shown:
+                tracker.leave_entry(site)
+            else:
+                self._began_ns = perf_counter_ns()
+                self._book_as_ours(began_ns, self._began_ns)
+            self._detector.leave_out(perf_counter_ns() - began_ns)
+            self._is_aside = False
 
     # Reading
 
@@ -167,262 +228,264 @@ class ThreadSteps:
         )
 
     def profile(self, end_ns: int | None = None) -> ProfileData:
-        """Everything measured so far. If only some steps were measured, the rows inside
-        of a part of the program are scaled to the whole time of that part.
+        """Everything measured so far; steps that were not are a part of their own.
 
         end_ns: when the time of the thread ended, if that is not now.
         """
-        counted, running = self._detector.counted(end_ns), self._block()
-        found = self._profile(counted, running, end_ns)
+        from torchprof_hooks.capture.slow_steps import slow_steps
+        from torchprof_hooks.capture.snapshot import take_snapshot
+        from torchprof_hooks.profiles.step_history import slowest_of
+
+        kind, running = self._kind, self._detector.counted()
+        counters = {**self._counters, kind: running}
+        counted = counters[Kind.MEASURED].copy()
+        is_open = kind is Kind.MEASURED
+        found = take_snapshot(
+            self._tracker,
+            lambda: self._wall_so_far_ns(Kind.MEASURED, end_ns),
+            self._no_memory,
+            counted,
+            first=self._first,
+            end_ns=end_ns if is_open else None,
+        )
         history = counted.history()
         if history.stretch_steps:
-            from torchprof_hooks.capture.slow_steps import slow_steps
-            from torchprof_hooks.profiles.step_history import slowest_of
-
-            times = counted.times()
-            every = [each.tracker for each in list(self._by_kind.values())]
-            slow = (step for each in every for step in slow_steps(each, times))
-            history = replace(history, slowest=slowest_of(slow))
-        return replace(found, step_history=history)
-
-    def _profile(
-        self, counted: StepCounter, running: Block, end_ns: int | None
-    ) -> ProfileData:
-        if self._duty is None:
-            return self._snapshot(self._initial, counted, end_ns)
-        from torchprof_hooks.profiles.data import ProfileData
-        from torchprof_hooks.profiles.scaling import of_all_steps
-
-        after_ns, counted.after_backward_ns = counted.after_backward_ns, 0
-        seen = {
-            kind: self._snapshot(each, counted, end_ns)
-            for kind, each in list(self._by_kind.items())
-        }
-        off, on = (seen.get(kind, ProfileData()) for kind in (Kind.OFF, Kind.ON))
-        steps = self._measured_steps(running)
-        found = of_all_steps(
-            off,
-            on,
-            steps=steps,
-            aside_ns=self._aside_ns,
-            after_backward_ns=after_ns,
+            slowest = slowest_of(slow_steps(self._tracker, counted.times()))
+            history = replace(history, slowest=slowest)
+        measured = MeasuredSteps(
+            tuple(self._longer), self._traced_steps, self._traced_ns
         )
-        if self._duty.measures_all:
-            traced = MeasuredSteps(traced=self._traced, traced_ns=self._traced_ns)
-            overhead_ns = found.overhead_ns + self._aside_ns
-            return replace(found, measured=traced, overhead_ns=overhead_ns)
-        spent_ns, error_ns = self._duty.spent()
-        spent_ns += self._with_cost(running).counted_ns - self._spent_before_ns
-        return replace(
-            found,
-            measured=steps,
-            overhead_ns=round(spent_ns) + self._aside_ns,
-            overhead_error_ns=round(error_ns),
-        )
-
-    def _snapshot(
-        self,
-        measured: _Measured,
-        counted: StepCounter,
-        end_ns: int | None,
-    ) -> ProfileData:
-        from torchprof_hooks.capture.snapshot import take_snapshot
-
-        is_initial = measured is self._initial
-        return take_snapshot(
-            measured.tracker,
-            lambda: measured.wall_ns + self._age_ns(measured, end_ns),
-            measured.no_memory,
-            counted if is_initial else StepCounter(),
-            first=self._first if is_initial else None,
-            end_ns=end_ns if measured is self._open else None,
-        )
-
-    def _measured_steps(self, running: Block) -> MeasuredSteps:
-        by_kind = list(self._by_kind.items())  # once: another thread may read
-        steps = Counter({kind: each.steps for kind, each in by_kind})
-        steps[running.kind] += running.steps - self._carried.steps
-        on = steps[Kind.ON]
-        return MeasuredSteps(on + steps[Kind.OFF], on, self._traced, self._traced_ns)
+        found = replace(found, step_history=history, measured=measured)
+        rest_ns = self._wall_so_far_ns(Kind.COUNTED, end_ns)
+        return _with_rest(found, rest_ns, counters[Kind.COUNTED]) if rest_ns else found
 
     # What optimizers tell
 
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._open.tracker.optimizer_pre(optimizer, args, kwargs)
+        if self._kind is not Kind.COUNTED:
+            self._shown.optimizer_pre(optimizer, args, kwargs)
+        elif self._stepping() is None:
+            self._stepping = weakref.ref(optimizer)
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        tracker = self._open.tracker
+        if self._kind is Kind.COUNTED:
+            self._counted_optimizer_stepped(optimizer)
+            return
+        tracker = self._shown
         tracker.optimizer_post(optimizer, args, kwargs)
         if not tracker.works_here():
             return
         began_ns, around = perf_counter_ns(), tracker.site
-        detector = self._detector
-        if not detector.rounds.knows(optimizer):
+        if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = read_optimizer(optimizer)
         self._detects_anomalies |= torch.is_anomaly_enabled()
-        if not around.is_loading:
-            is_inside_call = around is not tracker.outside
-            if is_inside_call and tracker.is_in_optimizer():
-                detector.rounds.inner_stepped(optimizer)
-            else:
-                ended_ns = tracker.last_booked_ns() or perf_counter_ns()
-                detector.optimizer_stepped(optimizer, is_inside_call, ended_ns)
+        is_inside = around is not tracker.outside
+        if not (around.is_loading or (is_inside and tracker.is_in_optimizer())):
+            ended_ns = tracker.last_booked_ns()
+            ended_ns = ended_ns if ended_ns > self._began_ns else began_ns
+            self._detector.optimizer_stepped(optimizer, is_inside, ended_ns)
         now_ns = perf_counter_ns()
         around.reading_ns += now_ns - began_ns
         tracker.garbage.was_no_cost(around, began_ns, now_ns)
 
+    def _counted_optimizer_stepped(self, optimizer: Any) -> None:
+        if self._stepping() is optimizer and self._passes.works_here():
+            self._stepping = _nothing  # else another one has called it
+            in_pass = current_graph_task() != -1
+            self._detector.optimizer_stepped(optimizer, in_pass, perf_counter_ns())
+
     def begin_closure(self) -> Callable[[], object]:
-        return self._open.tracker.begin_closure()
+        if self._kind is Kind.COUNTED:
+            return bool  # does nothing
+        return self._shown.begin_closure()
 
     # What else is told
 
     def garbage_collected(self, took_ns: int) -> None:
         """Python has looked for garbage."""
-        if not self._is_between:  # between two blocks, all time is ours already
-            self._open.tracker.garbage_collected(took_ns)
+        if self._began_ns and not self._is_between:  # then, all time is ours already
+            self._shown.garbage_collected(took_ns)
 
     def _first_step_ended(self) -> None:
         """Read all sums: later ones do not show the first step by itself."""
-        if self._open is not self._initial or self._plan is not None:
+        if self._kind is not Kind.MEASURED:
             return
-        tracker = self._open.tracker
+        tracker = self._tracker
         for meter in meters_of(tracker, DeviceMeter):
             meter.mark(tracker.calls())
         self._first = FirstReading(
             tracker.times(),
             memory_sums(tracker),
             tracker.garbage.copy(),
-            self._open.wall_ns + self._age_ns(self._open),
+            self._wall_so_far_ns(Kind.MEASURED),
             self._detector.counted(),
         )
 
     # Blocks of steps
 
-    def _stamped_step_ended(self) -> None:
-        """Between two steps: go on with or without stamps of the device."""
-        tracker = self._open.tracker
-        for meter in meters_of(tracker, DeviceMeter):
-            meter.stamped_steps.step_ended(tracker.calls)
-
     def _step_ended(self) -> None:
-        """Between two steps: go on as the duty says."""
-        assert self._duty is not None
-        self._stamped_step_ended()
-        block = self._block()
-        # Not if torch.compile would compile again because hooks come or go.
-        if not self._is_over(block) or compile_shield.has_missed:
+        """Between two steps: go on with them, or with a block of another kind."""
+        tracker, now_ns = self._tracker, perf_counter_ns()
+        if self._kind is Kind.MEASURED:
+            for meter in meters_of(tracker, DeviceMeter):
+                meter.stamped_steps.step_ended(tracker.calls)
+        is_told = self.at_step is not None and (
+            self.ends_each_step or now_ns >= self._tell_at_ns
+        )
+        if not is_told and not self._is_block_over():
             return
         self._book_time()
         self._is_between = True
-        is_start = self._plan is None
-        ended = block if self._duty.measures_all else self._with_cost(block)
-        if is_start and self._first is None:
-            self._first_step_ended()
-        self._open.steps += block.steps - self._carried.steps
-        self.steps += block.steps
-        if ended.kind is Kind.TRACED:
-            self._traced += block.steps
-            self._traced_ns += self._open.wall_ns
-            del self._by_kind[Kind.TRACED]
-        plan = self._duty.begin(ended) if is_start else self._duty.next(ended)
-        if self.at_step is not None:
+        kind = self._next_kind()
+        if is_told:
+            self._tell_at_ns = now_ns + TELL_EVERY_NS
+            assert self.at_step is not None
             is_disturbed = self.at_step(self.steps)
             if not self._began_ns:
+                self._is_between = False
                 return  # `at_step` has called `stop`
-            if is_disturbed:
-                plan = Plan(Kind.TRACED, steps=1, lasts_ns=0)
-        self._go_on(plan)
+            kind = Kind.TRACED if is_disturbed else kind
+        self._go_on(kind)
 
-    def _is_over(self, block: Block) -> bool:
-        if self._plan is not None:
-            return self.ends_each_step or self._plan.is_over(block)
-        is_long = (
-            block.evaluated >= MOST_EVALUATIONS or block.took_ns >= LONGEST_START_NS
-        )
-        return block.trained > 0 or is_long or not self._detector.expects_first_step()
+    def _is_block_over(self) -> bool:
+        length = self._lengths[self._kind]
+        return length is not None and self._detector.steps >= self._block_began + length
 
-    def _go_on(self, plan: Plan) -> None:
-        """Begin the next block. The time since the last one is ours, and is taken out
-        of all other times: also of `reading_ns` of the site that told of the end of the
-        step, as it has measured that time, too."""
-        self._plan, told = plan, self._open.tracker.site
-        changes = plan.kind is not self._open.kind or plan.kind is Kind.TRACED
-        if changes:
+    def _next_kind(self) -> Kind:
+        if self._kind is Kind.TRACED or not self._is_block_over():
+            return self._usual_kind
+        is_measured = self._kind is Kind.MEASURED
+        return Kind.COUNTED if is_measured else Kind.MEASURED
+
+    def _go_on(self, kind: Kind) -> None:
+        """Go on with steps of this kind. The time since the last one is ours, and is
+        taken out of all other times: also of `reading_ns` of the site that told of the
+        end of the step, as it has measured that time, too."""
+        told = None if self._kind is Kind.COUNTED else self._shown.site
+        if kind is not self._kind or kind is Kind.TRACED:
             self._hide()
-            self._open = self._measured(plan.kind)
-            self._show(self._open)
-            is_traced = plan.kind is Kind.TRACED
-            counter = StepCounter() if is_traced else self._counter
-            self._detector.follow(self._open.tracker, counter)
-        passed_ns = self._age_ns(self._open)
-        self._aside_ns += passed_ns
-        self._began_ns += passed_ns
-        told.reading_ns -= passed_ns
+            self._end_block(kind)
+            self._show()
+        began_ns, now_ns = self._began_ns, perf_counter_ns()
+        passed_ns = now_ns - began_ns
+        self._book_as_ours(began_ns, now_ns)
+        self._began_ns = now_ns
+        if told is not None:
+            told.reading_ns -= passed_ns
         self._detector.leave_out(passed_ns)
         self._is_between = False
-        self._begin_block()
-        # At each step, it is chosen whether a device is stamped in the next one.
-        is_each_told = self.ends_each_step or meters_of(self._open.tracker, DeviceMeter)
-        lasts_ns = 0 if is_each_told else round(plan.lasts_ns)
-        self._detector.quiet_until_ns = self._began_ns + lasts_ns
+
+    def _end_block(self, next_kind: Kind) -> None:
+        """Begin one of the next kind, or a trace in the middle of one."""
+        kind, ended = self._kind, self._counters[self._kind]
+        if next_kind is Kind.TRACED:
+            self._new_traced()
+        self._kind = next_kind
+        self._detector.follow(self._followed(), self._counters[next_kind])
+        if kind is Kind.TRACED:
+            self._traced_steps += ended.steps + ended.evaluations
+            self._traced_ns += self._wall_ns[kind]
+            self._block_began += self._detector.steps - self._trace_began
+            if next_kind is not kind:
+                self._drop_traced()
+            self._wall_ns[kind] = 0
+        if next_kind is Kind.TRACED:
+            self._trace_began = self._detector.steps
+        elif next_kind is not self._usual_kind:
+            self._compare(ended)
+            self._usual_kind = next_kind
+            self._begin_block()
+
+    def _compare(self, ended: StepCounter) -> None:
+        """A block has ended, whose steps are the last ones in this counter."""
+        steps, before_ns = ended.steps - self._steps_before, self._ns_before
+        mean_ns = (ended.steps_ns - before_ns) / steps if steps else 0.0
+        if self._usual_kind is Kind.COUNTED:
+            self._usual_ns = mean_ns
+        elif self._usual_ns and mean_ns:
+            self._longer.append(mean_ns / self._usual_ns - 1)
 
     def _begin_block(self) -> None:
-        self._carried = Block(self._open.kind)  # its part in an earlier profile
-        self._before = self._detector.ended()
-        self._spans_before = self._open.tracker.log.spans
-        self._nodes_before = next_sequence_number()
+        counter = self._counters[self._kind]
+        self._block_began = self._detector.steps
+        self._steps_before, self._ns_before = counter.steps, counter.steps_ns
 
-    def _block(self) -> Block:
-        """The block so far."""
-        each = zip(
-            self._detector.ended(), self._before, self._carried[1:5], strict=True
-        )
-        return Block(self._open.kind, *(now - then + more for now, then, more in each))
+    def _new_traced(self) -> None:
+        """What sees the steps that are traced: of these, nothing is kept."""
+        tracker = new_tracker(self._names)
+        self._traced = TrackerSubscription(tracker, optimizers=False)
+        self._counters[Kind.TRACED] = StepCounter()
 
-    def _with_cost(self, block: Block) -> Block:
-        """The block with its cost, by what was counted in it."""
-        from torchprof_hooks.capture.overhead import counted_ns_of_block
-
-        spans = self._open.tracker.log.spans - self._spans_before
-        nodes = 0
-        if get_ident() == self._thread:  # other threads have counters of their own
-            nodes = next_sequence_number() - self._nodes_before
-        counted_ns = counted_ns_of_block(block, self._open.tracker, spans, nodes)
-        return block._replace(counted_ns=counted_ns)
+    def _drop_traced(self) -> None:
+        self._traced, self._wall_ns[Kind.TRACED] = None, 0
 
     # Time, and who is shown calls
 
-    def _age_ns(self, measured: _Measured, end_ns: int | None = None) -> int:
-        """The time that is not booked yet, if it is that of `measured`; else 0."""
+    @property
+    def _open(self) -> TrackerSubscription:
+        return self._traced or self._subscription
+
+    @property
+    def _shown(self) -> Tracker:
+        """What is shown the steps; while they are only counted, what measures."""
+        return self._open.tracker
+
+    def _followed(self) -> Tracker | None:
+        return None if self._kind is Kind.COUNTED else self._shown
+
+    def _wall_so_far_ns(self, kind: Kind, end_ns: int | None = None) -> int:
+        """The time of the steps of this kind, with that which is not booked yet."""
         began_ns = self._began_ns  # once: another thread may read
-        if not began_ns or measured is not self._open:
-            return 0
-        return max((end_ns or perf_counter_ns()) - began_ns, 0)
+        if not began_ns or kind is not self._kind:
+            return self._wall_ns[kind]
+        return self._wall_ns[kind] + max((end_ns or perf_counter_ns()) - began_ns, 0)
 
     def _book_time(self) -> None:
-        passed_ns = self._age_ns(self._open)
-        # Both at once: an interrupt finds the time booked or still running.
-        self._open.wall_ns, self._began_ns = (
-            self._open.wall_ns + passed_ns,
-            self._began_ns + passed_ns,
-        )
+        if began_ns := self._began_ns:
+            now_ns = perf_counter_ns()
+            self._wall_ns[self._kind] += now_ns - began_ns
+            self._began_ns = now_ns
 
-    def _measured(self, kind: Kind) -> _Measured:
-        if kind not in self._by_kind:
-            self._by_kind[kind] = self._new_measured(kind)
-        return self._by_kind[kind]
+    def _book_as_ours(self, began_ns: int, ended_ns: int) -> None:
+        """Book time on the profiler, where it is known of no step."""
+        if ended_ns > began_ns:
+            site = self._tracker.entry_site(PROFILER_NAME, "profiler")
+            self._tracker.book((site.code, began_ns, ended_ns))
+            self._wall_ns[Kind.MEASURED] += ended_ns - began_ns
 
-    def _new_measured(self, kind: Kind) -> _Measured:
-        if kind is Kind.ON:
-            return _Measured(kind, *self._make(self._names))
-        tracker = new_tracker(self._names, divides=False)
-        tracker.sees_outer_alone = True
-        return _Measured(kind, tracker)
-
-    def _show(self, measured: _Measured) -> None:
-        measured.tracker.on_pause = self._detector.call_ended
-        measured.subscription.open()
+    def _show(self) -> None:
+        if self._kind is Kind.COUNTED:
+            attachments.detach(garbage_callback, self)
+            if self._detector.is_told:
+                attachments.detach(optimizer_hooks, self)
+                return
+            attachments.attach(optimizer_hooks, self)
+            if self._detector.needs_passes():
+                attachments.attach(engine_patch, self._passes)
+            return
+        attachments.attach(optimizer_hooks, self)
+        self._shown.on_pause = self._detector.call_ended
+        self._open.open()
+        attachments.attach(garbage_callback, self)
 
     def _hide(self, by_exception: bool = False) -> None:
-        self._open.subscription.close(by_exception)
-        self._open.tracker.on_pause = None
+        attachments.detach(engine_patch, self._passes)
+        self._open.close(by_exception)
+        self._shown.on_pause = None
+
+
+def _with_rest(found: ProfileData, rest_ns: int, counted: StepCounter) -> ProfileData:
+    """The profile with the steps that were not measured, as a part of their own."""
+    from torchprof_hooks.profiles.modules import ModuleInfo
+    from torchprof_hooks.profiles.parts import Part
+    from torchprof_hooks.profiles.totals import Totals
+
+    times = counted.times()
+    cells = {((NOT_MEASURED_NAME,), "outside"): Totals(self_ns=rest_ns)}
+    rest = Part("unmeasured", rest_ns, times.steps, times, cells)
+    info = ModuleInfo(kind=kind_of_other(NOT_MEASURED_NAME), order=len(found.modules))
+    return replace(
+        found,
+        parts=(*found.parts, rest),
+        modules={**found.modules, NOT_MEASURED_NAME: info},
+    )

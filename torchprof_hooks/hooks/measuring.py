@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import weakref
 from _thread import get_ident
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from torchprof_hooks.capture.attach.attachments import held_weakly
-from torchprof_hooks.capture.duty import Duty
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
 class Settings(NamedTuple):
     """The checked options of `profile`.
 
-    kernels: whether a step is traced. Then steps have to be told apart, so there is a
-        budget, if only one without a limit.
-    max_overhead: the budget as a share; None: there is no budget, all steps are
-        measured; from 1 on: a budget without a limit.
+    kernels: whether a step is traced.
+    steps, every: so many steps are measured, of each `every`; None: all, or once.
     of_class: modules count in calls of instances of this class only, and these under
         the name of the class; None: all modules count.
     """
 
     functions: bool = False
     memory: bool | str | torch.device = False
-    max_overhead: float | None = None
     kernels: bool = False
+    steps: int | None = None
+    every: int | None = None
     of_class: type[torch.nn.Module] | None = None
 
 
@@ -106,6 +105,14 @@ class ThreadRounds:
     def _trace_between(self, steps: int) -> bool:
         return self._tracer is not None and trace_between(self._tracer, self._steps)
 
+    def step(self) -> None:
+        """The program says that a step ends here."""
+        self._steps.step()
+
+    def aside(self) -> AbstractContextManager[None]:
+        """What this thread does inside is profiler overhead."""
+        return self._steps.aside()
+
     def snapshot(self) -> ProfileData:
         found = self._steps.profile()
         return found if self._tracer is None else self._tracer.added_to(found)
@@ -129,17 +136,12 @@ def trace_between(tracer: DeviceTracer, steps: ThreadSteps) -> bool:
 
 
 def make_steps(settings: Settings) -> ThreadSteps:
-    """The object that measures the steps of this thread: all, or as a budget allows."""
+    """The object that measures the steps of this thread: all, or some."""
 
     def make(names: ModuleNames) -> tuple[Tracker, str]:
         return make_tracker(settings, names)
 
-    duty, budget = None, settings.max_overhead
-    if budget is None and settings.kernels:
-        budget = 1.0
-    if budget is not None:
-        duty = Duty(budget)
-    return ThreadSteps(make, duty=duty)
+    return ThreadSteps(make, steps=settings.steps, every=settings.every)
 
 
 def make_tracker(

@@ -46,15 +46,20 @@ class Rates(NamedTuple):
         first time."""
         if not profile.has_functions or profile.peak is not None:
             return profile
-        from torchprof_hooks.capture.functions.aside import do_aside
         from torchprof_hooks.documents.utilisation import counted_types
         from torchprof_hooks.measure.peaks import measured_peak
+        from torchprof_hooks.measure.uninterrupted import in_own_thread
 
         dtype, device_type = counted_types(profile)
         if device_type != "cpu":
             return profile
         tried: list[Peak | None] = []
-        do_aside(lambda: tried.append(measured_peak(dtype)))
+
+        def measure() -> None:
+            tried.append(measured_peak(dtype))
+
+        if not in_own_thread(measure):  # a program that is ending gets no other thread
+            measure()
         return replace(profile, peak=tried[0]) if tried else profile
 
 

@@ -39,13 +39,14 @@ class Bucket(NamedTuple):
 class StepTimes(NamedTuple):
     """Durations of training steps and of evaluation calls, in nanoseconds.
 
-    A training step ends with the optimizer's step, however many calls come before it
-    (of several optimizers, when each has stepped). Without torch optimizers, it ends
-    where the next forward after a backward pass begins; without modules either, with
-    each backward pass. An evaluation call is an outermost call that makes no graph,
-    while no graph waits for its backward pass: validation, generation, inference. Time
-    between two steps or evaluations counts for the later one, so that the durations add
-    up.
+    A training step ends with the last step of an optimizer before one steps again that
+    has stepped in it. As long as none of torch's optimizers has stepped, each backward
+    pass that runs in no other one is a step. Once `Profiler.step` was called, steps end
+    there and nowhere else. An evaluation call is an outermost call that makes no graph,
+    before the step's first one that does: validation, inference. If the step before had
+    such calls too, and there are not more than four times as many, they are a part of
+    the step, such as a teacher's. Time between two steps or evaluations counts for the
+    later one, so that the durations add up.
 
     Counts and sums are exact, also after merging. Quantiles are exact to 1.1 %, since
     steps whose durations differ by less share a bucket. Memory depends on the number of

@@ -118,16 +118,10 @@ gradient_reduction = GradientReduction()
 class Passes:
     """Has the core divide the backward passes of a tracker among their owners;
     `HookedPasses` does it with hooks on nodes.
-
-    divides: whether nodes are booked on their owners. If not, the core hears of them
-        only to tell the end of the last one from that of the pass.
     """
 
     #: Whether `begin` needs the nodes that a pass starts from.
     needs_roots = False
-
-    def __init__(self, divides: bool = True) -> None:
-        self.divides = divides
 
     def begin(
         self,
@@ -138,16 +132,15 @@ class Passes:
     ) -> None:
         """A pass of `tracker` is about to begin. The time since `began_ns` is profiler
         overhead."""
-        if self.divides and started.opened_base:
+        if started.opened_base:
             started.engine_site = tracker.tree.engine_site(started.base)
         tracker.enter_pass(
             started,
             started.base,
             started.engine_site,
             opens=started.opened_base,
-            # Waiting for gradients begins where the last node ends.
-            hears=self.divides or started.sums_gradients,
-            divides=self.divides,
+            hears=True,
+            divides=True,
             makes_graph=started.makes_graph,
             names_nodes=tracker.names_nodes,
             began_ns=began_ns,
@@ -164,7 +157,7 @@ class Passes:
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
         """How many calls are open in the pass."""
-        return tracker.open_backward if self.divides else 1
+        return tracker.open_backward
 
     def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
         """End the pass that began last, and went well; False, and nothing is done, if

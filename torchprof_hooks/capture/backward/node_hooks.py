@@ -13,7 +13,6 @@ from torchprof_hooks.capture.backward.backward_pass import (
     OpenBackward,
     Passes,
     PassRequest,
-    gradient_reduction,
 )
 from torchprof_hooks.capture.backward.graph import reachable_nodes
 from torchprof_hooks.capture.record.site import Site
@@ -57,21 +56,16 @@ class HookedPasses(Passes):
 
     def __init__(
         self,
-        divides: bool = True,
         *,
         callbacks: MoveListener | None = None,
         gives_gradients: Callable[[Callable[[Any], None], Any], None] | None = None,
     ) -> None:
-        super().__init__(divides)
         self._callbacks = callbacks
         self._gives_gradients = gives_gradients
         self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
         self._hooked: set[int] = set()
 
-    @property
-    def needs_roots(self) -> bool:  # type: ignore[override]
-        """Whether `begin` needs the nodes that a pass starts from."""
-        return self.divides or gradient_reduction.is_expected
+    needs_roots = True
 
     def begin(
         self,
@@ -102,20 +96,17 @@ class HookedPasses(Passes):
     ) -> None:
         started.open, started.keeps_graph = [], request.keeps_graph
         started.counts_in = started.thread
-        if self.divides:
-            read_before_ns = started.base.reading_ns
-            walking = tracker.entry_site(PROFILER_NAME, "profiler")
-            tracker.open_entry(walking)
-            # In a method: when it ends, it lets go of the nodes, which takes time.
-            is_hooked = self._hook_nodes(tracker, request)
-            if tracker.site is not walking:
-                return  # the handler of a signal has ended the profile
-            tracker.close_entry(walking)
-            if is_hooked and started.opened_base:
-                started.base.reading_ns = read_before_ns  # walking came before
-                _engine_begins(tracker, started)
-        elif request.roots:
-            self._hooks.put_in_front_of(request.roots)
+        read_before_ns = started.base.reading_ns
+        walking = tracker.entry_site(PROFILER_NAME, "profiler")
+        tracker.open_entry(walking)
+        # In a method: when it ends, it lets go of the nodes, which takes time.
+        is_hooked = self._hook_nodes(tracker, request)
+        if tracker.site is not walking:
+            return  # the handler of a signal has ended the profile
+        tracker.close_entry(walking)
+        if is_hooked and started.opened_base:
+            started.base.reading_ns = read_before_ns  # walking came before
+            _engine_begins(tracker, started)
         tracker.passes.append(started)
         at_node: Callable[[Any], None] = partial(self.on_node, tracker)
         if self._gives_gradients is not None:
@@ -133,13 +124,13 @@ class HookedPasses(Passes):
         return running.open[-1].site if running.open else running.base
 
     def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
-        return len(running.open) * _has_begun(running) if self.divides else 1
+        return len(running.open) * _has_begun(running)
 
     def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
         return False
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
-        if self.divides and not running.ran_nodes:
+        if not running.ran_nodes:
             self._move(tracker, running, 0, [], now_ns)
         elif not (running.failed or running.sums_gradients):
             since_ns = tracker.entered_ns - running.entered_ns

@@ -36,8 +36,6 @@ PyMemberDef cursor_members[] = {
     {"gives_time_back", T_BOOL, offsetof(Cursor, gives_time_back), 0, nullptr},
     {"owns_nodes", T_BOOL, offsetof(Cursor, owns_nodes), 0, nullptr},
     {"by_shapes", T_BOOL, offsetof(Cursor, by_shapes), 0, nullptr},
-    {"sees_outer_alone", T_BOOL, offsetof(Cursor, sees_outer_alone), 0, nullptr},
-    {"divides", T_BOOL, offsetof(Cursor, divides), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {

@@ -45,14 +45,13 @@ class Cursor(ReadsMeters):
     sites: all sites, by their codes.
     log: sums of the calls that have ended.
     passes: backward passes that run; the engine may run parts of them in other threads.
-    owns_nodes, divides: whether passes are followed, and whether they are divided among
-        the owners of their nodes.
+    owns_nodes: whether passes are followed, and divided among the owners of their
+        nodes.
     callbacks: told when a module is `called`, after the call is open, and when it has
         `returned`, after the call is booked; None if nobody wants to know.
     functions: which functions are followed; None: none.
     on_pause: called with an entry that ended, when, and what it returned; of forwards,
         only for outermost ones. Or None.
-    sees_outer_alone: whether it is shown only calls from sites that are `is_outer`.
     by_shapes: whether calls of functions are told apart by the shapes of inputs.
     """
 
@@ -73,10 +72,10 @@ class Cursor(ReadsMeters):
         self._owners: dict[int, dict[int, Owner]] = {}
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
-        self.owns_nodes = self.divides = False
+        self.owns_nodes = False
         self.callbacks: CallListener | None = None
         self.functions: Any = None  # FunctionCalls; their methods need a Tracker
-        self.by_shapes = self.sees_outer_alone = False
+        self.by_shapes = False
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 
@@ -200,7 +199,7 @@ class Cursor(ReadsMeters):
         if site.is_entry or is_new:
             self.look_for_device()
         site.low, site.ignored = next_sequence_number(), 0
-        if self.divides:
+        if self.owns_nodes:
             self.own_from(site, site.low)
         site.start_ns = perf_counter_ns()
         self.site = site  # last: an interrupt before this line has opened nothing

@@ -14,7 +14,6 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.core.reference import Cursor
-from torchprof_hooks.capture.torch_names.autograd import current_graph_task
 
 #: The generation that a collection of all objects reports.
 _FULL: Final = 2
@@ -45,10 +44,7 @@ class Interceptor:
         if self._watcher is not None:
             self._watcher(module, args)
         for cursor in self._shown:
-            if cursor.sees_outer_alone and cursor.site.key == id(module):
-                cursor.close_left_calls()
-            if _is_seen_by(cursor):
-                cursor.forward_pre(module, args)
+            cursor.forward_pre(module, args)
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Show the end of a call to all cursors, even if one raises. Those with
@@ -57,8 +53,6 @@ class Interceptor:
             return
         raised: BaseException | None = None
         for cursor in sorted(self._shown, key=_has_pause):
-            if not (_is_seen_by(cursor) or cursor.site.key == id(module)):
-                continue
             try:
                 cursor.forward_post(module, args, outputs)
             except BaseException as error:
@@ -71,14 +65,6 @@ class Interceptor:
 
 def _has_pause(cursor: Cursor) -> bool:
     return cursor.on_pause is not None
-
-
-def _is_seen_by(cursor: Cursor) -> bool:
-    """Whether `cursor` is to see a call that is made now. A call in a backward pass is
-    never an outermost one, even if nobody follows the pass."""
-    if not cursor.sees_outer_alone:
-        return True
-    return cursor.site.is_outer and current_graph_task() == -1
 
 
 def carry_no_ended() -> None:

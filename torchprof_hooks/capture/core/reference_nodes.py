@@ -56,7 +56,6 @@ class Node:
         "is_entry",
         "is_function",
         "is_loading",
-        "is_outer",
         "key",
         "low",
         "owner",
@@ -74,7 +73,7 @@ class Node:
         self.heard = self.cut = self.ignored = 0
         self.reading_ns = self.peak_bytes = 0
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
-        self.is_outer = self.sees_operators = self.is_described = False
+        self.sees_operators = self.is_described = False
         self.owner: Owner | None = None
         self.reading: Reading | None = None
 

@@ -185,7 +185,7 @@ class FunctionCalls:
                 infos[site.name], compiled=True, implementation="compiled"
             )
         tracker.open_entry(site)
-        if tracker.divides:
+        if tracker.owns_nodes:
             tracker.own_from(site, site.low)
         return site
 

@@ -53,7 +53,6 @@ class CallTree:
         """A site that was not there before."""
         site = Site(len(self.sites), caller, path, phase, module, function)
         # Optimizers call the program as well: their closures.
-        site.is_outer = phase in ("outside", "optimizer")
         self.sites.append(site)
         return site
 

@@ -60,6 +60,12 @@ class _Buckets:
         buckets[2 * place] += steps
         buckets[2 * place + 1] += duration_ns
 
+    def copy(self) -> _Buckets:
+        found = _Buckets()
+        for octave, numbers in list(self._octaves.items()):
+            found._octaves[octave] = numbers[:]
+        return found
+
     def __iter__(self) -> Iterator[Bucket]:
         for octave, numbers in sorted(self._octaves.items()):
             pairs = zip(numbers[::2], numbers[1::2], strict=True)
@@ -144,11 +150,6 @@ class StepCounter:
         )
         return StepHistory(self.first_steps + 1, steps, total_ns, longest_ns)
 
-    def first_goes_on(self, duration_ns: int) -> None:
-        """Make the first step, which is counted already, this much longer."""
-        self.first_ns += duration_ns
-        self.steps_ns += duration_ns
-
     def waited(self, waited_ns: int, duration_ns: int, steps: int = 1) -> None:
         """Count how long the steps that took `duration_ns` together communicated, or
         waited for others, before they are counted as steps."""
@@ -179,29 +180,12 @@ class StepCounter:
             self.first_evaluation_ns += duration_ns
 
     def copy(self) -> StepCounter:
-        """What was counted until now."""
+        """What was counted until now; another thread may count meanwhile."""
         found = StepCounter()
-        found.add(self)
-        found._over_time, found._at = self._over_time[:], self._at
-        found._stretch_steps = self._stretch_steps
+        vars(found).update(vars(self))
+        found._later, found._over_time = self._later.copy(), self._over_time[:]
+        found._own = self._own and self._own.copy()
         return found
-
-    def add(self, other: StepCounter) -> None:
-        """Count what `other` has counted."""
-        if self._own or other._own:
-            self._own = self._own_until_now()
-            for bucket in other._own_until_now():
-                self._own.add(bucket.total_ns, bucket.steps)
-        self.after_backward_ns += other.after_backward_ns
-        self.steps += other.steps
-        self.steps_ns += other.steps_ns
-        self.first_steps += other.first_steps
-        self.first_ns += other.first_ns
-        for bucket in other._later:
-            self._later.add(bucket.total_ns, bucket.steps)
-        self.evaluation(other.evaluation_ns, other.evaluations)
-        self.first_evaluations += other.first_evaluations
-        self.first_evaluation_ns += other.first_evaluation_ns
 
     def times(self) -> StepTimes:
         """All so far; another thread may count meanwhile."""

@@ -34,20 +34,16 @@ def new_tracker(
     names: ModuleNames | None = None,
     *,
     backward: bool = True,
-    divides: bool = True,
     functions: FunctionCalls | None = None,
     meters: Sequence[Meter] = (),
 ) -> Tracker:
     """A tracker for the running thread that measures, and has no callbacks.
 
     backward: whether it measures backward passes, and what interrupts calls.
-    divides: whether passes are divided among the modules that they belong to. If not,
-        it measures how long forward, backward, optimizer steps and data loading take,
-        each as a whole: show it only outermost calls of modules.
     """
     return Tracker(
         names,
-        backward=_make_passes(divides) if backward else None,
+        backward=_make_passes() if backward else None,
         functions=functions,
         meters=meters,
     )
@@ -177,14 +173,14 @@ def is_default(callback: Callback) -> Callback:
     return callback
 
 
-def _make_passes(divides: bool = True) -> Passes:
+def _make_passes() -> Passes:
     """What follows passes best with the core that runs, where nobody has to end a pass
     by an exception, or to walk through its graph."""
     if CORE.module is None:
         from torchprof_hooks.capture.backward.node_hooks import HookedPasses
 
-        return HookedPasses(divides)
-    return Passes(divides)
+        return HookedPasses()
+    return Passes()
 
 
 def _overrides(hook: object, names: tuple[str, ...]) -> bool:

@@ -59,7 +59,7 @@ class TrackerSubscription(Subscription):
     """
 
     def __init__(self, tracker: Tracker, *, optimizers: bool = True) -> None:
-        self._tracker = tracker
+        self.tracker = tracker
         self._shows_optimizers = optimizers
         self.cursors = (tracker,)
         #: Imported if it is needed.
@@ -71,14 +71,14 @@ class TrackerSubscription(Subscription):
         the tracker dies: a reference cycle may keep that alive until a collection."""
         if self._is_open and not is_ending():  # then modules are empty, this one, too
             for attachment in (*_OF_TRACKERS, *_OF_MEMORY):
-                attachments.give_up(attachment, self._tracker)
+                attachments.give_up(attachment, self.tracker)
             if self._function_interception is not None:
-                self._function_interception.give_up_functions(self._tracker)
+                self._function_interception.give_up_functions(self.tracker)
 
     def open(self) -> None:
         """Connect the tracker."""
         self._is_open = True
-        tracker = self._tracker
+        tracker = self.tracker
         if tracker.follows_modules:
             show_modules(self)
             tracker.shown_by_hooks = interception().uses_hooks
@@ -100,7 +100,7 @@ class TrackerSubscription(Subscription):
             function_interception.show_functions(tracker, self)
 
     def _show_backward(self) -> None:
-        tracker = self._tracker
+        tracker = self.tracker
         if tracker.follows_modules:
             if self._shows_optimizers:
                 attachments.attach(optimizer_hooks, tracker)
@@ -113,7 +113,7 @@ class TrackerSubscription(Subscription):
 
         by_exception: whether an exception is the reason.
         """
-        tracker = self._tracker
+        tracker = self.tracker
         if self._function_interception is not None:
             self._function_interception.hide_functions(tracker, self)
         hide_modules(self)

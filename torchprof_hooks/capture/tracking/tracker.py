@@ -99,7 +99,6 @@ class Tracker(OpenCalls):
         self.outside = self.site = self.tree.new_site(None, (), "outside")
         self.backward = backward
         self.owns_nodes = backward is not None
-        self.divides = backward is not None and backward.divides
         self.slow_steps = SlowSteps(self.log, self.garbage)
         self.exchanges = Exchanges()
         self.aborted_calls = 0

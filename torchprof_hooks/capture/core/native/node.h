@@ -63,7 +63,7 @@ struct NodeState : OpenCall {
   int64_t heard;  // how many nodes of passes ran here
   int64_t cut;    // how many calls did not run to their end
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function, is_loading, is_outer, sees_operators, is_described;
+  char is_entry, is_called, is_function, is_loading, sees_operators, is_described;
   Children children;
   Children operators;  // functions that are called from here, by their keys (see operators.h)
   BackwardChildren backward;
@@ -159,7 +159,6 @@ PyMemberDef node_members[] = {
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
     {"is_loading", T_BOOL, offsetof(Node, is_loading), 0, nullptr},
-    {"is_outer", T_BOOL, offsetof(Node, is_outer), 0, nullptr},
     {"sees_operators", T_BOOL, offsetof(Node, sees_operators), 0, nullptr},
     {"is_described", T_BOOL, offsetof(Node, is_described), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};

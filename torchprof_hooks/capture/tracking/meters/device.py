@@ -55,7 +55,6 @@ class DeviceMeter:
     def start(self) -> None:
         """Measuring begins, for the first time or again."""
         self._core.interrupt()
-        self.stamped_steps.begin()
 
     def mark(self, calls: Int64s) -> None:
         """The first step has ended. calls: how many have ended, by code."""

@@ -169,9 +169,8 @@ class MemoryOwners:
     def start(self) -> None:
         """Measuring begins, for the first time or again."""
         self._log.keep_owners(True)
-        if self._forgets:
-            self._known_epoch = 0  # that of no moment
-            self.look_again()
+        self._known_epoch = 0  # that of no moment: there may be others than before
+        self.look_again()
         self._recorder.begin()
 
     def stop(self) -> None:

@@ -1,31 +1,23 @@
-"""Chooses in which of the measured steps a device is stamped, by what stamps cost."""
+"""Chooses in which of the measured steps a device is stamped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
-from random import Random
-from time import perf_counter_ns
 from typing import Any, Final
 
 import numpy as np
 
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, at_length
 
-#: Of the time of all measured steps, so much may be stamping.
-SHARE: Final = 0.01
-#: After the first step, which is slow, so many are stamped to learn what that costs.
-LEARNED_FROM: Final = 7
-#: At the least, one step in so many is stamped.
-MOST: Final = 64
+#: So many steps are stamped at first, and then one in so many.
+STAMPED: Final = 8
 
 Factors = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class StampedSteps:
-    """In the first steps, the device is stamped in all; then in one of `every`, at
-    random, so as not to fall into a rhythm of the program. Device times of the other
-    steps are estimated from these, by calls.
+    """In the first `STAMPED` steps, the device is stamped; then in one of so many.
+    Device times of the other steps are estimated from these, by calls.
 
     steps, stamped: how many steps and evaluation calls have ended, and how many of
         them were stamped.
@@ -34,16 +26,8 @@ class StampedSteps:
     def __init__(self, meter: Any) -> None:
         self._meter = meter  # of the core
         self.steps = self.stamped = 0
-        self._random = Random(0)  # not the program's
-        self._began_ns = self._stamps_before = 0  # of the step
-        self._stamps = self._wall_ns = 0  # in stamped steps after the first
-        self._until_next = 0  # steps without stamps
         self._paused_at: Int64s | None = None  # calls by then; None: steps are stamped
         self._unstamped = NO_SUMS
-
-    def begin(self) -> None:
-        """Measuring begins, for the first time or again."""
-        self._began_ns, self._stamps_before = perf_counter_ns(), self._meter.stamps
 
     def step_ended(self, calls: Callable[[], Int64s]) -> None:
         """A step has ended. Chooses whether the next one is stamped.
@@ -51,12 +35,15 @@ class StampedSteps:
         calls: returns how many calls have ended, by code.
         """
         self.steps += 1
-        if self._paused_at is None:
-            self.stamped += 1
-            self._learn()
-        if self.stamped > LEARNED_FROM:
-            self._choose(calls)
-        self.begin()
+        was_stamped = self._paused_at is None
+        self.stamped += was_stamped
+        is_stamped = self.steps < STAMPED or self.steps % STAMPED == 0
+        if is_stamped and not was_stamped:
+            self._unstamped = self._unstamped_calls(calls())
+            self._paused_at = None
+        elif was_stamped and not is_stamped:
+            self._paused_at = calls()
+        self._meter.is_stamping = is_stamped
 
     def factors(self, calls: Int64s, of_first_step: Int64s) -> Factors:
         """What to multiply the device time of each site after the first step by, to
@@ -78,28 +65,3 @@ class StampedSteps:
             return self._unstamped
         size = len(calls)
         return at_length(self._unstamped, size) + calls - at_length(paused_at, size)
-
-    def _learn(self) -> None:
-        if self.stamped > 1:
-            self._stamps += self._meter.stamps - self._stamps_before
-            self._wall_ns += perf_counter_ns() - self._began_ns
-
-    def _choose(self, calls: Callable[[], Int64s]) -> None:
-        if self._paused_at is None:
-            every = self.every()
-            self._until_next = self._random.randint(0, 2 * every - 2)
-            if self._until_next:
-                self._paused_at = calls()
-                self._meter.is_stamping = False
-            return
-        self._until_next -= 1
-        if not self._until_next:
-            self._unstamped = self._unstamped_calls(calls())
-            self._paused_at = None
-            self._meter.is_stamping = True
-
-    def every(self) -> int:
-        """One step in so many is to be stamped."""
-        cost_ns: int = self._stamps * self._meter.stamp_ns
-        share = cost_ns / max(self._wall_ns - cost_ns, 1)
-        return min(max(ceil(share / SHARE), 1), MOST)

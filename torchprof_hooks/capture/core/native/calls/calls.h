@@ -91,7 +91,7 @@ void own_until(Node* node, int64_t high) {
 
 // `own_from` and `own_until`, for a call of a module or a function that begins, or has ended.
 void own_calls(Cursor* cursor, Node* node, int64_t low) {
-  if (!cursor->divides) return;
+  if (!cursor->owns_nodes) return;
   TapesLock locked(cursor);
   own_from(cursor, node, low);
 }

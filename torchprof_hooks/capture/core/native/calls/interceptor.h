@@ -179,7 +179,7 @@ PyObject* interceptor_forward_pre(PyObject* self, PyObject* const* args, Py_ssiz
 
 PyObject* interceptor_forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 3)) return nullptr;
-  if (!ShownHere(interceptor_of(self)->shown, args[0]).end(args[0], args[1], args[2])) return nullptr;
+  if (!ShownHere(interceptor_of(self)->shown).end(args[0], args[1], args[2])) return nullptr;
   Py_RETURN_NONE;
 }
 

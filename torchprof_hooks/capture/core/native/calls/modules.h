@@ -90,27 +90,24 @@ class Shown {
     return watcher_ == nullptr || is_done(PyObject_CallFunctionObjArgs(watcher_, module, args, nullptr));
   }
 
-  // Calls `use` with each cursor that is to see the call that begins in this thread now, or ends,
-  // if `ending` is its module and not null. Stops when `use` returns false; returns whether it
-  // never did.
+  // Calls `use` with each cursor that is to see the call that begins in this thread now, or ends.
+  // Stops when `use` returns false; returns whether it never did.
   template <class Use>
-  bool each_here(PyObject* ending, Use use) const {
+  bool each_here(Use use) const {
     long thread = long(PyThread_get_thread_ident());
     // In a pass, this thread may work for a cursor of another thread: the engine has threads
-    // of its own. And no call in a pass is an outermost one, even if nobody follows the pass.
+    // of its own.
     bool is_in_pass = torch::autograd::get_current_graph_task_id() != -1;
     for (size_t place = 0; place < cursors_.size(); place++) {
       if (threads_[place] != thread && !is_in_pass) continue;
       Cursor* cursor = cursors_[place];
       if (cursor->thread != thread && PyList_GET_SIZE(cursor->passes) == 0) continue;
-      bool is_seen = !cursor->sees_outer_alone || (cursor->site->is_outer && !is_in_pass) ||
-                     (ending != nullptr && cursor->site->key == reinterpret_cast<uint64_t>(ending));
-      if (is_seen && !use(cursor)) return false;
+      if (!use(cursor)) return false;
     }
     return true;
   }
   bool is_any_here() const {
-    return watcher_ != nullptr || !each_here(nullptr, [](Cursor*) { return false; });
+    return watcher_ != nullptr || !each_here([](Cursor*) { return false; });
   }
 
  private:
@@ -123,9 +120,9 @@ class Shown {
 // of other cursors.
 class ShownHere {
  public:
-  explicit ShownHere(std::shared_ptr<Shown> shown, PyObject* ending = nullptr) : shown_(std::move(shown)) {
+  explicit ShownHere(std::shared_ptr<Shown> shown) : shown_(std::move(shown)) {
     if (shown_ == nullptr) return;
-    shown_->each_here(ending, [this](Cursor* cursor) {
+    shown_->each_here([this](Cursor* cursor) {
       here_.push_back(cursor);
       return true;
     });

@@ -67,6 +67,8 @@ class Ledger {
 
   void turn(bool on) {
     Locked locked(lock_);
+    has_missed_ |= on && has_stopped_;
+    has_stopped_ |= !on && is_on_;
     is_on_ = on;
   }
   // Nobody reads it any more.
@@ -101,12 +103,12 @@ class Ledger {
     }
     if (is_last) delete this;
   }
-  // A block has been there all along.
+  // A block has been there all along; or it is not known since when, if the ledger was off meanwhile: then
+  // it counts from now on.
   void was_there(Holding* holding, int64_t bytes, int32_t code, Kind kind) {
     Locked locked(lock_);
-    hold(holding, bytes, code, kind, 0);
-    add_to_peak(code, kind, bytes);
-    peak_ += bytes;
+    hold(holding, bytes, code, kind, has_missed_ ? ++serial_ : 0);
+    has_more(code, kind, bytes);
     if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
   // The same, of one that is never heard of again.
@@ -114,9 +116,8 @@ class Ledger {
     Locked locked(lock_);
     if (!untracked_.insert(address).second) return;
     change(code, kind, bytes);
-    add_to_peak(code, kind, bytes);
     level_ += bytes;
-    peak_ += bytes;
+    has_more(code, kind, bytes);
     if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
 
@@ -334,6 +335,12 @@ class Ledger {
     Cell& found = cell(code, kind);
     if (found.epoch == epoch_) found.saved += bytes;
   }
+  // What was met is a part of the peak, too, unless it may have come later.
+  void has_more(int32_t code, Kind kind, int64_t bytes) {
+    if (has_missed_) return rose(code);
+    add_to_peak(code, kind, bytes);
+    peak_ += bytes;
+  }
   bool works_here() const {
     return pthread_equal(thread_, pthread_self()) || is_carried_here(site_);
   }
@@ -392,6 +399,7 @@ class Ledger {
   const Relaxed<Node*>* site_ = nullptr;
   pthread_t thread_ = pthread_self();  // of the cursor
   bool is_on_ = false, is_closed_ = false, is_wrong_ = false;
+  bool has_stopped_ = false, has_missed_ = false;  // whether it was turned off, and on again
   int64_t rest_ = 0, rest_serial_ = 0;
   int64_t level_ = 0, step_peak_ = 0, peak_ = 0, peak_code_ = 0, peak_serial_ = 0, epoch_ = 1, serial_ = 0, holdings_ = 0;
   Holding *first_ = nullptr, *last_ = nullptr;

@@ -1,11 +1,11 @@
-"""Loops of which some steps are measured, by a duty that is fixed beforehand."""
+"""Loops of which all steps are measured, or some."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import cycle
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -16,44 +16,15 @@ from torch.utils.data import DataLoader
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.attach.interception import interception
-from torchprof_hooks.capture.duty import Block, Duty, Kind, Plan
-from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
-from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.measuring import Settings, make_tracker
-from torchprof_hooks.profiler import Profiler
+from torchprof_hooks.hooks.measuring import Settings, make_steps
 from torchprof_hooks.profiles.data import ProfileData
 
 
-class Fixed(Duty):
-    """Gives these plans, again and again, after the first step.
-
-    ended: what came of them.
-    """
-
-    def __init__(self, *plans: Plan) -> None:
-        super().__init__(0.5)
-        self.ended: list[Block] = []
-        self._plans = cycle(plans)
-
-    def begin(self, first: Block) -> Plan:
-        super().begin(first)
-        return next(self._plans)
-
-    def next(self, ended: Block) -> Plan:
-        super().next(ended)
-        self.ended.append(ended)
-        return next(self._plans)
-
-
 @contextmanager
-def followed(duty: Duty | None, functions: bool = False) -> Iterator[ThreadSteps]:
-    """This thread, measured as `duty` says."""
-
-    def make(names: ModuleNames) -> tuple[Tracker, str]:
-        return make_tracker(Settings(functions=functions), names)
-
-    steps = ThreadSteps(make, duty=duty)
+def followed(functions: bool = False, **some: int) -> Iterator[ThreadSteps]:
+    """This thread, as a whole program is measured. some: `steps` and `every`."""
+    steps = make_steps(Settings(functions=functions, **some))
     steps.start()
     try:
         yield steps
@@ -61,18 +32,8 @@ def followed(duty: Duty | None, functions: bool = False) -> Iterator[ThreadSteps
         steps.stop()
 
 
-def measured(steps: int = 1) -> Plan:
-    return Plan(Kind.ON, steps, 0)
-
-
-def bare(steps: int = 1) -> Plan:
-    return Plan(Kind.OFF, steps, 0)
-
-
-#: Every third step is measured.
-THIRDS = (bare(2), measured())
-
-Limited = Callable[..., Profiler]
+#: The first of three steps is measured.
+THIRDS: Final = {"steps": 1, "every": 3}
 
 
 class Net(nn.Module):
@@ -128,19 +89,13 @@ def check_sums(found: Profile) -> None:
     assert all(totals.self_ns >= 0 for totals in found.cells.values())
 
 
-def shows_insides() -> bool:
-    """Whether calls inside of others are shown to somebody here."""
-    shown = [cursor for user in interception().users for cursor in user.cursors]
-    return any(not cursor.sees_outer_alone for cursor in shown)
-
-
 def registered(model: nn.Module) -> dict[str, object]:
     """What may be changed while steps are measured."""
     return {
         "modules": len(torch_module._global_forward_pre_hooks)
         + len(torch_module._global_forward_hooks)
-        + len(torch_module._global_forward_hooks_always_called)
-        + 3 * shows_insides(),
+        + len(torch_module._global_forward_hooks_always_called),
+        "interceptor": interception().is_used,
         "these modules": {
             name: len(module._forward_pre_hooks) + len(module._forward_hooks)
             for name, module in model.named_modules()
@@ -153,4 +108,5 @@ def registered(model: nn.Module) -> dict[str, object]:
         "overrides": torch.overrides.has_torch_function,
         "apply": vars(torch.autograd.function._SingleLevelFunction).get("apply"),
         "loaders": vars(DataLoader)["__iter__"],
+        "garbage": len(gc.callbacks),
     }
