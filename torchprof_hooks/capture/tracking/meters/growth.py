@@ -70,17 +70,17 @@ class Growth:
         """
         if len(held) > len(self._owner_of_part):
             self._add_parts(groups)
-        count, last = len(self._owners), self._last
-        sums = np.bincount(self._owner_of_part, held, count)
+        last = self._last
+        sums = np.bincount(self._owner_of_part, held, len(self._owners))
         self._held = now = sums.astype(np.int64)
         step = last.step + 1
         # What was there at the end of the first step is no growth.
-        most = padded(last.most, count) if last.step else now
-        self._fall = np.maximum(padded(self._fall, count), most - now)
+        most = last.most if last.step else now
         rises = now - most >= _LEAST
-        self._risen = np.where(rises, step, padded(self._risen, count))
-        total = padded(last.rises, count) + rises
-        self._last = _Moment(step, number, np.maximum(most, now), total)
+        self._fall = np.maximum(self._fall, most - now)
+        self._risen = np.where(rises, step, self._risen)
+        most = np.maximum(most, now)
+        self._last = _Moment(step, number, most, last.rises + rises)
         for length, ends in zip(_LENGTHS, self._ends, strict=True):
             if step % length:
                 break
@@ -92,6 +92,10 @@ class Growth:
             group = groups[code] if 0 <= code < len(groups) else code
             added.append(self._owners.setdefault((group, kind), len(self._owners)))
         self._owner_of_part = np.append(self._owner_of_part, added).astype(np.int64)
+        count, last = len(self._owners), self._last
+        self._fall, self._risen = padded(self._fall, count), padded(self._risen, count)
+        most, rises = padded(last.most, count), padded(last.rises, count)
+        self._last = last._replace(most=most, rises=rises)
 
     def growing(self) -> list[Growing]:
         """The owners that grow. When that began is told by the shortest stretches that
