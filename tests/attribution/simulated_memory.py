@@ -6,12 +6,13 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
 from torchprof_hooks import Profiler, profile
 from torchprof_hooks.capture.torch_names.storages import storages_of
+from torchprof_hooks.capture.tracking.meters.growth import Growing, Growth
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 
@@ -23,15 +24,6 @@ _KIND: Final = 1
 STOPPED: Final = 16
 
 
-class Found(NamedTuple):
-    """What a ledger says of an owner that grows."""
-
-    owner: int
-    bytes: int
-    bytes_per_step: float
-    since_step: int
-
-
 def ledger_of(prof: Profiler) -> Any:
     """The core's meter of a profile of this thread that is on."""
     [measurer] = prof._threads._threads
@@ -41,10 +33,12 @@ def ledger_of(prof: Profiler) -> Any:
 
 def simulated(
     choose: random.Random, steps: int, situations: Sequence[tuple[int, Situation]]
-) -> list[Found]:
-    """What grows after so many steps. situations: each with the owner of its blocks."""
+) -> list[Growing]:
+    """What grows after so many steps, with its owner as the code. situations: each with
+    the owner of its blocks."""
     with profile(memory="cpu") as prof:
         ledger = ledger_of(prof)
+        growth = Growth(ledger)
         running = [(owner, make(choose, steps)) for owner, make in situations]
         for step in range(1, steps + 1):
             ledger.turned_out(
@@ -55,9 +49,10 @@ def simulated(
                     for storage in storages_of(block)
                 ]
             )
-            ledger.step_ended(step, b"")
-        found = ledger.growing()
-    return [Found(-1 - code, *numbers) for code, _, *numbers in found]
+            _, held = ledger.step_ended()
+            growth.step_ended(step, held, ())
+        found = growth.growing()
+    return [one._replace(code=-1 - one.code) for one in found]
 
 
 def block(choose: random.Random) -> torch.Tensor:

@@ -83,10 +83,8 @@ def test_a_leak_is_found_among_others(
         since = choose.randint(1, 40)
         every = [(OWNERS, make(since)), *any_situations(choose)]
         steps = since - 1 + after
-        [found] = [
-            one for one in simulated(choose, steps, every) if one.owner == OWNERS
-        ]
-        assert abs(found.since_step - since) <= late
+        [found] = [one for one in simulated(choose, steps, every) if one.code == OWNERS]
+        assert abs(found.since - since) <= late
         mean = found.bytes / after
         assert found.bytes_per_step == pytest.approx(mean, rel=0.35 if late else 0.02)
 

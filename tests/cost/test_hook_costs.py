@@ -72,8 +72,8 @@ pytestmark = NATIVE_CORE
 EXPECTED = {
     "profile()": Expected(Costs(24, 38)),
     "profile() beside a device": Expected(Costs(28, 42)),
-    "profile(memory=True)": Expected(Costs(24, 53)),
-    "profile(memory='cuda')": Expected(Costs(24, 56)),
+    "profile(memory=True)": Expected(Costs(34, 53)),
+    "profile(memory='cuda')": Expected(Costs(34, 56)),
     "profile(functions=True)": Expected(Costs(24, 63)),
     "link timer": Expected(Costs(0, 0)),
     "link timer with backward": Expected(Costs(2, 34)),

@@ -336,8 +336,5 @@ class StepDetector:
         is_step = self.steps - self._bounded_steps == 1 and self._bounded_ns > 0
         if not is_step or number <= counter.first_steps or self.steps == 1:
             number = 0  # evaluation calls, the first step, or several
-        slow, is_usual = tracker.slow_steps, number > 0 < duration_ns <= counter.slow_ns
-        if is_usual and slow.collections is tracker.garbage.collections:
-            tracker.log.end_step(duration_ns)
-        else:
-            slow.step_ended(duration_ns, number, is_usual)
+        may_be_slow = duration_ns > counter.slow_ns
+        tracker.slow_steps.step_ended(duration_ns, number, may_be_slow)

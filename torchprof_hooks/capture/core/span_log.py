@@ -71,10 +71,6 @@ class SpanLog(FlatLog):
     After `fold`, the arrays have one item per site: `calls`, and of the durations the
     sum `total_ns`, `min_ns`, `max_ns` and the sum of squares `squares` (Python ints:
     exact, so that merging profiles is associative).
-
-    usual_steps, usual_steps_ns: how many usual training steps have ended, and the time
-        that they took.
-    usual_ns: of that time, what was booked on each site.
     """
 
     def __init__(self) -> None:
@@ -86,8 +82,7 @@ class SpanLog(FlatLog):
         self.squares: list[int] = []
         self._folded = 0
         self.first_ended: list[int] = []  # codes in the order of their first span
-        self.usual_steps = self.usual_steps_ns = 0
-        self.usual_ns = self._marked_ns = NO_SUMS
+        self._marked_ns = NO_SUMS
 
     @property
     def spans(self) -> int:
@@ -100,16 +95,9 @@ class SpanLog(FlatLog):
         self.fold()
         return self.total_ns - padded(self._marked_ns, len(self.total_ns))
 
-    def end_step(self, duration_ns: int) -> None:
-        """A step has ended.
-
-        duration_ns: of a usual training step; 0: another step, or an evaluation call.
-        """
-        of_step_ns = self.of_step_ns
-        if duration_ns:
-            self.usual_ns = padded(self.usual_ns, len(of_step_ns)) + of_step_ns
-            self.usual_steps += 1
-            self.usual_steps_ns += duration_ns
+    def end_step(self) -> None:
+        """A step has ended, or an evaluation call."""
+        self.fold()
         self._marked_ns = self.total_ns.copy()
 
     def _book(self, calls: Int64s) -> None:

@@ -113,9 +113,10 @@ class CallTree:
         is_called = enclosing.module is not None and enclosing.phase in CALLED_PHASES
         if is_called and not holds_none:
             return self.names.add_unregistered(module, enclosing.name)
-        holder = forward_around(module) if self.names.number_roots else None
-        if holder is not None:
-            self.names.add_root(holder)
+        if self.names.number_roots:
+            running = forward_around(module)
+            if running is not None:
+                self.names.add_root(running)
         return self.names.get(module) or self.names.add_root(module)
 
     def _path(self, caller: Site, name: str, phase: Phase) -> tuple[str, ...]:

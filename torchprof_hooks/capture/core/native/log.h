@@ -18,12 +18,12 @@ struct Sums {
 
 // Sums of closed calls by the code of their node. `kept`: the calls one by one, until they
 // are handed to `on_fold`; none while that is None. `marked`: the total times when the last step
-// ended; `usual`: those of all usual steps together.
+// ended.
 struct Books {
   PyObject* on_fold = Py_NewRef(Py_None);
   std::vector<Sums> sums;
-  std::vector<int64_t> first_ended, kept, marked, usual;
-  int64_t spans = 0, usual_steps = 0, usual_steps_ns = 0;
+  std::vector<int64_t> first_ended, kept, marked;
+  int64_t spans = 0;
   Nanoseconds last_end_ns = 0;
   SpinLock lock;  // threads of the engine book without the GIL
 
@@ -50,17 +50,10 @@ struct Books {
     if (is_kept()) kept.insert(kept.end(), {code, start_ns, end_ns});
   }
 
-  // duration_ns: that of a usual step; 0: the step was not usual, or it was none.
-  void end_step(int64_t duration_ns) {
+  void end_step() {
     Locked locked(lock);
     marked.resize(sums.size());
-    usual.resize(sums.size());
-    for (size_t code = 0; code < sums.size(); code++) {
-      if (duration_ns) usual[code] += sums[code].total_ns - marked[code];
-      marked[code] = sums[code].total_ns;
-    }
-    usual_steps += duration_ns != 0;
-    usual_steps_ns += duration_ns;
+    for (size_t code = 0; code < sums.size(); code++) marked[code] = sums[code].total_ns;
   }
 
   std::vector<int64_t> of_step() {
@@ -162,21 +155,15 @@ PyObject* log_sums(PyObject* self, void*) {
 
 PyObject* log_first_ended(PyObject* self, void*) { return as_list(copy_of(Log::of(self), &Log::first_ended)); }
 
-PyObject* log_end_step(PyObject* self, PyObject* duration) {
-  int64_t duration_ns = PyLong_AsLongLong(duration);
-  if (PyErr_Occurred()) return nullptr;
-  Log::of(self)->end_step(duration_ns);
+PyObject* log_end_step(PyObject* self, PyObject*) {
+  Log::of(self)->end_step();
   Py_RETURN_NONE;
 }
 
 PyObject* log_of_step(PyObject* self, void*) { return as_array(Log::of(self)->of_step()); }
 
-PyObject* log_usual(PyObject* self, void*) { return as_array(copy_of(Log::of(self), &Log::usual)); }
-
 PyMemberDef log_members[] = {{"on_fold", T_OBJECT, offsetof(Log, on_fold), 0, nullptr},
                              {"spans", T_LONGLONG, offsetof(Log, spans), READONLY, nullptr},
-                             {"usual_steps", T_LONGLONG, offsetof(Log, usual_steps), READONLY, nullptr},
-                             {"usual_steps_ns", T_LONGLONG, offsetof(Log, usual_steps_ns), READONLY, nullptr},
                              {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, nullptr},
@@ -184,11 +171,10 @@ PyGetSetDef log_getset[] = {{"calls", log_sums<&Sums::calls>, nullptr, nullptr, 
                             {"min_ns", log_sums<&Sums::min_ns>, nullptr, nullptr, nullptr},
                             {"first_ended", log_first_ended, nullptr, nullptr, nullptr},
                             {"of_step_ns", log_of_step, nullptr, nullptr, nullptr},
-                            {"usual_ns", log_usual, nullptr, nullptr, nullptr},
                             {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef log_methods[] = {{"fold", log_fold, METH_NOARGS, nullptr},
-                            {"end_step", log_end_step, METH_O, nullptr},
+                            {"end_step", log_end_step, METH_NOARGS, nullptr},
                             {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot log_slots[] = {SLOT(Py_tp_new, Log::make),

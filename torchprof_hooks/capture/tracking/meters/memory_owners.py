@@ -21,6 +21,7 @@ import torch
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
+from torchprof_hooks.capture.tracking.meters.growth import Growth
 from torchprof_hooks.capture.tracking.meters.step_recorder import StepRecorder
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
@@ -153,6 +154,7 @@ class MemoryOwners:
         self._forgets = forgets
         sites = self._sites = tracker.sites
         self._recorder = StepRecorder(log, tracker)
+        self._growth = Growth(log)
         self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
         self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
         self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
@@ -214,7 +216,8 @@ class MemoryOwners:
 
     def step_ended(self, number: int) -> None:
         """A training step is over, the one of this number, from 1."""
-        peak_bytes = self._log.step_ended(number, self._of_modules.codes())
+        peak_bytes, held = self._log.step_ended()
+        self._growth.step_ended(number, held, self._of_modules.codes())
         self._step_peaks.append(peak_bytes)
         self._recorder.end(peak_bytes)
 
@@ -315,7 +318,7 @@ class MemoryOwners:
 
     def _growing(self) -> tuple[GrowingMemory, ...]:
         found: dict[tuple[Any, ...], GrowingMemory] = {}
-        for code, number, size, per_step, since in self._log.growing():
+        for code, number, size, per_step, since in self._growth.growing():
             path, phase = self._of_modules.owners.get(code) or self._owner(code)
             key = path, phase, _kind(number, phase, _IF_RUNNING)
             one = GrowingMemory(*key, size, round(per_step), since)

@@ -16,7 +16,6 @@
 #include "../backward/carried.h"
 #include "../node.h"
 #include "../tools.h"
-#include "growth.h"
 #include "memory_events.h"
 
 namespace memory {
@@ -204,18 +203,19 @@ class Ledger {
       if (cell.now != 0) function(code, kind, cell.now);
     });
   }
-  // A step has ended. For the parameters, see `Growth`. Returns the most that was in use since the last time.
-  int64_t step_ended(int64_t number, const int32_t* groups, size_t count) {
+  // A step has ended. Returns the most that was in use since the last time, and what there is now, by code and kind:
+  // in the order in which something of them came first.
+  std::pair<int64_t, std::vector<int64_t>> step_ended() {
     Locked locked(lock_);
-    auto bytes_of = [this](int32_t code, uint8_t kind) { return cell(code, Kind(kind)).now; };
-    growth_.step_ended(number, groups, count, bytes_of);
-    return std::exchange(step_peak_, level_);
+    std::vector<int64_t> held;
+    held.reserve(parts_.size());
+    for (auto [code, kind] : parts_) held.push_back(cell(code, kind).now);
+    return {std::exchange(step_peak_, level_), std::move(held)};
   }
-  // See `Growth::each`.
-  template <class Function>
-  void each_growing(Function function) {
+  // Codes and kinds from this place on, in the order of `step_ended`.
+  std::vector<std::pair<int32_t, Kind>> parts(size_t from) {
     Locked locked(lock_);
-    growth_.each(function);
+    return {parts_.begin() + std::min(from, parts_.size()), parts_.end()};
   }
   // There was no memory for a block. What is in use now is kept apart.
   void failed(int64_t bytes) {
@@ -238,7 +238,7 @@ class Ledger {
   // How many cells there is room for, and how many were used.
   std::pair<size_t, size_t> sizes() {
     Locked locked(lock_);
-    return {(sites_.size() + named_.size()) * kKinds, growth_.size()};
+    return {(sites_.size() + named_.size()) * kKinds, parts_.size()};
   }
   // Begins to record what happens to blocks; what was recorded before is dropped.
   void record(bool does) {
@@ -326,7 +326,7 @@ class Ledger {
   // An owner has so many bytes more of a kind.
   void change(int32_t code, Kind kind, int64_t bytes) {
     Cell& found = cell(code, kind);
-    if (found.epoch == 0) growth_.add(code, kind);
+    if (found.epoch == 0) parts_.push_back({code, kind});
     if (found.epoch != epoch_) found.saved = found.now, found.epoch = epoch_;
     found.now += bytes;
   }
@@ -405,7 +405,7 @@ class Ledger {
   Holding *first_ = nullptr, *last_ = nullptr;
   std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own
   std::unordered_set<const void*> untracked_;
-  Growth growth_;
+  std::vector<std::pair<int32_t, Kind>> parts_;
   Failure failure_;
   MemoryEvents events_;
 };

@@ -270,34 +270,20 @@ PyObject* meter_failure(PyObject* self, void*) {
   return Py_BuildValue("(LiN)", (long long)found.bytes, int(found.code), list_of(found.held));
 }
 
-// step_ended(number, groups): see `Ledger::step_ended`; groups: an array of 32-bit integers.
-PyObject* meter_step_ended(PyObject* self, PyObject* args) {
-  long long number;
-  Py_buffer groups;
-  if (!PyArg_ParseTuple(args, "Ly*", &number, &groups)) return nullptr;
-  int64_t peak = MemoryMeter::of(self)->ledger->step_ended(number, static_cast<const int32_t*>(groups.buf),
-                                                           size_t(groups.len) / sizeof(int32_t));
-  PyBuffer_Release(&groups);
-  return PyLong_FromLongLong(peak);
+// (peak, bytes by part): see `Ledger::step_ended`.
+PyObject* meter_step_ended(PyObject* self, PyObject*) {
+  auto [peak, held] = MemoryMeter::of(self)->ledger->step_ended();
+  return Py_BuildValue("(LN)", (long long)peak, as_array(held));
 }
 
-// [(code, kind, bytes, bytes a step, since), ...]: the owners that grow, and with which step that began.
-PyObject* meter_growing(PyObject* self, PyObject*) {
-  struct Found {
-    int32_t code;
-    uint8_t kind;
-    int64_t bytes;
-    memory::Growing how;
-  };
-  std::vector<Found> every;
-  MemoryMeter::of(self)->ledger->each_growing([&](int32_t code, uint8_t kind, int64_t bytes, memory::Growing how) {
-    every.push_back({code, kind, bytes, how});
-  });
+// [(code, kind), ...]: the parts from this place on.
+PyObject* meter_parts(PyObject* self, PyObject* from) {
+  size_t place = PyLong_AsSize_t(from);
+  if (PyErr_Occurred()) return nullptr;
   Owned all(PyList_New(0));
   if (!all) return nullptr;
-  for (const Found& found : every) {
-    Owned one(Py_BuildValue("(iiLdL)", int(found.code), int(found.kind), (long long)found.bytes,
-                            found.how.bytes_per_step, (long long)found.how.since));
+  for (auto [code, kind] : MemoryMeter::of(self)->ledger->parts(place)) {
+    Owned one(Py_BuildValue("(ii)", int(code), int(kind)));
     if (!one || PyList_Append(all.get(), one.get()) < 0) return nullptr;
   }
   return Py_NewRef(all.get());
@@ -399,8 +385,8 @@ PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"turned_out", meter_turned_out, METH_O, nullptr},
                                {"settle", meter_settle, METH_O, nullptr},
                                {"holdings", meter_holdings, METH_O, nullptr},
-                               {"step_ended", meter_step_ended, METH_VARARGS, nullptr},
-                               {"growing", meter_growing, METH_NOARGS, nullptr},
+                               {"step_ended", meter_step_ended, METH_NOARGS, nullptr},
+                               {"parts", meter_parts, METH_O, nullptr},
                                {"record", meter_record, METH_O, nullptr},
                                {"take_events", meter_take_events, METH_NOARGS, nullptr},
                                {"note", meter_note, METH_VARARGS, nullptr},
