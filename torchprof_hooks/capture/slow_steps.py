@@ -8,7 +8,6 @@ from typing import Final
 
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times
 from torchprof_hooks.capture.own_sums import own_host_ns
-from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.slow_steps import SlowReading
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -35,12 +34,7 @@ def slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
         yield from (SlowStep(r.number, r.duration_ns, median_ns) for r in found)
     elif found:
         sites = list(tracker.sites)
-        sums = SlowReading(
-            tracker.log.usual_steps_ns,
-            0,
-            tracker.log.usual_ns,
-            tracker.slow_steps.usual_garbage_ns,
-        )
+        sums = SlowReading(tracker.log.usual_steps_ns, 0, tracker.log.usual_ns)
         names = {name for site in sites for name in site.path}
         infos = descriptions(names, tracker.names.infos)
         usual = _Times(sites, infos, sums, steps)
@@ -63,7 +57,6 @@ class _Times:
             phases[phase] += own_ns
             if path and path[-1] in infos and infos[path[-1]].kind == "module":
                 modules[path[-1]] += own_ns
-        phases["garbage"] += sum(sums.garbage_ns.values())
         del phases["outside"]  # it is the rest, of which most is at no site
         self.duration_ns = round(sums.duration_ns / steps)
         self.phases = {phase: round(ns / steps) for phase, ns in phases.items() if ns}
@@ -72,11 +65,9 @@ class _Times:
 
 
 def _own_ns(sites: list[Site], sums: SlowReading) -> list[int]:
-    garbage = GarbageLog()
-    garbage.by_site = dict(sums.garbage_ns)
     empty: Int64s = NO_SUMS
     times = Times(empty, sums.booked_ns, empty, empty, [], empty)
-    return own_host_ns(sites, times, garbage)
+    return own_host_ns(sites, times)
 
 
 def _slow_step(reading: SlowReading, found: _Times, usual: _Times) -> SlowStep:

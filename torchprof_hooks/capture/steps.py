@@ -343,11 +343,10 @@ class StepDetector:
             number = 0  # an evaluation call, the first step, or several
         duration_ns = now_ns - self._bounded_ns
         self._bounded_ns, self._bounded_steps = now_ns, counter.steps
-        slow, is_usual = tracker.slow_steps, number > 0 < duration_ns <= counter.slow_ns
-        if is_usual and slow.collections is tracker.garbage.collections:
+        if number > 0 < duration_ns <= counter.slow_ns:  # a usual one
             tracker.log.end_step(duration_ns)
         else:
-            slow.step_ended(duration_ns, number, is_usual)
+            tracker.slow_steps.step_ended(duration_ns, number)
         if now_ns >= self.quiet_until_ns:
             self._on_boundary()
 

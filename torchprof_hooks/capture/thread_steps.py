@@ -88,7 +88,6 @@ class ThreadSteps:
         self._detects_anomalies = False
         self._shows = Subscription()  # keeps interception in place between blocks
         self._plan: Plan | None = None  # of the block; None: the start
-        self._is_between = False  # two blocks
         self._spent_before_ns = 0.0  # on earlier profiles
         self._spans_before = self._nodes_before = 0  # the block
         self._begin_profile()
@@ -267,19 +266,10 @@ class ThreadSteps:
             else:
                 ended_ns = tracker.last_booked_ns() or perf_counter_ns()
                 detector.optimizer_stepped(optimizer, is_inside_call, ended_ns)
-        now_ns = perf_counter_ns()
-        around.reading_ns += now_ns - began_ns
-        tracker.garbage.was_no_cost(around, began_ns, now_ns)
+        around.reading_ns += perf_counter_ns() - began_ns
 
     def begin_closure(self) -> Callable[[], object]:
         return self._open.tracker.begin_closure()
-
-    # What else is told
-
-    def garbage_collected(self, took_ns: int) -> None:
-        """Python has looked for garbage."""
-        if not self._is_between:  # between two blocks, all time is ours already
-            self._open.tracker.garbage_collected(took_ns)
 
     def _first_step_ended(self) -> None:
         """Read all sums: later ones do not show the first step by itself."""
@@ -291,7 +281,6 @@ class ThreadSteps:
         self._first = FirstReading(
             tracker.times(),
             memory_sums(tracker),
-            tracker.garbage.copy(),
             self._open.wall_ns + self._age_ns(self._open),
             self._detector.counted(),
         )
@@ -313,7 +302,6 @@ class ThreadSteps:
         if not self._is_over(block) or compile_shield.has_missed:
             return
         self._book_time()
-        self._is_between = True
         is_start = self._plan is None
         ended = block if self._duty.measures_all else self._with_cost(block)
         if is_start and self._first is None:
@@ -351,6 +339,7 @@ class ThreadSteps:
             self._hide()
             self._open = self._measured(plan.kind)
             self._show(self._open)
+            garbage_callback.users_changed()
             is_traced = plan.kind is Kind.TRACED
             counter = StepCounter() if is_traced else self._counter
             self._detector.follow(self._open.tracker, counter)
@@ -359,7 +348,6 @@ class ThreadSteps:
         self._began_ns += passed_ns
         told.reading_ns -= passed_ns
         self._detector.leave_out(passed_ns)
-        self._is_between = False
         self._begin_block()
         # At each step, it is chosen whether a device is stamped in the next one.
         is_each_told = self.ends_each_step or meters_of(self._open.tracker, DeviceMeter)
