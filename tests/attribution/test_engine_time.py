@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as torch_profiler
 
 from tests.doing import DoesInBackward, Net, X, at_the_end
 from tests.exact import (
@@ -26,7 +28,7 @@ from tests.exact import (
 )
 from tests.fake_clock import burn
 from tests.functions import FunctionRecorder
-from tests.helpers import BACKWARD, FORWARD, MyModel, Recorder, inputs
+from tests.helpers import BACKWARD, FORWARD, MyModel, Recorder, in_thread, inputs
 from tests.planted import Work
 from torchprof_hooks import Profile, add_hook, profile
 from torchprof_hooks.link_hooks import TimerHook
@@ -260,3 +262,24 @@ def test_passes_that_python_does_not_start_are_outside_modules() -> None:
         **passes(12),
         **outside(2 * 12),
     }
+
+
+def test_torchs_profiler_may_be_stopped_in_a_pass() -> None:
+    """As without us: it finds its state on top. In a thread of its own, as torch does
+    not get over it."""
+    seen: list[int] = []
+
+    def work() -> None:
+        other = torch_profiler(activities=[ProfilerActivity.CPU])
+        y = torch.ones(3, requires_grad=True) * 2
+        y.register_hook(lambda _: other.stop())
+        with profile() as prof:
+            other.start()
+            y.sum().backward()
+            nn.Linear(3, 3)(torch.ones(3)).sum().backward()
+        seen.append(len(other.events() or ()))
+        seen.append(prof.profile.cells[("Linear",), "backward"].calls)
+
+    in_thread(work)
+    assert seen[0] > 0
+    assert seen[1:] == [1]

@@ -183,7 +183,7 @@ class CallsItself(nn.Module):
     def forward(self, x: torch.Tensor, depth: int = 2) -> Any:
         return self.go_on(x * 2, depth)
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def go_on(self, x: torch.Tensor, depth: int) -> Any:
         burn(2)
         if depth:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
-from time import sleep
 from typing import Any
 
 import pytest
@@ -34,6 +33,7 @@ from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.steps import StepDetector
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 
@@ -142,7 +142,6 @@ def collecting_first(
 FUNCTIONS = {
     "torch asks": (torch.autograd, "_make_grads"),
     "it is entered": (torch.autograd, "_engine_run_backward"),
-    "we begin": (BackwardPass, "__init__"),
 }
 
 
@@ -178,13 +177,14 @@ def test_collections_around_a_pass_are_nobodys_time(
 #: Where it may happen that we are at work, and what has us be there.
 OURS: dict[str, tuple[Any, str, Callable[[Any], object]]] = {
     "at a new module": (ModuleNames, "get", lambda _: nn.Identity()(X)),
+    "before a pass": (BackwardPass, "__init__", lambda _: Work()(X).sum().backward()),
     "before an optimizer's step": (CallTree, "entry_site", lambda sgd: sgd.step()),
     "after it": (StepDetector, "optimizer_stepped", lambda sgd: sgd.step()),
 }
 
 
 @pytest.mark.parametrize(("owner", "name", "work"), OURS.values(), ids=OURS)
-def test_while_we_are_at_work_it_is_no_cost_of_ours(
+def test_while_we_are_at_work_it_may_be_our_cost_and_all_adds_up(
     owner: Any,
     name: str,
     work: Callable[[Any], object],
@@ -195,8 +195,8 @@ def test_while_we_are_at_work_it_is_no_cost_of_ours(
         work(optimizer)  # finds its place
         collecting_first(owner, name, monkeypatch, times=1)
         work(optimizer)
-    assert own_ms(prof.profile)[GARBAGE_NAME, "garbage"] >= TAKES_MS
-    assert prof.profile.overhead_ns < TAKES_MS * MS / 2
+    assert own_ms(prof.profile)[GARBAGE_NAME, "garbage"] == TAKES_MS
+    check(prof.profile)
 
 
 def test_before_the_end_of_what_is_open() -> None:
@@ -255,23 +255,6 @@ def test_collections_in_other_threads_are_not_in_this_ones_time() -> None:
     assert GARBAGE_NAME not in prof.profile.modules
 
 
-class Interrupted:
-    def garbage_collected(self, took_ns: int) -> None:
-        raise KeyboardInterrupt
-
-
-def test_an_interrupt_meanwhile_reaches_the_program() -> None:
-    user = Interrupted()
-    attachments.attach(garbage.garbage_callback, user)
-    try:
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-            gc.collect()
-            for _ in range(10_000):
-                sleep(0.001)
-    finally:
-        attachments.detach(garbage.garbage_callback, user)
-
-
 #: Threads keep the program's function, and it the profiler, until modules are emptied.
 NEVER_LEFT = """
 import threading
@@ -302,7 +285,6 @@ def test_what_is_collected_between_steps_is_the_profilers() -> None:
     totals = found.cells[(GARBAGE_NAME,), "garbage"]
     assert (totals.calls, totals.self_ns) == (6, 6 * TAKES_MS * MS)
     check(found)
-    assert not between
 
 
 def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
@@ -322,7 +304,7 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
     gc.set_threshold(1, 1000, 1000)
     setswitchinterval(1e-6)
     thread = threading.Thread(target=go_through)
-    user = Collects(nn.Identity())
+    user = new_tracker()
     try:
         gc.enable()
         thread.start()

@@ -4,12 +4,10 @@ inside."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter_ns
 
 import numpy as np
 
 from torchprof_hooks.capture.core.span_log import Int64s, Times, at_length
-from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
@@ -18,14 +16,17 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 
-def own_host_ns(sites: list[Site], times: Times, garbage: GarbageLog) -> list[int]:
-    """Own host time of each site: of calls that have ended, and of open ones so far."""
+def own_host_ns(sites: list[Site], times: Times, late_ns: int = 0) -> list[int]:
+    """Own host time of each site: of calls that have ended, and of open ones so far.
+
+    late_ns: how long the open ones have been measured for too long.
+    """
     durations = padded(times.total_ns, len(sites))
     for code, so_far_ns in times.open_ns.reshape(-1, 2).tolist():
         durations[code] += so_far_ns
-    for code, took_ns in garbage.by_site.items():
-        for site in _interrupted_at(sites[code]):
-            durations[site.code] -= took_ns
+    if len(times.open_ns):
+        for site in _interrupted_at(sites[int(times.open_ns[0])]):
+            durations[site.code] -= late_ns
     durations = _at_least_inner(sites, durations)
     return _without_inner(sites, durations, entries_too=False)
 
@@ -37,16 +38,6 @@ def _interrupted_at(site: Site) -> Iterator[Site]:
     while not site.is_entry and site.caller is not site:
         site = site.caller
         yield site
-
-
-def left_out(tracker: Tracker, times: Times, end_ns: int | None) -> GarbageLog:
-    """Time to subtract from open calls: that of garbage collections, and all after
-    `end_ns`."""
-    found = tracker.garbage.copy()
-    if end_ns is not None and len(times.open_ns):
-        innermost, late_ns = int(times.open_ns[0]), perf_counter_ns() - end_ns
-        found.by_site[innermost] = found.by_site.get(innermost, 0) + late_ns
-    return found
 
 
 def own_device_ns(tracker: Tracker, calls: list[int]) -> list[int]:

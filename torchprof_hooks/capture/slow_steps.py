@@ -8,7 +8,7 @@ from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times, padded
-from torchprof_hooks.capture.record.garbage_log import GarbageLog
+from torchprof_hooks.capture.own_sums import own_host_ns
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.cells import place_without_functions
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
@@ -28,12 +28,11 @@ Infos = Mapping[str, ModuleInfo]
 
 class _Booked(NamedTuple):
     """What was booked in a step, or in several: nanoseconds by the code of the site, of
-    calls that have ended in it, and of collections of garbage."""
+    calls that have ended in it."""
 
     duration_ns: int
     number: int
     booked_ns: Int64s
-    garbage_ns: Counter[int]
 
     def __lt__(self, other: _Booked) -> bool:  # type: ignore[override]
         """In a heap, the shortest step comes first."""
@@ -45,7 +44,6 @@ class _Booked(NamedTuple):
             self.duration_ns + other.duration_ns,
             0,
             padded(self.booked_ns, size) + padded(other.booked_ns, size),
-            self.garbage_ns + other.garbage_ns,
         )
 
 
@@ -58,13 +56,11 @@ class SlowSteps:
     others: what was booked outside of these steps: in the first one, in evaluations.
     """
 
-    def __init__(self, log: Any, garbage: GarbageLog) -> None:
+    def __init__(self, log: Any) -> None:
         self._log = log
-        self._garbage = garbage
         self.steps = self.steps_ns = 0
         self.readings: list[_Booked] = []  # a heap
-        self.others = _Booked(0, 0, NO_SUMS, Counter())
-        self._garbage_before_ns = Counter[int]()
+        self.others = _Booked(0, 0, NO_SUMS)
 
     def step_ended(self, duration_ns: int, number: int, may_be_slow: bool) -> None:
         """A step has ended.
@@ -75,14 +71,11 @@ class SlowSteps:
             self.steps += 1
             self.steps_ns += duration_ns
         if may_be_slow or not number:
-            garbage_ns = Counter(self._garbage.by_site)
-            garbage_ns.subtract(self._garbage_before_ns)
-            found = _Booked(duration_ns, number, self._log.of_step_ns, +garbage_ns)
+            found = _Booked(duration_ns, number, self._log.of_step_ns)
             if number:
                 self._keep(found)
             else:
                 self.others += found
-        self._garbage_before_ns = Counter(self._garbage.by_site)
         self._log.end_step()
 
     def _keep(self, found: _Booked) -> None:
@@ -100,9 +93,8 @@ class SlowSteps:
         until_now = self._log.total_ns
         until_now = until_now - padded(self._log.of_step_ns, len(until_now))
         booked_ns = until_now - padded(left_out.booked_ns, len(until_now))
-        garbage_ns = self._garbage_before_ns - left_out.garbage_ns
         duration_ns = self.steps_ns - sum(each.duration_ns for each in found)
-        return self.steps - len(found), _Booked(duration_ns, 0, booked_ns, garbage_ns)
+        return self.steps - len(found), _Booked(duration_ns, 0, booked_ns)
 
 
 def slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
@@ -139,7 +131,6 @@ class _Times:
             phases[phase] += own_ns
             if path and path[-1] in infos and infos[path[-1]].kind == "module":
                 modules[path[-1]] += own_ns
-        phases["garbage"] += sum(sums.garbage_ns.values())
         del phases["outside"]  # it is the rest, of which most is at no site
         self.duration_ns = round(sums.duration_ns / steps)
         self.phases = {phase: round(ns / steps) for phase, ns in phases.items() if ns}
@@ -148,13 +139,9 @@ class _Times:
 
 
 def _own_ns(sites: list[Site], sums: _Booked) -> list[int]:
-    from torchprof_hooks.capture.own_sums import own_host_ns  # which knows trackers
-
-    garbage = GarbageLog()
-    garbage.by_site = dict(sums.garbage_ns)
     empty: Int64s = NO_SUMS
     times = Times(empty, sums.booked_ns, empty, empty, [], empty)
-    return own_host_ns(sites, times, garbage)
+    return own_host_ns(sites, times)
 
 
 def _slow_step(reading: _Booked, found: _Times, usual: _Times) -> SlowStep:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
+from time import perf_counter_ns
 from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE, UNTRIED
@@ -12,14 +13,12 @@ from torchprof_hooks.capture.core.span_log import Times
 from torchprof_hooks.capture.functions.work import best_of
 from torchprof_hooks.capture.overhead import counted_ns, taken_out
 from torchprof_hooks.capture.own_sums import (
-    left_out,
     own_device_ns,
     own_device_ns_of_first_step,
     own_host_ns,
     own_memory,
     padded,
 )
-from torchprof_hooks.capture.record.garbage_log import Collections, GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
@@ -41,10 +40,7 @@ from torchprof_hooks.profiles.cells import (
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
-from torchprof_hooks.profiles.names import (
-    GARBAGE_NAME,
-    OUTSIDE_NAME,
-)
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.parts import Part, divided
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.totals import NOTHING, Totals
@@ -78,14 +74,15 @@ def take_snapshot(
     """
     counted = counted or StepCounter()
     read, memory = _settled(tracker)
-    garbage, measured_ns = left_out(tracker, read, end_ns), wall_ns()
+    late_ns = 0 if end_ns is None else perf_counter_ns() - end_ns
+    measured_ns = wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
-    calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, garbage)
+    calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, late_ns)
     work = [_flops(site, count) for site, count in zip(sites, calls, strict=True)]
     taken_ns = taken_out(sites)
     device, bytes_ = own_device_ns(tracker, calls), own_memory(memory, tracker, sites)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work)
-    cells = _cells(sites, totals, taken_ns, garbage, measured_ns, counted)
+    cells = _cells(sites, totals, taken_ns, measured_ns, counted)
     times = counted.times()
     whole = Part("loop", measured_ns, times.steps, times, cells)
     of_first = first.counted.times() if first else NO_STEP_TIMES
@@ -162,14 +159,14 @@ def _first_cells(  # noqa: PLR0917
     totals = _totals_of_sites(
         sites,
         first.times,
-        own_host_ns(sites, first.times, first.garbage),
+        own_host_ns(sites, first.times),
         own_device_ns_of_first_step(tracker, sites),
         own_memory(first.memory, tracker, sites),
         [t.flops * some // most for t, (some, most) in zip(every, shares, strict=True)],
     )
     pairs = zip(taken_ns, shares, strict=True)
     taken = [ns * some // most for ns, (some, most) in pairs]
-    found = _cells(sites, totals, taken, first.garbage, first.wall_ns, first.counted)
+    found = _cells(sites, totals, taken, first.wall_ns, first.counted)
     # Time outside of calls may be counted as that after a backward pass by now.
     kept = {k: _part(cells[k], part) for k, part in found.items() if k in cells}
     return {key: part for key, part in kept.items() if part != NOTHING}
@@ -181,11 +178,10 @@ def _part(whole: Totals, first: Totals) -> Totals:
     return replace(first, **least)
 
 
-def _cells(  # noqa: PLR0917
+def _cells(
     sites: list[Site],
     every: list[Totals],
     taken_ns: list[int],
-    garbage: GarbageLog,
     wall_ns: int,
     counted: StepCounter,
 ) -> dict[CellKey, Totals]:
@@ -208,8 +204,6 @@ def _cells(  # noqa: PLR0917
             add_cell(cells, PROFILER_CELL, Totals(self_ns=own_ns))
         if totals != NOTHING:
             add_cell(cells, (site.path, site.phase), totals)
-    if garbage.collections.number:
-        cells[(GARBAGE_NAME,), "garbage"] = _totals_of(garbage.collections)
     outside_ns = wall_ns - sum_of_own_ns(cells)
     if own_ns := min(taken_outside_ns, max(outside_ns, 0)):
         add_cell(cells, PROFILER_CELL, Totals(self_ns=own_ns))
@@ -232,18 +226,6 @@ def _without_debts(cells: dict[CellKey, Totals]) -> dict[CellKey, Totals]:
         settled[key] = replace(settled[key], self_ns=settled[key].self_ns - paid_ns)
         debt_ns -= paid_ns
     return settled
-
-
-def _totals_of(collections: Collections) -> Totals:
-    """Totals in which each collection is a call."""
-    return Totals(
-        calls=collections.number,
-        self_ns=collections.total_ns,
-        min_ns=collections.shortest_ns,
-        max_ns=collections.longest_ns,
-        duration_ns=collections.total_ns,
-        squares_ns2=collections.squares_ns2,
-    )
 
 
 def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:

@@ -119,7 +119,7 @@ class ThreadSteps:
         self._detects_anomalies = False
         self._kind = self._usual_kind = Kind.MEASURED  # now; and but for a trace
         self._block_began = self._trace_began = 0  # after so many steps
-        self._is_between = self._is_aside = False  # between two blocks; see `aside`
+        self._is_aside = False
         self._begin_profile()
 
     def _begin_profile(self) -> None:
@@ -158,11 +158,12 @@ class ThreadSteps:
         self._show()
         self._detector.start()
         self._began_ns = perf_counter_ns()
+        self._follow_garbage()  # only now is its time measured
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
         self._detector.stop()
-        attachments.detach(garbage_callback, self)
+        attachments.detach(garbage_callback, self._shown)
         attachments.detach(optimizer_hooks, self)
         self._hide(by_exception)
         self._book_time()
@@ -284,9 +285,7 @@ class ThreadSteps:
             ended_ns = tracker.last_booked_ns()
             ended_ns = ended_ns if ended_ns > self._began_ns else began_ns
             self._detector.optimizer_stepped(optimizer, is_inside, ended_ns)
-        now_ns = perf_counter_ns()
-        around.reading_ns += now_ns - began_ns
-        tracker.garbage.was_no_cost(around, began_ns, now_ns)
+        around.reading_ns += perf_counter_ns() - began_ns
 
     def _counted_optimizer_stepped(self, optimizer: Any) -> None:
         if self._stepping() is optimizer and self._passes.works_here():
@@ -299,13 +298,6 @@ class ThreadSteps:
             return bool  # does nothing
         return self._shown.begin_closure()
 
-    # What else is told
-
-    def garbage_collected(self, took_ns: int) -> None:
-        """Python has looked for garbage."""
-        if self._began_ns and not self._is_between:  # then, all time is ours already
-            self._shown.garbage_collected(took_ns)
-
     def _first_step_ended(self) -> None:
         """Read all sums: later ones do not show the first step by itself."""
         if self._kind is not Kind.MEASURED:
@@ -316,7 +308,6 @@ class ThreadSteps:
         self._first = FirstReading(
             tracker.times(),
             memory_sums(tracker),
-            tracker.garbage.copy(),
             self._wall_so_far_ns(Kind.MEASURED),
             self._detector.counted(),
         )
@@ -335,14 +326,13 @@ class ThreadSteps:
         if not is_told and not self._is_block_over():
             return
         self._book_time()
-        self._is_between = True
+        attachments.detach(garbage_callback, self._shown)  # all time is ours
         kind = self._next_kind()
         if is_told:
             self._tell_at_ns = now_ns + TELL_EVERY_NS
             assert self.at_step is not None
             is_disturbed = self.at_step(self.steps)
             if not self._began_ns:
-                self._is_between = False
                 return  # `at_step` has called `stop`
             kind = Kind.TRACED if is_disturbed else kind
         self._go_on(kind)
@@ -373,7 +363,7 @@ class ThreadSteps:
         if told is not None:
             told.reading_ns -= passed_ns
         self._detector.leave_out(passed_ns)
-        self._is_between = False
+        self._follow_garbage()
 
     def _end_block(self, next_kind: Kind) -> None:
         """Begin one of the next kind, or a trace in the middle of one."""
@@ -455,7 +445,6 @@ class ThreadSteps:
 
     def _show(self) -> None:
         if self._kind is Kind.COUNTED:
-            attachments.detach(garbage_callback, self)
             if self._detector.is_told:
                 attachments.detach(optimizer_hooks, self)
                 return
@@ -466,7 +455,10 @@ class ThreadSteps:
         attachments.attach(optimizer_hooks, self)
         self._shown.on_pause = self._detector.call_ended
         self._open.open()
-        attachments.attach(garbage_callback, self)
+
+    def _follow_garbage(self) -> None:
+        if self._kind is not Kind.COUNTED:
+            attachments.attach(garbage_callback, self._shown)
 
     def _hide(self, by_exception: bool = False) -> None:
         attachments.detach(engine_patch, self._passes)

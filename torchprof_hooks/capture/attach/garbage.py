@@ -1,20 +1,22 @@
-"""Tells listeners when Python has looked through all objects for garbage."""
+"""Has Python's full collections of garbage interrupt what trackers measure."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from _thread import interrupt_main, start_new_thread
-from collections.abc import Callable
+import threading
 from typing import Final
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.core import AroundCollection, around_collections
+from torchprof_hooks.capture.core import (
+    CORE,
+    around_collection,
+    interrupt_by_collections,
+)
 
 
 class GarbageCallback(Attachment):
-    """Python's callback around collections. It calls ``garbage_collected`` of its users
-    with the nanoseconds of each full collection that ends in the running thread.
+    """Python's callback around collections; its users are trackers.
 
     A collection begins wherever an object is made, in whichever phase that happens to
     be, maybe in code of ours. Collections of younger objects are short, and rightly on
@@ -22,33 +24,22 @@ class GarbageCallback(Attachment):
     the program has.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._callback: AroundCollection | None = None
-
     def put_on(self) -> None:
-        if self._callback not in gc.callbacks:
-            self._callback = around_collections(self._collected)
-            if self._callback is not None:
-                gc.callbacks.append(self._callback)
+        # Before Python 3.12, a collection may begin while torch iterates over its
+        # hooks. A callback in Python lets other threads run, and if one of them changes
+        # the hooks, torch raises an error. That of the native core lets no thread run.
+        is_risky = sys.version_info < (3, 12) and threading.active_count() > 1
+        is_heard = around_collection in gc.callbacks
+        if not is_heard and not (is_risky and CORE.module is None):
+            gc.callbacks.append(around_collection)
 
     def take_off(self) -> bool:
-        while self._callback is not None and self._callback in gc.callbacks:
-            gc.callbacks.remove(self._callback)
+        while around_collection in gc.callbacks:
+            gc.callbacks.remove(around_collection)
         return True
 
-    def _collected(
-        self, took_ns: int, is_ending: Callable[[], bool] = sys.is_finalizing
-    ) -> None:
-        if is_ending():  # modules are empty by now, `sys` among them
-            return
-        try:
-            for user in self.users:
-                user.garbage_collected(took_ns)
-        except KeyboardInterrupt:
-            # Python would print this exception, and go on. So interrupt again, but from
-            # another thread: from this one, the interrupt would be raised here.
-            start_new_thread(interrupt_main, ())
+    def users_changed(self) -> None:
+        interrupt_by_collections(tuple(self.users))
 
 
 garbage_callback: Final = GarbageCallback()

@@ -95,8 +95,6 @@ class BackwardPass:
         engine = self.engine_site
         if engine is not None and now_ns > nodes_ended_ns:
             tracker.book((engine.code, nodes_ended_ns, now_ns))
-            if tracker.garbage.newest_ns > nodes_ended_ns:
-                tracker.garbage.was_at(engine.code, nodes_ended_ns, now_ns)
 
 
 class GradientReduction(threading.local):
@@ -162,12 +160,7 @@ class Passes:
     def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
         """End the pass that began last, and went well; False, and nothing is done, if
         that is not simple."""
-        engine = running.engine_site
-        if running.sums_gradients:
-            return False
-        if engine is not None and tracker.garbage.newest_ns > engine.start_ns:
-            return False  # the collection may have come after the last node
-        return tracker.finish_pass(running)
+        return not running.sums_gradients and tracker.finish_pass(running)
 
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         """End the pass that began last, where `finish` has not. After its last node

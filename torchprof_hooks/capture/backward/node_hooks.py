@@ -117,7 +117,7 @@ class HookedPasses(Passes):
         node = current_autograd_node()
         is_numbered = node is not None and node._sequence_nr() != NO_SEQUENCE_NUMBER
         is_owner_here = tracker.site is self.owner_of(tracker, running)
-        if self.divides and is_numbered and is_owner_here:
+        if is_numbered and is_owner_here:
             self.on_node(tracker, None)
 
     def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:

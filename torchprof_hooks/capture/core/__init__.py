@@ -6,7 +6,6 @@ folder knows which one runs. The choice is made once per process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchprof_hooks.capture.core.build import choose
@@ -27,27 +26,27 @@ else:
 if TYPE_CHECKING or CORE.module is None:
     from torchprof_hooks.capture.core.reference import Cursor
     from torchprof_hooks.capture.core.reference_interceptor import (
-        AroundCollection,
         Interceptor,
-        around_collections,
+        around_collection,
         carry_no_ended,
+        interrupt_by_collections,
     )
     from torchprof_hooks.capture.core.reference_nodes import Node
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
     Interceptor = CORE.module.Interceptor
-    around_collections = CORE.module.around_collections
+    around_collection = CORE.module.around_collection
     carry_no_ended = CORE.module.carry_no_ended
-    AroundCollection = Callable[..., None]
+    interrupt_by_collections = CORE.module.interrupt_by_collections
 
 __all__ = [
     "CORE",
     "NATIVE",
     "UNTRIED",
-    "AroundCollection",
     "Cursor",
     "Interceptor",
     "Node",
-    "around_collections",
+    "around_collection",
     "carry_no_ended",
+    "interrupt_by_collections",
 ]

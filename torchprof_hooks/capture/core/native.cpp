@@ -41,6 +41,7 @@ PyMemberDef cursor_members[] = {
 PyGetSetDef cursor_getset[] = {
     {"site", cursor_get<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
     {"outside", cursor_get<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
+    {"garbage", cursor_get<&Cursor::garbage>, cursor_set_node<&Cursor::garbage>, nullptr, nullptr},
     {"memory", cursor_get<&Cursor::memory>, cursor_set_memory, nullptr, nullptr},
     {"device", cursor_get<&Cursor::device>, cursor_set<&Cursor::device, is_a<&device_meter_type>>, nullptr,
      nullptr},
@@ -93,7 +94,8 @@ PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
                                 {"hear_allocators", hear_allocators, METH_O, nullptr},
                                 {"hears_allocators", hears_allocators, METH_NOARGS, nullptr},
-                                {"around_collections", around_collections, METH_O, nullptr},
+                                {"around_collection", FASTCALL(around_collection), METH_FASTCALL, nullptr},
+                                {"interrupt_by_collections", interrupt_by_collections, METH_O, nullptr},
                                 {"carry_no_ended", py_carry_no_ended, METH_NOARGS, nullptr},
                                 {"differs", self_test::py_differs, METH_VARARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};

@@ -42,6 +42,7 @@ class Cursor(ReadsMeters):
 
     thread: the one that is followed.
     site: what the thread works for now; at first `outside`, of all calls.
+    garbage: where Python's full collections of garbage are booked; None: nowhere.
     sites: all sites, by their codes.
     log: sums of the calls that have ended.
     passes: backward passes that run; the engine may run parts of them in other threads.
@@ -57,10 +58,12 @@ class Cursor(ReadsMeters):
 
     site: Site
     outside: Site
+    garbage: Site | None
 
     def __init__(self, *given: Any) -> None:
         super().__init__()
         self.thread = get_ident()
+        self.garbage = None
         self.sites: list[Site] = []
         self.log = SpanLog()
         self.passes: list[BackwardPass] = []

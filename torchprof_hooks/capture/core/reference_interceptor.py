@@ -1,10 +1,9 @@
 """How the reference core sees calls of modules and collections of garbage: by hooks,
-and by Python's callbacks. It does not see passes that Python has not started."""
+and by Python's callbacks."""
 
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -72,30 +71,31 @@ def carry_no_ended() -> None:
     into the engine's threads."""
 
 
-#: The type of a callback in ``gc.callbacks``.
-AroundCollection = Callable[[str, dict[str, Any]], None]
+#: When the full collection that runs began, and the cursors that it interrupts.
+_began_ns: Final[list[int]] = []
+_interrupted: Final[list[Cursor]] = []
 
 
-def around_collections(told: Callable[[int], object]) -> AroundCollection | None:
-    """A callback for ``gc.callbacks`` that calls `told` at the end of each full
-    collection, with the nanoseconds that it took.
+def interrupt_by_collections(cursors: tuple[Cursor, ...]) -> None:
+    """From now on, full collections of garbage interrupt the calls that are open in
+    these cursors, if the collection is in the thread that a cursor follows."""
+    _interrupted[:] = cursors
 
-    None with several threads before Python 3.12: a collection may begin there while
-    torch iterates over its hooks, and a callback in Python lets other threads run. If
-    one of them changes the hooks, torch raises an error. The native core's callback
-    lets no thread run; it tells of collections in the main thread alone there.
-    """
-    if sys.version_info < (3, 12) and threading.active_count() > 1:
-        return None
-    began_ns = 0  # no begin was seen yet
 
-    def around_collection(moment: str, about: dict[str, Any]) -> None:
-        nonlocal began_ns
-        if about["generation"] < _FULL:
-            return
-        if moment == "start":
-            began_ns = perf_counter_ns()
-        elif began_ns:
-            told(perf_counter_ns() - began_ns)
-
-    return around_collection
+def around_collection(
+    moment: str,
+    about: dict[str, Any],
+    is_ending: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    """For ``gc.callbacks``."""
+    if about["generation"] < _FULL or is_ending():  # then, modules are empty
+        return
+    now_ns = perf_counter_ns()
+    if moment == "start":
+        _began_ns[:] = [now_ns]
+    elif _began_ns:
+        began_ns = _began_ns.pop()
+        for cursor in _interrupted:
+            if cursor.garbage is not None and cursor.works_here():
+                cursor.garbage.start_ns = began_ns
+                cursor.end_entry(cursor.garbage, now_ns)

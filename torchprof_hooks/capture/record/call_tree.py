@@ -7,7 +7,6 @@ from time import perf_counter_ns
 
 import torch
 
-from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import (
     NO_MODULE,
@@ -31,11 +30,8 @@ class CallTree:
     sites: all there are, by their codes; the list of a cursor.
     """
 
-    def __init__(
-        self, names: ModuleNames, sites: list[Site], garbage: GarbageLog
-    ) -> None:
+    def __init__(self, names: ModuleNames, sites: list[Site]) -> None:
         self.names = names
-        self._garbage = garbage
         self.sites = sites
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
         # By name of a module: where it was first met, and the profiled function around.
@@ -58,10 +54,8 @@ class CallTree:
 
     def placed(self, caller: Site, began_ns: int) -> None:
         """Count the search for the site of a new call from `caller`, which took from
-        `began_ns` until now, as profiler overhead in the caller's time; without garbage
-        collections meanwhile, which have a row of their own."""
-        took_ns = perf_counter_ns() - began_ns - self._garbage.since_ns(began_ns)
-        caller.reading_ns += took_ns
+        `began_ns` until now, as profiler overhead in the caller's time."""
+        caller.reading_ns += perf_counter_ns() - began_ns
 
     # Modules
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import Times
-from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
@@ -32,14 +31,12 @@ class FirstReading(NamedTuple):
     step had ended, or the first evaluation call of a program that does not train. Sums
     of a device are in its meter's `marked_ns`, so as not to wait for the device.
 
-    garbage: what collections took by then.
     wall_ns: for how long it had been measured.
     counted: the step, and evaluation calls before it.
     """
 
     times: Times
     memory: MemorySums | None
-    garbage: GarbageLog
     wall_ns: int
     counted: StepCounter
 

@@ -19,7 +19,6 @@ from torchprof_hooks.capture.backward.backward_pass import (
 from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.exchanges import Exchanges
-from torchprof_hooks.capture.record.garbage_log import GarbageLog
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.slow_steps import SlowSteps
@@ -34,7 +33,12 @@ from torchprof_hooks.capture.torch_names.compiler import (
 from torchprof_hooks.capture.tracking.callbacks import CallListener
 from torchprof_hooks.capture.tracking.meters.meters import Meter
 from torchprof_hooks.capture.tracking.open_calls import OpenCalls
-from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    GARBAGE_NAME,
+    OUTSIDE_NAME,
+    Phase,
+)
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
@@ -60,7 +64,6 @@ class Tracker(OpenCalls):
 
     tree, names: the sites, and the names of the modules.
     exchanges: what was exchanged with other processes.
-    garbage: what Python's collections of garbage took.
     slow_steps: what was booked in the slowest training steps.
     backward: what follows backward passes, and divides them among the owners of their
         nodes; None: passes are not followed, and nobody asks for owners.
@@ -93,13 +96,13 @@ class Tracker(OpenCalls):
         follows_modules: bool = True,
     ) -> None:
         super().__init__()
-        self.garbage = GarbageLog()
-        self.tree = CallTree(names or ModuleNames(), self.sites, self.garbage)
+        self.tree = CallTree(names or ModuleNames(), self.sites)
         self.names = self.tree.names
         self.outside = self.site = self.tree.new_site(None, (), "outside")
+        self.garbage = self.entry_site(GARBAGE_NAME, "garbage")
         self.backward = backward
         self.owns_nodes = backward is not None
-        self.slow_steps = SlowSteps(self.log, self.garbage)
+        self.slow_steps = SlowSteps(self.log)
         self.exchanges = Exchanges()
         self.aborted_calls = 0
         self.born_ns = perf_counter_ns()
@@ -168,11 +171,6 @@ class Tracker(OpenCalls):
         """The site of something that is not a module, called from the current site."""
         return self.tree.entry_site(self.site, name, phase, key)
 
-    def garbage_collected(self, took_ns: int) -> None:
-        """Python has looked for garbage in the running thread."""
-        if self.works_here():
-            self.garbage.add(self.site.code, took_ns)
-
     # Backward passes
 
     def begin_pass(
@@ -203,8 +201,6 @@ class Tracker(OpenCalls):
         self.backward.begin(self, started, request, began_ns)
         if self.functions is not None:
             self.functions.pass_begins(started)
-        if opens and self.garbage.newest_ns > began_ns:
-            self.garbage.was_no_cost(found, began_ns, base.start_ns)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""
@@ -318,7 +314,6 @@ class Tracker(OpenCalls):
                 self.memory_owners.meet_optimizer(optimizer, site.name)
             self.open_entry(site)
             around.reading_ns = read_before_ns + site.start_ns - began_ns
-            self.garbage.was_no_cost(around, began_ns, site.start_ns)
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Close a step of `optimizer`."""
@@ -331,9 +326,7 @@ class Tracker(OpenCalls):
             if site is not self.outside:
                 around, read_before_ns = site.caller, site.caller.reading_ns
                 self.close_entry(site, None, end_ns)
-                now_ns = perf_counter_ns()
-                around.reading_ns = read_before_ns + now_ns - end_ns
-                self.garbage.was_no_cost(around, end_ns, now_ns)
+                around.reading_ns = read_before_ns + perf_counter_ns() - end_ns
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer that steps calls its closure, which is code of the program, and

@@ -87,8 +87,8 @@ PyTypeObject* cursor_type;
 
 struct CursorState {
   long thread = long(PyThread_get_thread_ident());  // the followed one; -1: it has ended
-  Relaxed<Node*> site;  // borrowed, as is `outside`: `sites` owns them
-  Node* outside;
+  Relaxed<Node*> site;  // borrowed, as are those below: `sites` owns them
+  Node *outside, *garbage;  // `garbage`: where collections are booked; null: they are not
   PyObject *sites = PyList_New(0), *passes = PyList_New(0), *on_pause = Py_NewRef(Py_None);
   // A CallListener and FunctionCalls, or None.
   PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
@@ -198,7 +198,7 @@ void unfollow(Cursor* cursor) {
 
 int cursor_clear(PyObject* self) {
   unfollow(Cursor::of(self));
-  Cursor::of(self)->site = Cursor::of(self)->outside = nullptr;
+  Cursor::of(self)->site = Cursor::of(self)->outside = Cursor::of(self)->garbage = nullptr;
   return Cursor::clear(self);
 }
 

@@ -34,7 +34,7 @@ struct Carried : c10::DebugInfoBase {
 template <class Kind>
 Kind kind_of_carried() {
   if constexpr (std::is_enum_v<Kind>) {
-    return Kind::TEST_INFO_2;  // before torch 2.13, there are no others
+    return Kind::TEST_INFO_2;  // of older torches, whose kinds are fixed: used by tests of torch alone
   } else {
     static constexpr std::string_view name = "torchprof_hooks";
     return Kind(&name);
