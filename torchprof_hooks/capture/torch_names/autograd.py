@@ -112,13 +112,6 @@ def engine_entry() -> Place:
 _ENGINE_ENTRY: Final = Place(autograd, "_engine_run_backward")
 
 
-def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:
-    """Run a backward pass that no patch sees; none if torch hides the engine."""
-    engine = getattr(autograd.Variable, "_execution_engine", None)
-    if engine is not None:
-        engine.run_backward((output,), (gradient,), False, False, (), False, True)
-
-
 def _follows_passes() -> bool:
     """Whether a node tells its number, the entry of the engine can be replaced, and
     the node that runs tells which one it is."""
