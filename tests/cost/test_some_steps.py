@@ -278,9 +278,9 @@ def test_time_between_blocks_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -
         close(self, by_exception)
 
     with profile(steps=1, every=2) as prof:
-        monkeypatch.setattr(TrackerSubscription, "close", close_slowly)
-        train(Net(), 8)
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(TrackerSubscription, "close", close_slowly)
+            train(Net(), 8)
         found = prof.profile
     assert found.phase_times_ns()["profiler"] % (5 * MS) == 0
     assert found.phase_times_ns()["profiler"] >= 4 * 5 * MS
@@ -300,13 +300,12 @@ def test_a_report_in_the_block_is_overhead_and_in_no_step(
         burn(500)
         return measured()
 
-    monkeypatch.setattr(prof, "_measured", slowly)
-    with prof:
+    with monkeypatch.context() as patched, prof:
+        patched.setattr(prof, "_measured", slowly)
         model = Net()
         for _ in range(3):
             train(model, 10)
             assert prof.report()
-    monkeypatch.undo()
     found = prof.profile
     assert found.phase_times_ns()["profiler"] == 3 * 500 * MS
     assert found.step_times.steps_ns == 30 * STEP_MS * MS
