@@ -189,7 +189,7 @@ def test_a_step_that_goes_on_in_the_next_part_is_whole() -> None:
 
 def test_blocks_go_on_with_the_next_part() -> None:
     """The first steps of a part are not measured because they are the first."""
-    some = {"steps": 2, "every": 5}
+    some: dict[str, Any] = {"steps": 2, "every": 5}
     parts = taken_in_parts(profile(**some), takes=True)
     assert [part.steps for part in parts] == [3, 3, 3]
     measured = [

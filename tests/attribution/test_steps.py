@@ -34,11 +34,12 @@ ALL = pytest.mark.parametrize("follow", ["all", "functions"], indirect=True)
 
 @pytest.fixture(params=["all", "functions", "some"])
 def follow(request: pytest.FixtureRequest) -> Follow:
-    options: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         "all": {},
         "functions": {"functions": True},
         "some": THIRDS,
-    }[request.param]
+    }
+    options = every[request.param]
     prof = profile(**options)
 
     @contextmanager

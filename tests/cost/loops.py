@@ -22,7 +22,7 @@ from torchprof_hooks.profiles.data import ProfileData
 
 
 @contextmanager
-def followed(functions: bool = False, **some: int) -> Iterator[ThreadSteps]:
+def followed(functions: bool = False, **some: Any) -> Iterator[ThreadSteps]:
     """This thread, as a whole program is measured. some: `steps` and `every`."""
     steps = make_steps(Settings(functions=functions, **some))
     steps.start()
@@ -33,7 +33,7 @@ def followed(functions: bool = False, **some: int) -> Iterator[ThreadSteps]:
 
 
 #: The first of three steps is measured.
-THIRDS: Final = {"steps": 1, "every": 3}
+THIRDS: Final[dict[str, Any]] = {"steps": 1, "every": 3}
 
 
 class Net(nn.Module):

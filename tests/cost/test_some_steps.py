@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 REST: CellKey = (("(not measured)",), "outside")
 
 
-def steps_of(found: ProfileData) -> dict[str, int]:
+def steps_of(found: ProfileData) -> dict[str, Any]:
     """How many steps are in each part."""
     return {part.name: part.steps for part in found.parts}
 
@@ -63,7 +63,7 @@ def own_ms(found: ProfileData) -> dict[CellKey, float]:
     ],
 )
 def test_so_many_steps_are_measured(
-    some: dict[str, int], parts: tuple[int, ...]
+    some: dict[str, Any], parts: tuple[int, ...]
 ) -> None:
     model = Net()
     with profile(**some) as prof:
@@ -278,9 +278,9 @@ def test_time_between_blocks_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -
         close(self, by_exception)
 
     with profile(steps=1, every=2) as prof:
-        monkeypatch.setattr(TrackerSubscription, "close", close_slowly)
-        train(Net(), 8)
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(TrackerSubscription, "close", close_slowly)
+            train(Net(), 8)
         found = prof.profile
     assert found.phase_times_ns()["profiler"] % (5 * MS) == 0
     assert found.phase_times_ns()["profiler"] >= 4 * 5 * MS
@@ -291,7 +291,7 @@ def test_time_between_blocks_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("some", [{}, {"steps": 1}], ids=str)
 def test_a_report_in_the_block_is_overhead_and_in_no_step(
-    some: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    some: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prof = profile(**some)
     measured = prof._measured
@@ -300,13 +300,12 @@ def test_a_report_in_the_block_is_overhead_and_in_no_step(
         burn(500)
         return measured()
 
-    monkeypatch.setattr(prof, "_measured", slowly)
-    with prof:
+    with monkeypatch.context() as patched, prof:
+        patched.setattr(prof, "_measured", slowly)
         model = Net()
         for _ in range(3):
             train(model, 10)
             assert prof.report()
-    monkeypatch.undo()
     found = prof.profile
     assert found.phase_times_ns()["profiler"] == 3 * 500 * MS
     assert found.step_times.steps_ns == 30 * STEP_MS * MS

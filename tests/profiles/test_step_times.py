@@ -71,9 +71,7 @@ def test_merging_is_counting_all(seed: int) -> None:
     assert pickle.loads(pickle.dumps(whole)) == whole
     assert whole.first_ns + whole.later_ns == total_ns
     assert whole.without(left) == right
-    again = StepCounter()
-    again.add(both)
-    assert again.times() == whole
+    assert both.copy().times() == whole
     assert sum(bucket.steps for bucket in whole.own) == whole.steps
 
 

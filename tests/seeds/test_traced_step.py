@@ -68,7 +68,7 @@ def test_without_a_device_the_report_says_so() -> None:
 
 @pytest.mark.usefixtures("in_use")
 @pytest.mark.parametrize("some", [{}, {"steps": 1, "every": 3}], ids=str)
-def test_traced_steps_are_in_no_table(some: dict[str, int]) -> None:
+def test_traced_steps_are_in_no_table(some: dict[str, Any]) -> None:
     found, computed = train(8, kernels=True, **some)
     assert (step_of(found).step, step_of(found).reason) == (4, "")
     assert found.measured.traced == 2

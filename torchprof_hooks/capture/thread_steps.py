@@ -37,6 +37,7 @@ from torchprof_hooks.profiles.names import (
 from torchprof_hooks.profiles.optimizers import OptimizerFacts
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
+    from torchprof_hooks.profiles.cells import Cells
     from torchprof_hooks.profiles.data import ProfileData
     from torchprof_hooks.profiles.program import ProgramFacts
 
@@ -473,7 +474,7 @@ def _with_rest(found: ProfileData, rest_ns: int, counted: StepCounter) -> Profil
     from torchprof_hooks.profiles.totals import Totals
 
     times = counted.times()
-    cells = {((NOT_MEASURED_NAME,), "outside"): Totals(self_ns=rest_ns)}
+    cells: Cells = {((NOT_MEASURED_NAME,), "outside"): Totals(self_ns=rest_ns)}
     rest = Part("unmeasured", rest_ns, times.steps, times, cells)
     info = ModuleInfo(kind=kind_of_other(NOT_MEASURED_NAME), order=len(found.modules))
     return replace(

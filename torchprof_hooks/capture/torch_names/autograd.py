@@ -103,10 +103,3 @@ def engine_entry() -> Place:
     Where there is none, we do not see backward passes: their time is outside modules.
     """
     return Place(autograd, "_engine_run_backward")
-
-
-def run_engine(output: torch.Tensor, gradient: torch.Tensor) -> None:
-    """Run a backward pass that no patch sees; none if torch hides the engine."""
-    engine = getattr(autograd.Variable, "_execution_engine", None)
-    if engine is not None:
-        engine.run_backward((output,), (gradient,), False, False, (), False, True)

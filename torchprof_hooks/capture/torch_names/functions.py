@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
@@ -73,21 +72,6 @@ def _is_default_device(mode: object) -> bool:
 #: The function that pushes a mode back on the stack when the mode has handled a call
 #: of one of torch's functions that are written in Python.
 RETURN_OF_MODES: Final = Place(torch.overrides, "_push_mode")
-
-
-@contextmanager
-def without_function_modes() -> Iterator[None]:
-    """No mode sees what this thread calls. Where torch hides its stack of modes, they
-    stay."""
-    taken: list[TorchFunctionMode] = []
-    try:
-        with suppress(AttributeError):
-            for _ in function_modes():
-                taken.append(torch._C._pop_torch_function_stack())
-        yield
-    finally:  # also when an interrupt comes in between
-        for mode in reversed(taken):
-            torch._C._push_on_torch_function_stack(mode)
 
 
 def function_modes() -> list[TorchFunctionMode]:

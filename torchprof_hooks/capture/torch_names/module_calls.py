@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType, FunctionType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 
@@ -60,13 +60,6 @@ def is_asking(frame: FrameType) -> bool:
     return frame.f_code.co_name == ASKING
 
 
-def with_implementation(
-    kind: type[torch.nn.Module], implementation: object
-) -> type[Any]:
-    """A class like `kind`, with `implementation` in place of the attribute."""
-    return type(kind.__name__, (kind,), {_IMPLEMENTATION: implementation})
-
-
 def no_implementation() -> Callable[[Any], None]:
     """A getter that finds no implementation, for torch.compile to trace: it may trace
     into this function, but not into others of this package."""
@@ -75,31 +68,3 @@ def no_implementation() -> Callable[[Any], None]:
         return None
 
     return FunctionType(nothing.__code__.replace(), {"__builtins__": {}})
-
-
-def call_without_global_hooks() -> Callable[..., Any]:
-    """A method for modules of our own: a copy of ``torch.nn.Module._call_impl`` that
-    finds torch's tables of hooks on all modules empty. The real tables stay as they
-    are, as other threads may need them at the same time. If the program, or torch, has
-    replaced ``_call_impl``, this is the replacement as it is."""
-    original: Any = torch.nn.Module._call_impl
-    code = getattr(original, "__code__", None)
-    file = torch.nn.modules.module.__file__
-    if code is None or code.co_filename != file or original.__closure__:
-        return cast("Callable[..., Any]", original)
-    names = original.__globals__
-    tables = [
-        n for n in names if n.startswith("_global_") and isinstance(names[n], dict)
-    ]
-    # The code is a copy, too: the interpreter caches in it what it learns of the
-    # function's globals.
-    return FunctionType(code.replace(), {**names, **{name: {} for name in tables}})
-
-
-class QuietModule(torch.nn.Module):
-    """A module whose calls nobody sees: neither hooks on all modules, nor anything else
-    that a program, or this package, has put in the way of calls."""
-
-    __call__ = getattr(torch.nn.Module, "_wrapped_call_impl", torch.nn.Module.__call__)
-    _compiled_call_impl = None
-    _call_impl = call_without_global_hooks()
