@@ -264,6 +264,7 @@ import torchprof_hooks
 started = threading.Thread.run
 def run(self): started(self) or profiler
 threading.Thread.run = run
+profiler = None
 profiler = torchprof_hooks.profile()
 profiler.__enter__()
 """

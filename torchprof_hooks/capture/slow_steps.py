@@ -8,7 +8,6 @@ from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times, padded
-from torchprof_hooks.capture.own_sums import own_host_ns
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.cells import place_without_functions
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
@@ -139,6 +138,8 @@ class _Times:
 
 
 def _own_ns(sites: list[Site], sums: _Booked) -> list[int]:
+    from torchprof_hooks.capture.own_sums import own_host_ns  # which knows trackers
+
     empty: Int64s = NO_SUMS
     times = Times(empty, sums.booked_ns, empty, empty, [], empty)
     return own_host_ns(sites, times)
