@@ -1,10 +1,9 @@
 """What measuring costs: how often we do something, times how long that takes in a short
 trial on this machine; and how much of the cost is subtracted from rows.
 
-Rows are as measured, but for two parts of the profiler overhead that are subtracted
-from them: time that we have measured ourselves (finding the row of a new call, reading
-meters, work at the end of a step); and, where Python code shows functions to us, what
-that adds to the time of their callers. Both go to the row "profiler overhead".
+Rows are as measured, but for a part of the profiler overhead that is subtracted from
+them: time that we have measured ourselves (finding the row of a new call, reading
+meters, work at the end of a step). It goes to the row "profiler overhead".
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from torchprof_hooks.capture.torch_names.module_calls import (
     no_implementation,
     with_implementation,
 )
-from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
@@ -133,18 +132,10 @@ def counted_ns_of_block(
     return span_ns * spans + of.node_ns * nodes
 
 
-def taken_out(
-    tracker: Tracker, sites: Sequence[Site], calls: Sequence[int]
-) -> list[int]:
+def taken_out(sites: Sequence[Site]) -> list[int]:
     """The profiler overhead to subtract from the own time of each site, in nanoseconds;
-    it may be more than there is. calls: how many of each site have ended."""
-    taken_ns: list[float] = [site.reading_ns for site in sites]
-    if tracker.functions is not None and tracker.functions.runs_python and any(calls):
-        function_ns = costs(functions=True).function_ns
-        for site, count in zip(sites, calls, strict=True):
-            if site.is_function and site.phase != "backward":
-                taken_ns[site.caller.code] += count * function_ns
-    return [round(max(taken, 0)) for taken in taken_ns]
+    it may be more than there is."""
+    return [round(max(site.reading_ns, 0)) for site in sites]
 
 
 def _nodes(site: Site) -> int:
@@ -175,7 +166,9 @@ def _measure(functions: bool) -> Costs:
     node_ns = (seen.backward_ns - bare.backward_ns) / max(seen.nodes, 1)
     found = [call_ns, node_ns]
     if functions:
-        both = _run(new_tracker(functions=new_functions(by_shapes=True)))
+        from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
+
+        both = _run(new_tracker(functions=OperatorCalls()))
         found += [(both.forward_ns - seen.forward_ns) / (_LAYERS * _FUNCTIONS)]
     return Costs(*map(max, found, _LEAST))
 
@@ -220,9 +213,9 @@ def _shown(
                 stack.callback(layer.register_forward_pre_hook(pre).remove)
                 stack.callback(layer.register_forward_hook(post).remove)
         if tracker is not None and tracker.functions is not None:
-            shown_by = tracker.functions.shown_by
-            attachments.attach(shown_by, tracker)
-            stack.callback(attachments.detach, shown_by, tracker)
+            heard = tracker.functions.heard
+            attachments.attach(heard, tracker)
+            stack.callback(attachments.detach, heard, tracker)
         yield
 
 

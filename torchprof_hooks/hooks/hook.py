@@ -22,6 +22,7 @@ from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.profiles.options import check_whole
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 Self = TypeVar("Self", bound="Hook")
@@ -93,7 +94,7 @@ class Hook:
         retry_cleanup()
         check_free(self.name, self._active_blocks().get(self.name))
         self.added(None)
-        subscription = TrackerSubscription(self._tracker_of_thread())
+        subscription = self._subscription()
         block = Block(held, subscription.close, self)
         self._thread_wide.blocks[self.name] = block
         block.begin(subscription.open)
@@ -134,6 +135,10 @@ class Hook:
 
     def deleted(self, target: Any) -> None:
         """Called when the hook is removed: from `target`, or thread-wide (None)."""
+
+    def _subscription(self) -> TrackerSubscription | FollowedFunctions:
+        """What is opened where the hook is entered, and closed at the end."""
+        return TrackerSubscription(self._tracker_of_thread())
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         """A tracker that serves this hook in the running thread.

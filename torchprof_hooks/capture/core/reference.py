@@ -56,7 +56,6 @@ class Cursor(ReadsMeters):
     on_pause: called with an entry that ended, when, and what it returned; of forwards,
         only for outermost ones. Or None.
     sees_outer_alone: whether it is shown only calls from sites that are `is_outer`.
-    by_shapes: whether calls of functions are told apart by the shapes of inputs.
     """
 
     site: Site
@@ -79,7 +78,7 @@ class Cursor(ReadsMeters):
         self.owns_nodes = self.divides = False
         self.callbacks: CallListener | None = None
         self.functions: Any = None  # FunctionCalls; their methods need a Tracker
-        self.by_shapes = self.sees_outer_alone = False
+        self.sees_outer_alone = False
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 

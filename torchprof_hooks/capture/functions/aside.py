@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.attach.function_interception import function_interception
 from torchprof_hooks.capture.torch_names.functions import without_function_modes
 from torchprof_hooks.measure.uninterrupted import in_own_thread
 
@@ -25,12 +23,11 @@ def do_aside(work: Callable[[], object]) -> None:
 
 @contextmanager
 def _not_followed() -> Iterator[None]:
-    here = get_ident()
-    following = [*engine_patch.trackers_here(), *function_interception.trackers_here()]
+    following = [(user, user.thread) for user in engine_patch.trackers_here()]
     try:
-        for tracker in following:
-            tracker.thread = _NO_THREAD
+        for user, _ in following:
+            user.thread = _NO_THREAD
         yield
     finally:
-        for tracker in following:
-            tracker.thread = here
+        for user, thread in following:
+            user.thread = thread

@@ -17,7 +17,6 @@ from torchprof_hooks.capture.torch_names.autograd import (
     RECOMPUTATION,
 )
 from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import BATCHES
-from torchprof_hooks.capture.torch_names.compiler import COMPILED_CALLS
 from torchprof_hooks.capture.torch_names.custom_functions import CUSTOM_FUNCTIONS
 from torchprof_hooks.capture.torch_names.distributed import COLLECTIVES
 from torchprof_hooks.capture.torch_names.functions import FUNCTIONS
@@ -30,7 +29,6 @@ CANARIES: Final = (
     FUNCTIONS,
     CUSTOM_FUNCTIONS,
     BATCHES,
-    COMPILED_CALLS,
     COLLECTIVES,
     STORAGES,
 )

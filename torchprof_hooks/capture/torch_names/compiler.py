@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import torch
 
-from torchprof_hooks.capture.torch_names import Canary
 from torchprof_hooks.capture.torch_names.place import Place
 
 
@@ -38,23 +36,7 @@ def is_compiled_module(module: torch.nn.Module) -> bool:
     )
 
 
-def before_compilation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What the user gave to torch.compile: if that was a module, torch has put it into
-    a closure. `function` itself if torch does that differently."""
-    namespace = getattr(function, "__globals__", {})
-    if namespace.get("__name__") != "torch._dynamo.external_utils":
-        return function
-    cells = getattr(function, "__closure__", None) or ()
-    values = (cell.cell_contents for cell in cells)
-    closure = dict(zip(function.__code__.co_freevars, values, strict=True))
-    original: Callable[..., Any] = closure.get("fn", function)
-    return original
-
-
 _DYNAMO: Final = "torch._dynamo.eval_frame"
-
-#: A local variable that code made by ``torch.compile`` has just before it runs.
-_ABOUT_TO_RUN: Final = "saved_dynamic_layer_stack_depth"
 
 
 def keep_compiler_out_of(codes: Iterable[CodeType]) -> None:
@@ -112,98 +94,12 @@ def unwatch_compilations(
             handler.remove_end_callback(ends)
 
 
-def eval_frame_setter() -> Place:
-    """The function by which torch.compile switches itself on just before it runs a
-    compiled function, and back just after.
-
-    There is none while torch.compile is not loaded. torch has no hook for this. Without
-    it, the kernels that compiled functions call show as functions of their own, if no
-    gradient is needed.
-    """
-    if not is_compiler_loaded() or not COMPILED_CALLS.works():
-        return Place(None, "")
-    return Place(sys.modules[_DYNAMO], "_maybe_set_eval_frame")
-
-
-class CompiledCall(NamedTuple):
-    """A call of a function made by torch.compile.
-
-    frame: id of torch.compile's frame that runs the call, which lives until its end.
-    function, args, kwargs: what is run, and with what.
-    has_returned, outputs: whether it has returned yet, and what.
-    tells_outputs: whether the frame keeps outputs; up to torch 2.10 it does not.
-    """
-
-    frame: int
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    has_returned: bool
-    outputs: object
-    tells_outputs: bool = True
-
-    def at_end(self, handled: BaseException | None) -> CompiledCall:
-        """This call when it is over.
-
-        handled: the exception that was being handled when the call began. If another
-            one is being handled now, it has ended the call.
-        """
-        if self.tells_outputs:
-            return self
-        return self._replace(has_returned=sys.exc_info()[1] is handled)
-
-
-def compiled_call_on_stack() -> CompiledCall | None:
-    """The compiled call around which torch.compile is being switched on or off; None if
-    it is switched for another reason. To be called from a function that the replacement
-    of `eval_frame_setter` calls, as this counts frames."""
-    frame = sys._getframe(3)
-    is_dynamo = frame.f_globals.get("__name__") == _DYNAMO
-    if not is_dynamo or "fn" not in frame.f_code.co_freevars:
-        return None
-    variables = frame.f_locals
-    if _ABOUT_TO_RUN not in variables:
-        return None
-    return CompiledCall(
-        id(frame),
-        before_compilation(variables["fn"]),
-        variables.get("args", ()),
-        variables.get("kwargs", {}),
-        "result" in variables,
-        variables.get("result"),
-        "result" in {*frame.f_code.co_varnames, *frame.f_code.co_cellvars},
-    )
-
-
-def _are_calls_recognised() -> bool:
-    """Whether torch.compile has a function that switches it on and off around what it
-    calls, with the variables by which such a call is recognised."""
-    namespace = vars(importlib.import_module(_DYNAMO))
-    is_there = callable(namespace.get("_maybe_set_eval_frame"))
-    return is_there and any(
-        {"_maybe_set_eval_frame"} <= set(code.co_names)
-        and {"fn"} <= set(code.co_freevars)
-        and {_ABOUT_TO_RUN, "args", "kwargs"} <= {*code.co_varnames, *code.co_cellvars}
-        for method in vars(namespace["_TorchDynamoContext"]).values()
-        if isinstance(outer := getattr(method, "__code__", None), CodeType)
-        for code in with_inner(outer)
-    )
-
-
 def with_inner(code: CodeType) -> Iterator[CodeType]:
     """The code of a function, and that of all functions that are made in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from with_inner(constant)
-
-
-#: Without it, compiled functions show the kernels that they call.
-COMPILED_CALLS: Final = Canary(
-    "compiled functions as a whole",
-    ("_maybe_set_eval_frame", _ABOUT_TO_RUN),
-    _are_calls_recognised,
-)
 
 
 #: The module that defines the context in which torch.export traces, and modules that

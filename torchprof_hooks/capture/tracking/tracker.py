@@ -42,7 +42,7 @@ from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
-    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
     from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
 
 #: A number that no thread has.
@@ -84,17 +84,18 @@ class Tracker(OpenCalls):
     hears_foreign_passes: whether it is told of passes that Python has not started.
         That takes a callback at each node, which slows nodes down.
     has_foreign_passes: whether it was told of such a pass.
+    not_measured: what was asked for and cannot be measured, one line each.
     """
 
     callbacks: CallListener | None
-    functions: FunctionCalls | None
+    functions: OperatorCalls | None
 
     def __init__(
         self,
         names: ModuleNames | None = None,
         *,
         backward: Passes | None = None,
-        functions: FunctionCalls | None = None,
+        functions: OperatorCalls | None = None,
         meters: Sequence[Meter] = (),
         callbacks: CallListener | None = None,
         follows_modules: bool = True,
@@ -118,10 +119,11 @@ class Tracker(OpenCalls):
         self.functions = functions
         self.callbacks = callbacks
         self.follows_modules = follows_modules
-        self.names_nodes = functions is not None and functions.follows_all
+        self.names_nodes = functions is not None
         self.undivided_passes = 0
         self.hears_foreign_passes = self.divides
         self.has_foreign_passes = False
+        self.not_measured: tuple[str, ...] = ()
         self.meters = meters
         self.memory_owners: MemoryOwners | None = None
         for meter in meters:
@@ -227,8 +229,6 @@ class Tracker(OpenCalls):
             self.memory_owners.backward_begins()
         started = BackwardPass(base, opens, request.makes_graph, from_python)
         self.backward.begin(self, started, request, began_ns)
-        if self.functions is not None:
-            self.functions.pass_begins(started)
         if opens and self.garbage.newest_ns > began_ns:
             self.garbage.was_no_cost(found, began_ns, base.start_ns)
 
@@ -266,16 +266,12 @@ class Tracker(OpenCalls):
     def _ends_at_once(self, ended: BackwardPass) -> bool:
         """Have the core end the pass; False if it cannot, and has done nothing."""
         assert self.backward is not None  # there is a pass
-        try:
-            has_ended = self.backward.finish(self, ended)
-            if has_ended and self.memory_owners is not None and not self.passes:
-                began_ns = perf_counter_ns()
-                self.memory_owners.backward_ended()
-                self.site.reading_ns += perf_counter_ns() - began_ns
-            return has_ended
-        finally:
-            if ended not in self.passes and self.functions is not None:
-                self.functions.pass_is_over(ended, is_last=not self.passes)
+        has_ended = self.backward.finish(self, ended)
+        if has_ended and self.memory_owners is not None and not self.passes:
+            began_ns = perf_counter_ns()
+            self.memory_owners.backward_ended()
+            self.site.reading_ns += perf_counter_ns() - began_ns
+        return has_ended
 
     def _all_passes_ended(self, failed: bool) -> None:
         assert self.backward is not None  # there were passes
@@ -315,8 +311,6 @@ class Tracker(OpenCalls):
             self.backward.forget(self, ended)
         if passes and passes[-1] is ended:
             del passes[-1]
-        if self.functions is not None:
-            self.functions.pass_is_over(ended, is_last=not passes)
 
     def backward_site(self, around: Site, made_by: int | str) -> Site:
         """Where the backward of a call is booked, inside of `around`.
@@ -327,7 +321,7 @@ class Tracker(OpenCalls):
         if isinstance(made_by, int):
             return self.tree.backward_site(around, made_by)
         assert self.functions is not None  # else nodes are not booked by name
-        return self.functions.sites.site_of_node(around, made_by)
+        return self.functions.site_of_node(around, made_by)
 
     def begin_recomputation(self) -> None:
         """A node asks for a tensor that is to be computed again: the time of that is
@@ -397,8 +391,6 @@ class Tracker(OpenCalls):
         self.drop_passes_after(0)
         if self.backward is not None:
             self.backward.no_pass_runs()
-        if self.functions is not None:
-            self.functions.drop_open_calls()
 
     # Reading
 
