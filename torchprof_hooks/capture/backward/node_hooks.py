@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,7 +19,6 @@ from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     NodeHookCarrier,
-    NodePreHook,
     at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
@@ -50,19 +49,15 @@ class HookedPasses(Passes):
     When a pass begins, this walks its graph once, and puts a hook before each node.
 
     callbacks: told where a pass moves to other owners.
-    gives_gradients: called before each node in place of `on_node`, with that function
-        and the gradients of all outputs of the node.
     """
 
     def __init__(
         self,
         *,
         callbacks: MoveListener | None = None,
-        gives_gradients: Callable[[Callable[[Any], None], Any], None] | None = None,
     ) -> None:
         self._callbacks = callbacks
-        self._gives_gradients = gives_gradients
-        self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
+        self._hooks = NodeHookCarrier()
         self._hooked: set[int] = set()
 
     needs_roots = True
@@ -108,10 +103,7 @@ class HookedPasses(Passes):
             started.base.reading_ns = read_before_ns  # walking came before
             _engine_begins(tracker, started)
         tracker.passes.append(started)
-        at_node: Callable[[Any], None] = partial(self.on_node, tracker)
-        if self._gives_gradients is not None:
-            at_node = partial(self._gives_gradients, at_node)
-        self._hooks.callbacks[0] = at_node
+        self._hooks.callbacks[0] = partial(self.on_node, tracker)
 
     def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
         node = current_autograd_node()
@@ -244,9 +236,6 @@ def _owners(
     for key, code in chain[kept:]:
         around = tracker.tree.backward_site(around, code)
         opens.append(OpenBackward(key, around))
-    if tracker.functions and tracker.names_nodes and around.function is None:
-        site = tracker.functions.sites.site_of_node(around, node.name())
-        opens.append(OpenBackward(None, site))
     return kept, opens
 
 

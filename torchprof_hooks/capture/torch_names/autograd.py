@@ -44,27 +44,9 @@ def node_of(tensor: torch.Tensor) -> Any:
             return None
 
 
-class NodePreHook:
+class NodeHookCarrier:
     """Calls the same Python callbacks in front of many autograd nodes, with the
-    gradients of all outputs of the node."""
-
-    __slots__ = ("callbacks",)
-
-    def __init__(self) -> None:
-        self.callbacks: dict[int, Callable[[Any], None]] = {}
-
-    def put_in_front_of(self, nodes: list[Any]) -> None:
-        """Have the callbacks called, with a tuple of gradients, before each node."""
-        for node in nodes:
-            node.register_prehook(self._call)
-
-    def _call(self, gradients: Any) -> None:
-        for callback in list(self.callbacks.values()):
-            callback(gradients)
-
-
-class NodeHookCarrier(NodePreHook):
-    """A cheaper `NodePreHook`: callbacks get the gradient of the first output only.
+    gradient of the first output.
 
     ``Node.register_prehook`` makes a new ordered dict and a handle for each node, which
     costs ten times as much as all the rest. Tensor hooks work in another way: the node
@@ -72,10 +54,10 @@ class NodeHookCarrier(NodePreHook):
     callbacks, so emptying that dict silences all of them at once.
     """
 
-    __slots__ = ("_carrier",)
+    __slots__ = ("_carrier", "callbacks")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.callbacks: dict[int, Callable[[Any], None]] = {}
         with torch._C.DisableTorchFunction():  # no mode is to see this
             carrier: Any = torch.empty(0, device="cpu")
             carrier._backward_hooks = self.callbacks
