@@ -247,8 +247,6 @@ def _shown(shapes: Sequence[tuple[Any, ...]], name: str) -> Shapes | None:
 
 
 def _path_inside(caller: Site) -> tuple[str, ...]:
-    if caller.is_recomputation:
-        caller = caller.caller
     if caller.phase == "outside":
         return caller.path[:-1]
     if caller.phase != "backward":

@@ -108,12 +108,14 @@ class Site(Node):
         """The module whose calls are calls at this site, unless it is gone."""
         return None if self.module is None else self.module()
 
-    def __getattr__(self, name: str) -> Any:
-        """The path, where it is asked for the first time, and is still to be made."""
-        if name != "path":
-            raise AttributeError(name)
-        self.path = self._make_path()
-        return self.path
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The path, where it is asked for the first time, and is still to be made."""
+            if name != "path":
+                raise AttributeError(name)
+            self.path = self._make_path()
+            return self.path
 
     @property
     def name(self) -> str:
