@@ -111,7 +111,7 @@ class Site(Node):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The path, where it is asked for the first time, and is still to be made."""
+            """The path, where it is asked for first, and is still to be made."""
             if name != "path":
                 raise AttributeError(name)
             self.path = self._make_path()
