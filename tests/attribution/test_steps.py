@@ -467,11 +467,18 @@ def test_evaluations_without_optimizers(follow: Follow) -> None:
     assert calls(seen.found, "Work", "backward") == 20
 
 
-@pytest.mark.parametrize("steps", [200, 300])
-def test_an_optimizer_that_was_made_and_never_steps(follow: Follow, steps: int) -> None:
+def test_an_optimizer_that_was_made_and_never_steps(follow: Follow) -> None:
     work = Trained(4, 6)
-    with follow(steps, first=10, later=[(steps - 1, 10)]):
-        backward(work, steps)
+    with follow(300, first=10, later=[(299, 10)]):
+        backward(work, 300)
+
+
+def test_passes_wait_for_an_optimizer_that_was_made(follow: Follow) -> None:
+    """Until measuring ends: so those whose gradients are accumulated are no steps."""
+    work = Trained(4, 6)
+    with follow(0) as seen:
+        backward(work, 200)
+    assert (seen.prof.profile.steps, durations(seen.prof.profile)) == (200, [(199, 10)])
 
 
 # Calls without a graph

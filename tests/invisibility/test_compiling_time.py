@@ -98,7 +98,6 @@ def test_functions_that_are_compiled() -> None:
         for _ in range(3):
             Burn.apply(compiled(torch.ones(2, requires_grad=True))).sum().backward()
     by_function = {row.name: row.self_ns / MS for row in prof.profile.rows("function")}
-    assert by_function["<lambda>"] == 3 * 3
     assert by_function["Burn"] == 3 * 3
     assert by_function[COMPILING_NAME] == 50
 

@@ -104,7 +104,7 @@ def test_a_bar_while_the_report_of_a_program_is_made(
     # The bar has gone before the report is printed, and does not come back.
     assert ("writing the report: " in shown) == stream.isatty()
     assert "\r" not in report
-    assert "measuring took" in " ".join(report.split())
+    assert "Measuring took" in " ".join(report.split())
 
 
 def test_a_bar_while_traces_are_written(

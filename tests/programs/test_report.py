@@ -336,7 +336,7 @@ def test_a_recent_file_survives_what_nothing_survives(tmp_path: Path) -> None:
     found = Profile.load(saved)
     assert found.steps >= 1
     assert "Linear" in found.modules
-    assert json.loads(saved.read_text())["version"] == 6
+    assert json.loads(saved.read_text())["version"] == 7
 
 
 def test_one_report_for_all_endings_of_functions_alone(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class StepDetector:
         # Calls without a graph before the step's first one with a graph: in this step,
         # those that are evaluations, when the last one ended; and in the step before.
         self._before = self._apart = self._before_end_ns = self._usual_before = 0
+        self._told_memory = 0  # of so many steps
 
     # What is followed
 
@@ -135,7 +136,12 @@ class StepDetector:
         """The steps in `counter`, and what has ended and is not in it yet."""
         found, began_ns = self.counter.copy(), self._began_ns
         found.after_backward_ns += self._after_ns
-        ends_ns = [self._ended_ns] if self._ended_ns else [*self._pass_ends_ns]
+        ends_ns = [self._ended_ns] if self._ended_ns else []
+        if not (self._ended_ns or self._is_running):  # no optimizer steps any more
+            ends_ns = [*self._pass_ends_ns]
+        if self._ended_ns:
+            waited_ns = self._waited_by_end_ns - self._waited_ns
+            found.waited(waited_ns, self._ended_ns - began_ns)
         for steps, end_ns in enumerate(ends_ns, self._steps):
             found.count(end_ns - began_ns, is_first=not steps)
             began_ns = end_ns
@@ -313,7 +319,11 @@ class StepDetector:
 
     def _tell_memory(self, number: int) -> None:
         tracker = self._tracker
-        if tracker is not None and tracker.memory_owners is not None:
+        if tracker is None or tracker.memory_owners is None:
+            return
+        # The pass of the first step has told already, where an optimizer steps then.
+        if number > self._told_memory:
+            self._told_memory = number
             tracker.memory_owners.step_ended(number)
 
     def _call_is_over(self, end_ns: int) -> None:

@@ -320,7 +320,8 @@ class ThreadSteps:
         tracker, now_ns = self._tracker, perf_counter_ns()
         if self._kind is Kind.MEASURED:
             for meter in meters_of(tracker, DeviceMeter):
-                meter.stamped_steps.step_ended(tracker.calls)
+                is_start = self._first is None
+                meter.stamped_steps.step_ended(tracker.calls, is_start)
         is_told = self.at_step is not None and (
             self.ends_each_step or now_ns >= self._tell_at_ns
         )

@@ -108,7 +108,7 @@ def main(extension: str, path: str) -> None:
     plant_clocks(device, clock, monkeypatch)
     device.set_latency(MS // 10)
     sys.argv = ["train.py"]
-    torchprof_hooks.enable(save=path, device_idle=True, max_overhead=1)
+    torchprof_hooks.enable(save=path, device_idle=True)
     kept = device.allocate(1)  # from now on, the device is in use
     model = Decoder(device)
     optimizer = Optimizer(model, device)

@@ -136,7 +136,7 @@ def test_events_are_used_again(
 
     assert times == {"forward": 1800, "backward": 1800, "recompute": 0}
     *first, next_profile = made
-    assert first[-1] == first[2]
+    assert first[-1] <= first[2] + 1  # where stamps pause, one more may wait
     # The native core uses those of other profiles, but for two by which a device is
     # asked whether it has a clock.
     assert next_profile - first[-1] == (14 if core_of(request) == "python" else 2)
@@ -166,23 +166,18 @@ def test_what_is_done_at_each_call(
         assert asked == (stamps[name], 0)
 
 
-def test_in_most_steps_there_are_no_stamps_if_they_cost(
-    found: dict[str, Any], request: pytest.FixtureRequest
-) -> None:
+def test_in_most_steps_there_are_no_stamps(found: dict[str, Any]) -> None:
     """Times are estimated from the others, by calls. A stamp is part of them."""
     for options, of_run in found["stamps_that_cost"].items():
-        stamped, without = of_run["steps"]
-        steps = stamped + without
-        every = [{"forward": 300 * 4.1, "backward": 300 * 6.1, "recompute": 0}] * 2
+        steps = 300 if options == "{}" else 150
+        stamped = sum(step < 8 or step % 8 == 0 for step in range(steps))
+        every = [{"forward": steps * 4.1, "backward": steps * 6.1, "recompute": 0}] * 2
 
         assert [*of_run["times"].values()] == every
-        assert of_run["sometimes"] == pytest.approx(100 * 9.1, rel=0.01)
-        assert of_run["calls"] == {"Sequential.0": 300, "Sequential.10.inner": 100}
-        if core_of(request) == "python":  # it does not know what a stamp takes
-            assert steps == stamped
-            continue
-        assert steps == 300 if options == "{}" else 200 < steps < 300
-        assert steps / 5 < stamped < steps / 2
+        assert of_run["sometimes"] == pytest.approx(steps / 3 * 9.1, rel=0.01)
+        calls = {"Sequential.0": steps, "Sequential.10.inner": steps // 3}
+        assert of_run["calls"] == calls
+        assert of_run["steps"] == [stamped, steps - stamped]
         said = f"evice times are those of {stamped} of {steps} steps, scaled by calls"
         assert said in " ".join(of_run["told"].split())
 

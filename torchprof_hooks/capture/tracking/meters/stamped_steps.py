@@ -16,8 +16,9 @@ Factors = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class StampedSteps:
-    """In the first `STAMPED` steps, the device is stamped; then in one of so many.
-    Device times of the other steps are estimated from these, by calls.
+    """Until the first step has ended, and in `STAMPED` steps then, the device is
+    stamped; later, in one of so many. Device times of the other steps are estimated
+    from these, by calls.
 
     steps, stamped: how many steps and evaluation calls have ended, and how many of
         them were stamped.
@@ -25,19 +26,23 @@ class StampedSteps:
 
     def __init__(self, meter: Any) -> None:
         self._meter = meter  # of the core
-        self.steps = self.stamped = 0
+        self.steps = self.stamped = self._before = 0  # the first training step
         self._paused_at: Int64s | None = None  # calls by then; None: steps are stamped
         self._unstamped = NO_SUMS
 
-    def step_ended(self, calls: Callable[[], Int64s]) -> None:
+    def step_ended(self, calls: Callable[[], Int64s], is_start: bool) -> None:
         """A step has ended. Chooses whether the next one is stamped.
 
         calls: returns how many calls have ended, by code.
+        is_start: whether the first training step has not ended yet.
         """
         self.steps += 1
         was_stamped = self._paused_at is None
         self.stamped += was_stamped
-        is_stamped = self.steps < STAMPED or self.steps % STAMPED == 0
+        if is_start:
+            self._before = self.steps
+        steps = self.steps - self._before
+        is_stamped = steps < STAMPED or steps % STAMPED == 0
         if is_stamped and not was_stamped:
             self._unstamped = self._unstamped_calls(calls())
             self._paused_at = None
@@ -55,7 +60,8 @@ class StampedSteps:
         """
         later = calls - of_first_step
         stamped = later - at_length(self._unstamped_calls(calls), len(calls))
-        of_steps = max(self.steps - 1, 1) / max(self.stamped - 1, 1)
+        first = self._before + 1
+        of_steps = max(self.steps - first, 1) / max(self.stamped - first, 1)
         of_calls = (later / stamped.clip(min=1)).clip(min=1.0)
         return np.where(later > 0, of_calls, of_steps)
 
