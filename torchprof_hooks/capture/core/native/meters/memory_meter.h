@@ -270,23 +270,9 @@ PyObject* meter_failure(PyObject* self, void*) {
   return Py_BuildValue("(LiN)", (long long)found.bytes, int(found.code), list_of(found.held));
 }
 
-// (peak, bytes by part): see `Ledger::step_ended`.
+// The peak of a step: see `Ledger::step_ended`.
 PyObject* meter_step_ended(PyObject* self, PyObject*) {
-  auto [peak, held] = MemoryMeter::of(self)->ledger->step_ended();
-  return Py_BuildValue("(LN)", (long long)peak, as_array(held));
-}
-
-// [(code, kind), ...]: the parts from this place on.
-PyObject* meter_parts(PyObject* self, PyObject* from) {
-  size_t place = PyLong_AsSize_t(from);
-  if (PyErr_Occurred()) return nullptr;
-  Owned all(PyList_New(0));
-  if (!all) return nullptr;
-  for (auto [code, kind] : MemoryMeter::of(self)->ledger->parts(place)) {
-    Owned one(Py_BuildValue("(ii)", int(code), int(kind)));
-    if (!one || PyList_Append(all.get(), one.get()) < 0) return nullptr;
-  }
-  return Py_NewRef(all.get());
+  return PyLong_FromLongLong(MemoryMeter::of(self)->ledger->step_ended());
 }
 
 // (cells, used cells, blocks, spare blocks): what the ledger has, and what all of them share.
@@ -386,7 +372,6 @@ PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"settle", meter_settle, METH_O, nullptr},
                                {"holdings", meter_holdings, METH_O, nullptr},
                                {"step_ended", meter_step_ended, METH_NOARGS, nullptr},
-                               {"parts", meter_parts, METH_O, nullptr},
                                {"record", meter_record, METH_O, nullptr},
                                {"take_events", meter_take_events, METH_NOARGS, nullptr},
                                {"note", meter_note, METH_VARARGS, nullptr},
