@@ -18,7 +18,6 @@ from torchprof_hooks.capture.backward.graph import reachable_nodes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
-    NodeHookCarrier,
     NodePreHook,
     at_end_of_nodes,
     current_autograd_node,
@@ -62,7 +61,7 @@ class HookedPasses(Passes):
     ) -> None:
         self._callbacks = callbacks
         self._gives_gradients = gives_gradients
-        self._hooks = NodeHookCarrier() if gives_gradients is None else NodePreHook()
+        self._hook = NodePreHook()
         self._hooked: set[int] = set()
 
     needs_roots = True
@@ -111,7 +110,7 @@ class HookedPasses(Passes):
         at_node: Callable[[Any], None] = partial(self.on_node, tracker)
         if self._gives_gradients is not None:
             at_node = partial(self._gives_gradients, at_node)
-        self._hooks.callbacks[0] = at_node
+        self._hook.callback = at_node
 
     def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
         node = current_autograd_node()
@@ -143,7 +142,7 @@ class HookedPasses(Passes):
         """There is nothing to forget."""
 
     def no_pass_runs(self) -> None:
-        self._hooks.callbacks.clear()
+        self._hook.callback = None
 
     def _hook_nodes(self, tracker: Tracker, request: PassRequest) -> bool:
         """Put a hook on each node that is to run. Returns whether there is any."""
@@ -153,9 +152,9 @@ class HookedPasses(Passes):
             return False
         self.reaches(nodes)
         to_run = {n: node for n, node in nodes.items() if n > request.stop}
-        self._hooks.put_in_front_of(
-            [node for number, node in to_run.items() if number not in self._hooked]
-        )
+        for number, node in to_run.items():
+            if number not in self._hooked:
+                node.register_prehook(self._hook)
         if request.keeps_graph:
             if len(self._hooked) > HOOKED_NODES_KEPT:
                 self._hooked.clear()
