@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
+from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.tracking.make_tracker import (
-    is_default,
-    make_function_tracker,
+from torchprof_hooks.capture.functions.function_callbacks import (
+    FollowedFunctions,
+    subscriptions_of_function,
 )
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.hooks.function_records import FunctionRecords
 from torchprof_hooks.hooks.hook import Hook, on_functions
 
 Tensors = tuple[torch.Tensor | None, ...]
@@ -67,25 +68,40 @@ class FunctionHook(Hook):
     def deleted(self, function: Any) -> None:
         """Called when the hook is removed: from `function`, or thread-wide (None)."""
 
-    @is_default
     def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
         """Called before a function."""
 
-    @is_default
     def forward_postprocess(self, function: FunctionCall, in_data: Tensors) -> None:
         """Called after a function."""
 
-    @is_default
     def backward_preprocess(
         self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
     ) -> None:
         """Called before the backward of a function."""
 
-    @is_default
     def backward_postprocess(
         self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
     ) -> None:
         """Called after the backward of a function."""
 
-    def _make_tracker(self, everywhere: bool) -> Tracker:
-        return make_function_tracker(self, everywhere)
+    @property
+    def _records(self) -> FunctionRecords | None:
+        """What measures calls besides, in ready-made hooks."""
+        return None
+
+    def _attachments(self) -> tuple[Attachment, ...]:
+        """What has to be on torch while the hook is active."""
+        return ()
+
+    def _subscription(self) -> FollowedFunctions:
+        """The same each time that the hook is entered in this thread: it knows the
+        nodes that functions have made before."""
+        local = self._of_thread()
+        found: FollowedFunctions | None = getattr(local, "functions", None)
+        if found is None:
+            found = local.functions = FollowedFunctions(
+                self,
+                is_replaced=lambda f: self.name in subscriptions_of_function(f),
+                names_nodes=True,
+            )
+        return found

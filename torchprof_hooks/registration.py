@@ -6,15 +6,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.record.function_names import is_function_class
-from torchprof_hooks.capture.record.seen_functions import as_seen, what_to_hook
-from torchprof_hooks.capture.tracking.function_subscriptions import (
-    ClassSubscription,
+from torchprof_hooks.capture.functions.function_callbacks import (
     FunctionSubscription,
     NodeSubscription,
     forget_node,
     subscriptions_of_function,
     subscriptions_of_node,
+)
+from torchprof_hooks.capture.record.function_names import (
+    as_seen,
+    is_function_class,
+    what_to_hook,
 )
 from torchprof_hooks.capture.tracking.make_tracker import ask_again
 from torchprof_hooks.capture.tracking.module_subscription import (
@@ -22,7 +24,7 @@ from torchprof_hooks.capture.tracking.module_subscription import (
     module_subscriptions,
 )
 from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.hook import Hook, check_free, check_known
+from torchprof_hooks.hooks.hook import check_free, check_known
 from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.options import check_text
@@ -66,7 +68,6 @@ def add_hook(
     hook.added(target)
     with uninterrupted():
         _connect(target, name, hook)
-        ask_again(target)
     return target
 
 
@@ -86,25 +87,25 @@ def delete_hook(target: object, name: str) -> None:
         with uninterrupted():
             subscriptions.pop(name, None)
             subscription.close()
-            ask_again(target)
-            if isinstance(target, torch.autograd.graph.Node):
+            if isinstance(target, torch.nn.Module):
+                ask_again(target)
+            elif isinstance(target, torch.autograd.graph.Node):
                 forget_node(target)
 
 
-def _connect(target: Any, name: str, hook: Hook) -> None:
-    threads = hook._target_threads
-    if any(
-        subscription.hook is hook for subscription in _subscriptions_of(target).values()
-    ):
-        threads = hook._new_target_threads()  # each registration gets each call
+def _connect(target: Any, name: str, hook: Any) -> None:
     if isinstance(target, torch.nn.Module):
+        threads = hook._target_threads
+        others = module_subscriptions(target).values()
+        if any(subscription.hook is hook for subscription in others):
+            threads = hook._new_target_threads()  # each registration gets each call
         ModuleSubscription(target, name, hook, threads)
-    elif is_function_class(target):
-        ClassSubscription(target, name, hook, threads)
+        ask_again(target)
     elif isinstance(target, torch.autograd.graph.Node):
-        NodeSubscription(target, name, hook, threads)
+        NodeSubscription(target, name, hook)
     else:
-        FunctionSubscription(as_seen(target), name, hook, threads)
+        is_class = is_function_class(target)
+        FunctionSubscription(target if is_class else as_seen(target), name, hook)
 
 
 def _subscriptions_of(target: Any) -> dict[str, Any]:

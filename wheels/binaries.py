@@ -58,7 +58,7 @@ STUBS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "torch_cpu": ("libtorch_cpu.so", {}),
     "dl": (
         "libdl.so.2",
-        {"dlopen": "GLIBC_2.2.5", "dlsym": "GLIBC_2.2.5", "dladdr1": "GLIBC_2.3.3"},
+        {"dlopen": "GLIBC_2.2.5", "dlsym": "GLIBC_2.2.5"},
     ),
     "pthread": ("libpthread.so.0", {"pthread_mutex_trylock": "GLIBC_2.2.5"}),
 }

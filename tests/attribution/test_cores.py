@@ -15,7 +15,6 @@ from contextlib import nullcontext, redirect_stderr
 from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -31,8 +30,6 @@ from torchprof_hooks import profile
 from torchprof_hooks.capture.core import CORE, build, verify
 from torchprof_hooks.capture.core import compiler as compiling
 from torchprof_hooks.capture.core.build import cached_path, choose, native_module
-from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.measure.allocator_counter import Reading
 
 ROOT = Path(__file__).parents[2]
@@ -100,21 +97,18 @@ def test_what_is_raised_while_we_work_reaches_the_program(
     assert min(t.self_ns for t in cells.values()) >= 0
 
 
-def test_functions_are_given_what_they_were_called_with() -> None:
-    """Also where somebody shows a mode what torch itself would not."""
-    given: list[Any] = []
+FUNCTIONS = """
+import torch, torchprof_hooks
+with torchprof_hooks.profile(functions=True) as prof:
+    torch.nn.Linear(2, 2)(torch.ones(2))
+print(*prof.profile.not_measured, *[r.name for r in prof.profile.rows() if r.calls])
+"""
 
-    def function(*args: Any, **kwargs: Any) -> None:
-        given.append((args, kwargs))
 
-    calls = FunctionCalls(by_shapes=True)
-    tracker = new_tracker(functions=calls)
-    value, options = torch.ones(1), {"alpha": 2}
-    read_only: Any = MappingProxyType(options)
-    calls.shown(tracker, function, [value], read_only)
-    calls.shown(tracker, function, (), None)
-    calls.shown(tracker, function, (value,), {})
-    assert given == [((value,), options), ((), {}), ((value,), {})]
+def test_without_the_native_core_modules_are_measured_and_functions_missed() -> None:
+    done = run("-c", FUNCTIONS, TORCHPROF_HOOKS_CORE="python")
+    missing = "functions: they need the native core, which does not run"
+    assert done.stdout == f"{missing}: TORCHPROF_HOOKS_CORE=python Linear\n"
 
 
 # Which one runs

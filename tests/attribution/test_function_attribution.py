@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchprof_hooks
-from tests.cores import NATIVE_CORE, PYTHON_CORE
+from tests.cores import NATIVE_CORE
 from tests.functions import ONE, Runs, raises
 from tests.planted import Work
 from torchprof_hooks import Profile
@@ -22,7 +22,7 @@ from torchprof_hooks.profiles.names import Grouping
 X = torch.ones(4, 8)
 TARGETS = torch.tensor([0, 1, 0, 1])
 
-pytestmark = pytest.mark.usefixtures("clock")
+pytestmark = [pytest.mark.usefixtures("clock"), NATIVE_CORE]
 
 
 def profile_of(step: Any, times: int = 1) -> Profile:
@@ -94,21 +94,6 @@ def test_call_sites_tell_modules_and_shapes_apart() -> None:
     assert rows["cross_entropy(4x2, 4)"].module == ""
 
 
-@PYTHON_CORE  # for the other, a step is one row
-def test_functions_of_optimizers_belong_to_them() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
-
-    def step() -> None:
-        model(X).sum().backward()
-        optimizer.step()
-
-    profile = profile_of(step)
-    (row,) = [row for row in profile.rows("function") if row.name == "add_"]
-    assert row.phases["optimizer"].calls == row.calls == 4
-    assert profile.rows()[-1].name != "add_"
-
-
 def test_nodes_of_a_graph_built_outside_go_by_their_names() -> None:
     """Also where graphs have the same shape."""
     layer, x = nn.Linear(8, 2), torch.ones(3, requires_grad=True)
@@ -156,7 +141,6 @@ class Interrupting(nn.Module):
         return Runs.apply(torch.relu(x), raises(KeyboardInterrupt))
 
 
-@NATIVE_CORE  # hooks do not tell of the interrupt
 def test_functions_called_after_an_interrupt_are_not_those_of_dead_calls() -> None:
     model = Interrupting()
 

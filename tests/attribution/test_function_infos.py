@@ -13,14 +13,15 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.functions import Cube, Logged, x
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.rows import Row
 
 #: The native core hears of operators, however they are called.
-IN_PYTHON, OPERATOR = ("C", "C") if CORE.module else ("Py", "op")
+pytestmark = NATIVE_CORE
+IN_PYTHON = OPERATOR = "C"
 
 
 def profiled(step: Callable[[], object], times: int = 1) -> Profile:
@@ -84,20 +85,6 @@ def test_functions_of_one_name_show_what_runs_each() -> None:
 def test_modules_are_run_by_nothing_in_particular() -> None:
     found = row(profiled(lambda: nn.Linear(3, 4)(x(5, 3))), "Linear")
     assert (found.implementation, found.inputs) == ("", ())
-
-
-@pytest.mark.filterwarnings("ignore")  # of the compiler's own
-def test_compiled_functions() -> None:
-    torch._dynamo.reset()
-    try:
-        compiled = torch.compile(lambda x: (x @ x.T).relu().sum(), backend="eager")
-        compiled(x(5, 3))
-        profile = profiled(lambda: compiled(x(5, 3)).backward(), times=2)
-    finally:
-        torch._dynamo.reset()
-    found = row(profile, "<lambda>(5x3)")
-    assert (found.implementation, found.compiled) == ("compiled", True)
-    assert (found.inputs, found.flops) == (("float32@cpu",), 0)
 
 
 def test_inputs_of_calls() -> None:

@@ -261,6 +261,7 @@ import threading
 import torch
 import torchprof_hooks
 
+profiler = None
 started = threading.Thread.run
 def run(self): started(self) or profiler
 threading.Thread.run = run

@@ -18,6 +18,8 @@ from torchprof_hooks import Profile
 from torchprof_hooks.profiles.names import GROUPINGS, Phase
 from torchprof_hooks.profiles.rows import Row
 
+pytestmark = NATIVE_CORE
+
 PHASES: tuple[Phase, ...] = ("forward", "backward", "recompute")
 
 

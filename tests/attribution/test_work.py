@@ -28,12 +28,12 @@ import torchprof_hooks
 from tests.cores import NATIVE_CORE
 from tests.functions import Logged, Watching, x
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.functions import function_sites
-from torchprof_hooks.capture.functions.function_sites import SHAPES_KEPT
-from torchprof_hooks.capture.functions.work import Work, best_of
+from torchprof_hooks.capture.functions import operator_calls, work
+from torchprof_hooks.capture.functions.operator_calls import SHAPES_KEPT
 from torchprof_hooks.capture.torch_names import flop_formulas
 from torchprof_hooks.profiles.names import Grouping, Phase
+
+pytestmark = NATIVE_CORE
 
 B, H, L, S, D = 2, 4, 6, 7, 8
 
@@ -231,7 +231,6 @@ def test_products_take_as_many_as_torch_counts(
     assert counted(function, *args, **options) == by_torch(function, *args, **options)
 
 
-@NATIVE_CORE  # which hears of the products that others come down to
 @pytest.mark.parametrize(
     ("function", "args"),
     [
@@ -278,7 +277,6 @@ class Two(nn.Module):
 ONE_PRODUCT = 2 * 3 * 8 * 16
 
 
-@NATIVE_CORE  # which sees what the checkpoint's mode calls
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_product_that_a_selective_checkpoint_has_saved_is_none(saves: bool) -> None:
     def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -343,7 +341,7 @@ def test_results_put_into_a_tensor_have_no_gradients() -> None:
     product = 2 * 5 * 3 * 4
     with torch.no_grad():
         profile = profiled(lambda: torch.mm(x(5, 3), x(3, 4), out=out))
-    assert flops(profile, "forward") == ({"mm": product} if CORE.module else {})
+    assert flops(profile, "forward") == {"mm": product}
 
 
 def test_there_is_no_formula_for_sums_in_place() -> None:
@@ -354,8 +352,7 @@ def test_there_is_no_formula_for_sums_in_place() -> None:
     assert not reference.get_total_flops()
 
 
-@NATIVE_CORE  # which knows their work at all
-def test_calls_that_one_name_stands_for_are_not_guessed() -> None:
+def test_calls_that_one_name_stands_for_are_all_counted() -> None:
     def step(last: int) -> None:
         torch.linalg.multi_dot([*[x(2, 2), x(2, 3), x(3, 2)] * 2, x(2, last)])
 
@@ -363,8 +360,8 @@ def test_calls_that_one_name_stands_for_are_not_guessed() -> None:
         step(2)
         step(9)
 
-    assert flops(profiled(lambda: step(2)), "forward")
-    assert not flops(profiled(both), "forward")
+    each = [of_all(profiled(partial(step, last)), "forward") for last in (2, 9)]
+    assert of_all(profiled(both, times=2), "forward") == 2 * sum(each)
 
 
 # Nothing of the user's is run, kept or changed
@@ -415,7 +412,7 @@ def test_operators_of_the_user_are_not_run_again() -> None:
     profile = profiled(lambda: operator(torch.ones(3, 3), torch.ones(3, 3)))
     assert [row.implementation for row in profile.rows("function")].count("op") == 1
     assert runs == ["real"]
-    assert of_all(profile, "forward") == (54 if CORE.module else 0)
+    assert of_all(profile, "forward") == 54
 
 
 @pytest.mark.parametrize(
@@ -433,15 +430,14 @@ def test_tensors_that_are_no_arrays_are_left_alone(make: Any) -> None:
         tensor = make()
     profile = profiled(lambda: torch.matmul(tensor, torch.ones(3, 3)), check=False)
     # Of the nested one, the native core sees what it is made of.
-    is_known = tensor.is_nested and CORE.module is not None
-    assert of_all(profile, "forward") == 2 * 27 * is_known
+    assert of_all(profile, "forward") == 2 * 27 * tensor.is_nested
 
 
 def test_examples_of_a_batch_are_not_taken_for_one() -> None:
     def step() -> None:
         torch.func.vmap(torch.mm)(torch.ones(5, 3, 3), torch.ones(5, 3, 3))
 
-    assert of_all(profiled(step), "forward") == (5 * 2 * 27 if CORE.module else 0)
+    assert of_all(profiled(step), "forward") == 5 * 2 * 27
 
 
 def test_nothing_is_kept_alive() -> None:
@@ -490,45 +486,113 @@ def test_counting_changes_nothing() -> None:
 # Costs
 
 
-def test_shapes_without_end_are_not_described_without_end() -> None:
+def test_shapes_without_end_are_one_row_and_counted() -> None:
     def step() -> None:
         for size in range(1, 200):
             torch.mm(torch.ones(size, 3), torch.ones(3, 4))
 
     profile = profiled(step)
     known = flops(profile, "forward", "call")
-    assert len(known) == SHAPES_KEPT
+    rest = sum(2 * size * 12 for size in range(SHAPES_KEPT + 1, 200))
+    assert len(known) == SHAPES_KEPT + 1
+    assert known["mm(other shapes)"] == rest
     [others] = [row for row in profile.rows("call") if row.name == "mm(other shapes)"]
-    assert (others.calls, others.flops) == (199 - SHAPES_KEPT, 0)
-    [whole] = [row for row in profile.rows("function") if row.name == "mm"]
-    assert whole.calls == 199
-    assert sum(known.values()) == sum(2 * size * 12 for size in range(1, 65))
+    assert others.calls == 199 - SHAPES_KEPT
+    assert flops(profile, "forward") == {"mm": sum(2 * n * 12 for n in range(1, 200))}
 
 
-def test_work_is_looked_up_once_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    look: Callable[..., Any] = vars(function_sites)["work_of"]
+def convolve(size: int) -> torch.Tensor:
+    return F.conv2d(x(2, 3, size, 9), x(4, 3, 3, 3), stride=2, padding=1)
 
-    def look_up(name: str, *args: Any) -> Any:
-        looked.append(name)
-        return look(name, *args)
 
-    monkeypatch.setattr(function_sites, "work_of", look_up)
+def attend(size: int) -> torch.Tensor:
+    return SDPA(x(B, H, L, D), x(B, H, size, D), x(B, H, size, D))
+
+
+def recur(size: int) -> torch.Tensor:
+    torch.manual_seed(0)
+    return first(nn.LSTM(3, 4, 2)(x(size, 2, 3)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda size: F.linear(x(size, 2, 3), x(4, 3), x(4)),
+        lambda size: x(2, size, 3) @ x(2, 3, 4),
+        lambda size: torch.einsum("ij,kj->ik", x(size, 3), x(4, 3)),
+        *(convolve, attend, recur),
+    ],
+    ids=["linear", "matmul", "einsum", "convolution", "attention", "recurrent"],
+)
+def test_shapes_without_end_are_counted_like_the_first(
+    function: Callable[[int], torch.Tensor],
+) -> None:
+    """Forward and backward, of calls with gradients and without."""
+
+    def step(size: int) -> None:
+        function(size).sum().backward()
+        with torch.no_grad():
+            function(size)
+
+    sizes = range(3, SHAPES_KEPT + 13)
+    alone = [profiled(partial(step, size)) for size in sizes]
+    together = profiled(lambda: [*map(step, sizes)])
+    for phase in ("forward", "backward"):
+        expected = sum(of_all(profile, phase) for profile in alone)
+        assert of_all(together, phase) == expected > 0
+
+
+def test_what_a_program_registers_is_counted_beyond_the_shapes_kept() -> None:
+    @torch.library.custom_op("torchprof_hooks_tests::twice", mutates_args=())
+    def twice(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a + b
+
+    packet = torch.ops.torchprof_hooks_tests.twice
+    count = lambda a, b, *_, out_val=None, **__: 7 * a[0]  # noqa: E731
+    flop_counter.register_flop_formula(packet, get_raw=True)(count)
+    sizes = range(1, SHAPES_KEPT + 9)
+    try:
+        profile = profiled(
+            lambda: [packet(torch.ones(n), torch.ones(n)) for n in sizes]
+        )
+    finally:
+        del flop_counter.flop_registry[packet]
+    assert of_all(profile, "forward") == 7 * sum(sizes)
+
+
+def test_an_evaluation_before_does_not_tell_what_training_takes() -> None:
+    layer, value = nn.Linear(8, 16), const(3, 8)
+
+    def step() -> None:
+        with torch.no_grad():
+            layer(value)
+        layer(value).sum().backward()
+
+    profile = profiled(step, times=2)
+    assert of_all(profile, "forward") == 4 * ONE_PRODUCT
+    assert of_all(profile, "backward") == 2 * ONE_PRODUCT
+
+
+def test_python_is_not_asked_for_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only for what the core has no formula for, once for each operator."""
+    asked: list[str] = []
+    has_formula = work.has_formula
+
+    def look_up(operator: str) -> bool:
+        asked.append(operator)
+        return has_formula(operator)
+
+    monkeypatch.setattr(operator_calls, "has_formula", look_up)
     model = nn.Sequential(*(nn.Linear(37, 37) for _ in range(20)))
     profiled(lambda: train(model, const(3, 37)), times=3)
-    # The input of the first layer needs no gradient.
-    assert looked.count("aten::linear" if CORE.module else "linear") == 20
+    assert "aten::linear" in asked
+    assert len(asked) == len(set(asked))
+    assert "aten::addmm" not in asked
 
 
-def test_without_formulas_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(flop_counter, "flop_registry")
-    flop_formulas._formulas.cache_clear()
-    try:
-        assert not flops(profiled(lambda: train(nn.Linear(4, 4), x(3, 4))), "forward")
-    finally:
-        flop_formulas._formulas.cache_clear()
-
-
-def test_of_several_works_the_most_counts() -> None:
-    assert best_of([]) == (0, 0)
-    assert best_of([Work(4, 0), Work(4, 8), Work(0, 2)]) == (4, 8)
+def test_without_formulas_only_products_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flop_formulas, "_formulas", dict)
+    profile = profiled(lambda: torch.mm(torch.ones(3, 4), torch.ones(4, 5)))
+    assert of_all(profile, "forward") == 2 * 60

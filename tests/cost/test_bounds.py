@@ -20,7 +20,12 @@ from tests.running import TORCH, python
 from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks, profile, region
 from torchprof_hooks.capture.core import CORE, reference, reference_meters, span_log
+from torchprof_hooks.capture.functions.operator_calls import (
+    SHAPES_KEPT,
+    OperatorCalls,
+)
 from torchprof_hooks.capture.record import memory_log
+from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 
@@ -210,6 +215,72 @@ def test_a_loop_in_a_forward(functions: bool) -> None:
             trainer()
     # And of the last one, which is kept.
     assert inner_calls(prof) == {"forward": 2 * 301, "backward": 2 * 301}
+
+
+class Decoder(nn.Module):
+    """Each token is put behind those before it: new shapes for all functions of the
+    attention, and the same ones for the layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, token: Any, before: Any) -> Any:
+        known = torch.cat([before, self.project(token)])
+        weights = (token @ known.T).softmax(1)
+        return self.last(weights @ known), known
+
+
+@torch.no_grad()
+def decode(model: nn.Module, tokens: int) -> None:
+    token = known = torch.ones(1, 8)
+    for _ in range(tokens):
+        token, known = model(token, known)
+
+
+#: Of its functions, these see new shapes: cat, numpy_T, softmax, and matmul twice, of
+#: which each has its own.
+VARYING = 5
+
+
+@NATIVE_CORE
+def test_shapes_without_end_ask_python_for_64_of_each_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    place = OperatorCalls.place
+
+    def count(self: OperatorCalls, caller: Site, name: str, inputs: Any) -> Any:
+        asked.append(name)
+        return place(self, caller, name, inputs)
+
+    monkeypatch.setattr(OperatorCalls, "place", count)
+    model = Decoder()
+    with torchprof_hooks.profile(functions=True) as prof:
+        decode(model, 2 * SHAPES_KEPT + 2)  # both matmuls fill up one row's shapes
+        steps: Any = prof._rounds[0]._steps
+        sites, found = len(steps.tracker.sites), len(asked)
+        assert found < (VARYING + 6) * (SHAPES_KEPT + 2)
+        asked.clear()
+        decode(model, 300)
+        assert not asked
+        assert len(steps.tracker.sites) == sites
+    rows = {row.name: row for row in prof.profile.rows("function")}
+    tokens = 2 * SHAPES_KEPT + 2 + 300
+    assert rows["cat"].calls == rows["softmax"].calls == tokens
+    assert rows["matmul"].calls == 2 * tokens
+    products = sum(2 * (2 * 8 * (n + 2)) for n in range(2 * SHAPES_KEPT + 2))
+    products += sum(2 * (2 * 8 * (n + 2)) for n in range(300))
+    assert rows["matmul"].flops == products
+
+
+@NATIVE_CORE
+def test_memory_does_not_grow_with_shapes() -> None:
+    model = Decoder()
+    with torchprof_hooks.profile(functions=True):
+        decode(model, 300)
+        grown = growth(lambda: decode(model, 3_000))
+    assert grown < LOG_BLOCKS
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ class Expected(NamedTuple):
         modules; a pass that begins and ends; and counting the step, here in the forward
         after it, since no optimizer steps.
     link: calls for each link. Hooks, passes and functions are none of Python's, but
-        where callbacks are called, and each module has a hook of its own.
+        where hooks on functions are, or callbacks are called, and each module has a
+        hook of its own.
     lines: of this package that are run for each link; None: not looked at.
     """
 
@@ -78,9 +79,9 @@ EXPECTED = {
     "link timer": Expected(Costs(0, 0)),
     "link timer with backward": Expected(Costs(2, 34)),
     "link timer on each module": Expected(Costs(13, 0), Costs(12, 0), Costs(12, 0)),
-    "link callbacks": Expected(Costs(32, 148), Costs(10, 34), Costs(26, 98)),
-    "function timer": Expected(Costs(0, 59)),
-    "function callbacks": Expected(Costs(0, 193), Costs(90, 41), None),
+    "link callbacks": Expected(Costs(32, 148), Costs(10, 34), Costs(26, 97)),
+    "function timer": Expected(Costs(0, 193), Costs(131, 68), None),
+    "function callbacks": Expected(Costs(0, 193), Costs(101, 40), None),
     "profile() in another thread": Expected(Costs(0, 19)),
 }
 

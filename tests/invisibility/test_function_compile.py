@@ -1,4 +1,4 @@
-"""torch.compile and function hooks: no graph break, and one function for a region."""
+"""torch.compile and function hooks: no graph break, and nothing inside of modules."""
 
 from __future__ import annotations
 
@@ -21,17 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 X = torch.ones(4, 8)
 
 
-class GradInBackward(Cube):
-    """Its backward runs with gradients enabled: as does a recomputation, and, up to
-    torch 2.8, all that is compiled of a custom Function's backward."""
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        with torch.enable_grad():
-            return 3 * x * x * gradients[0]
-
-
 @pytest.fixture(autouse=True)
 def fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
@@ -45,10 +34,6 @@ def plain(x: torch.Tensor) -> torch.Tensor:
 
 def custom(x: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(Cube.apply(x).relu().sum())
-
-
-def custom_with_grad(x: torch.Tensor) -> torch.Tensor:
-    return torch.as_tensor(GradInBackward.apply(x).relu().sum())
 
 
 def functions(*which: Callable[..., Any]) -> pytest.MarkDecorator:
@@ -83,51 +68,19 @@ def test_no_graph_break_and_one_graph(function: Any, hook: Any) -> None:
     assert backend.graphs <= 2  # at most one recompilation
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@functions(plain, custom, custom_with_grad)
-def test_a_compiled_function_is_one_function(function: Any, backend: str) -> None:
-    compiled = torch.compile(function, backend=backend)
+def test_a_compiled_function_is_what_the_compiler_made_of_it() -> None:
+    compiled = torch.compile(plain, backend="aot_eager")
     x = X.clone().requires_grad_()
     with FunctionRecorder() as hook:
         torch.tanh(compiled(x)).backward()
-        with torch.no_grad():
-            compiled(x)
-    # Were it run eagerly, matmul or Cube would be seen.
-    assert pres(hook.events) == [function.__name__, "tanh", function.__name__]
-    assert backward_pres(hook.events) == ["tanh", function.__name__]
-
-
-def test_compiled_before_and_used_inside() -> None:
-    compiled = torch.compile(plain, backend="eager")
-    compiled(X)
+    assert pres(hook.events)[0] == "CompiledFunction"
+    assert backward_pres(hook.events) == ["tanh", "CompiledFunction"]
+    if CORE.module is None:
+        return  # no functions are measured
     with torchprof_hooks.profile(functions=True) as prof:
-        compiled(X)
-        torch.relu(X)
+        compiled(x).backward()
     rows = {row.name: row for row in prof.profile.rows("function")}
-    assert rows["plain"].calls == 1
-    assert rows["plain"].compiled
-    assert rows["relu"].calls == 1
-    assert "matmul" not in rows
-
-
-def test_a_region_with_graph_breaks_is_one_function_even_if_it_raises() -> None:
-    @torch.compile(backend="eager")
-    def broken(x: torch.Tensor, fails: bool) -> torch.Tensor:
-        y = torch.relu(x)
-        torch._dynamo.graph_break()
-        if fails:
-            raise RuntimeError("on purpose")
-        return y.exp()
-
-    with TimerHook() as hook:
-        broken(X, False)
-        for _ in range(3):
-            with pytest.raises(RuntimeError, match="on purpose"):
-                broken(X, True)
-            torch.tanh(X)
-    called = {name: sums["occurrence"] for name, sums in hook.summary().items()}
-    assert called == {"broken": 4, "tanh": 3}
+    assert rows["CompiledFunction"].phases.keys() >= {"forward", "backward"}
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -139,9 +92,9 @@ def test_compiled_modules(in_place: bool) -> None:
         model = torch.compile(model, backend="aot_eager")
     with FunctionRecorder() as hook:
         model(X).sum().backward()
-    assert pres(hook.events) == ["Sequential", "sum"]
-    assert backward_pres(hook.events) == ["sum", "Sequential"]
+    assert pres(hook.events) == ["sum"]
     with torchprof_hooks.profile(functions=True) as prof:
         model(X).sum().backward(ONE)
-    functions = {r.name for r in prof.profile.rows("function") if r.kind == "function"}
-    assert functions == {"Sequential", "sum"}
+    rows = [row for row in prof.profile.rows("function") if row.kind == "function"]
+    called = {row.name for row in rows if row.phases["forward"].calls}
+    assert called == ({"sum"} if CORE.module else set())

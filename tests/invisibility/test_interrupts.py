@@ -35,7 +35,7 @@ from torchprof_hooks import (
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.functions.function_sites import FunctionSites
+from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.hooks.measuring import Settings, make_steps
@@ -292,7 +292,7 @@ def test_a_function_that_an_interrupt_kept_from_its_place_is_placed_by_its_next_
     x = torch.ones(2)
     with profile(functions=True) as profiler:
         with monkeypatch.context() as patched:
-            patched.setattr(FunctionSites, "_note", interrupt)
+            patched.setattr(OperatorCalls, "_site", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 torch.relu(x)
         assert torch.equal(torch.relu(x), x)

@@ -31,6 +31,7 @@ from tests.seeds.hook_places import (
     Place,
 )
 from torchprof_hooks import add_hook, delete_hook, profile
+from torchprof_hooks.capture.core import CORE
 
 pytestmark = pytest.mark.usefixtures("no_mode_stays")
 
@@ -103,6 +104,8 @@ def test_a_thread_wide_hook_that_raises(
         places = [(depth, node.name) for depth, node in prof.profile.tree().walk()]
         modules = [place for place in places if place[1].startswith("MyModel")]
         assert sorted(modules) == [(1, "MyModel"), (2, "MyModel.l1"), (2, "MyModel.l2")]
+    elif CORE.module is None:
+        return  # no functions are measured
     name = "MyModel.l2" if kind == "modules" else "Cube"
     rows = prof.profile.rows("module" if kind == "modules" else "function")
     (row,) = (row for row in rows if row.name == name)

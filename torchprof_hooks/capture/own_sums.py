@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from torchprof_hooks.capture.core.span_log import Int64s, Times, at_length
+from torchprof_hooks.capture.core.span_log import Int64s, Times
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
@@ -52,20 +52,6 @@ def own_device_ns_of_first_step(tracker: Tracker, sites: list[Site]) -> list[int
     for meter in meters_of(tracker, DeviceMeter):
         return meter.own_ns_of_first_step(len(sites))
     return [0] * len(sites)
-
-
-def device_ns_of_calls(tracker: Tracker) -> list[int] | None:
-    """Time of each site on the device, with the calls inside; None if no device is
-    in use. Waits for the device."""
-    for meter in meters_of(tracker, DeviceMeter):
-        meter.settle()
-        sites = list(tracker.sites)
-        found = meter.own_ns(at_length(tracker.calls(), len(sites)))
-        for site in reversed(sites):  # callers come first
-            if site.caller is not site:
-                found[site.caller.code] += found[site.code]
-        return found
-    return None
 
 
 def own_memory(

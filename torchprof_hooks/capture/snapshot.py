@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE, UNTRIED
 from torchprof_hooks.capture.core.span_log import Times
-from torchprof_hooks.capture.functions.work import best_of
 from torchprof_hooks.capture.overhead import counted_ns, taken_out
 from torchprof_hooks.capture.own_sums import (
     own_device_ns,
@@ -78,10 +77,12 @@ def take_snapshot(
     measured_ns = wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
     calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, late_ns)
-    work = [_flops(site, count) for site, count in zip(sites, calls, strict=True)]
+    flops = [0] * len(sites)
+    if tracker.functions is not None:
+        flops = [*map(_flops, sites, calls)]
     taken_ns = taken_out(sites)
     device, bytes_ = own_device_ns(tracker, calls), own_memory(memory, tracker, sites)
-    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, work)
+    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, flops)
     cells = _cells(sites, totals, taken_ns, measured_ns, counted)
     times = counted.times()
     whole = Part("loop", measured_ns, times.steps, times, cells)
@@ -101,10 +102,12 @@ def take_snapshot(
 def _flops(site: Site, calls: int) -> int:
     """Floating-point operations of so many calls at `site`, without those that did not
     run to their end."""
-    if not site.works:
-        return 0
-    found, ended = best_of([*site.works]), max(calls - site.cut, 0)
-    return ended * (found.backward if site.phase == "backward" else found.forward)
+    forward, ended = site.made_by or site, max(calls - site.cut, 0)
+    if site.phase != "backward":
+        return forward.flops if forward.is_mixed else ended * forward.flops
+    if forward.is_mixed:  # the mean of those forwards that have a backward
+        return ended * forward.gradient_flops // max(forward.with_gradients, 1)
+    return ended * forward.gradient_flops
 
 
 def _facts(tracker: Tracker) -> dict[str, Any]:
@@ -112,7 +115,11 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
     return {
         "aborted_calls": tracker.aborted_calls,
         "undivided_passes": tracker.undivided_passes,
-        "not_measured": (*UNTRIED, *_unknown_owners(tracker)),
+        "not_measured": (
+            *UNTRIED,
+            *_unknown_owners(tracker),
+            *tracker.not_measured,
+        ),
         "core": CORE.name,
         "core_reason": CORE.reason,
     }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.make_tracker import make_function_tracker
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
 from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.memory import MemoryHook
+from torchprof_hooks.hooks.function_records import MemoryRecords
+from torchprof_hooks.hooks.memory import MemoryHookSummary, MemoryReport
+from torchprof_hooks.profiles.options import check_whole
 
 
-class MemoryProfileHook(MemoryHook, FunctionHook):
+class MemoryProfileHook(MemoryReport, FunctionHook):
     """Measures the memory that every function takes, forward and backward, as
     ``chainer.function_hooks.CupyMemoryProfileHook`` does.
 
@@ -51,6 +54,7 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
 
     name = "MemoryProfileHook"
     _name_header = "FunctionName"
+    _not_copied = ("_records",)
 
     def __init__(
         self,
@@ -58,16 +62,48 @@ class MemoryProfileHook(MemoryHook, FunctionHook):
         *,
         history_size: int = 100_000,
     ) -> None:
-        super().__init__(device, history_size)
+        super().__init__(device)
+        self._history_size = check_whole("history_size", history_size, least=0)
 
-    def _make_tracker(self, everywhere: bool) -> Tracker:
-        meters = [self._new_meter()]
-        tracker = make_function_tracker(self, everywhere, meters, follows_modules=False)
-        self._follow(tracker)
-        return tracker
+    @cached_property
+    def _records(self) -> MemoryRecords:
+        return MemoryRecords(
+            self._history_size, lambda call: call.name, self._new_meter
+        )
 
-    def _is_call(self, site: Site) -> bool:
-        return site.function is not None and not site.is_hidden
+    def _attachments(self) -> tuple[Attachment, ...]:
+        return (counted_tensors,) if self._new_meter().counts_tensors else ()
 
-    def _name(self, tracker: Tracker, site: Site) -> str:
-        return site.function or ""
+    @property
+    def call_history(self) -> list[tuple[str, int, int, int]]:
+        """(name, used bytes, acquired bytes, depth) of the newest calls, in the order
+        in which they ended. Depth is the number of enclosing calls."""
+        return [
+            (name, used, acquired, depth)
+            for name, (used, acquired, _), depth in self._records.history
+        ]
+
+    def total_used_bytes(self) -> int:
+        """Used bytes of all calls. Bytes in nested calls count once."""
+        return sum(sums.outermost[0] for sums in self._records.sums.values())
+
+    def total_acquired_bytes(self) -> int:
+        """Acquired bytes of all calls. Bytes in nested calls count once."""
+        return sum(sums.outermost[1] for sums in self._records.sums.values())
+
+    def summary(self, *, own: bool = False) -> dict[str, MemoryHookSummary]:
+        """Sums by name, in the order in which the first calls ended.
+
+        Args:
+            own: whether to leave out the bytes of inner calls, which have sums of their
+                own. Peaks are always those of the whole call.
+        """
+        return {
+            name: {
+                "used_bytes": sums.total(0) - own * sums.inner[0],
+                "acquired_bytes": sums.total(1) - own * sums.inner[1],
+                "peak_bytes": sums.peak_bytes,
+                "occurrence": sums.calls,
+            }
+            for name, sums in self._records.sums.items()
+        }

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.make_tracker import make_function_tracker
-from torchprof_hooks.capture.tracking.meters.device import device_meters
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
+from torchprof_hooks.hooks.function_records import FunctionRecords
+from torchprof_hooks.hooks.timer import PHASE_FIELDS, TimeReport, TimerSummary
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
-    MODULE_PHASES,
     FunctionGrouping,
     check_grouping,
+    function_call_name,
 )
-from torchprof_hooks.profiles.options import check_flag
+from torchprof_hooks.profiles.options import check_flag, check_whole
 
 _COLUMNS: Final = {
     "elapsed_time": "ElapsedTime",
-    "device_time": "DeviceTime",
     "forward_time": "ForwardTime",
     "backward_time": "BackwardTime",
     "recompute_time": "RecomputeTime",
 }
 
 
-class TimerHook(CallTimes, FunctionHook):
+class TimerHook(TimeReport, FunctionHook):
     """Measures the time of every function, as ``chainer.function_hooks.TimerHook``.
 
     Args:
@@ -53,14 +51,14 @@ class TimerHook(CallTimes, FunctionHook):
 
     FunctionName is the name as the user wrote it. ElapsedTime: the host's time in its
     calls, forward and backward. Occurrence: the number of these (two for each step of a
-    layer that is trained). DeviceTime, if a device was measured: the time between two
-    stamps in the device's queue; calls never wait for the device. A function called by
-    a custom Function's forward counts both for that Function and for itself;
-    `total_time` counts every moment once.
+    layer that is trained). A function called by a custom Function counts both for that
+    Function and for itself; `total_time` counts every moment once. The hook never waits
+    for a device: ``profile(functions=True)`` has device times.
     """
 
     name = "TimerHook"
     _name_header = "FunctionName"
+    _not_copied = ("_records",)
 
     def __init__(
         self,
@@ -71,11 +69,9 @@ class TimerHook(CallTimes, FunctionHook):
     ) -> None:
         check_grouping(by, FUNCTION_GROUPINGS)
         check_flag("phases", phases)
-        super().__init__(history_size)
+        self._history_size = check_whole("history_size", history_size, least=0)
         self.by = by
         self.phases = phases
-        if phases:
-            self._phases = MODULE_PHASES
 
     def added(self, function: Any) -> None:
         """Called when the hook is registered: on `function`, or thread-wide (None).
@@ -89,28 +85,40 @@ class TimerHook(CallTimes, FunctionHook):
                 "by='function'"
             )
 
-    def _make_tracker(self, everywhere: bool) -> Tracker:
-        tracker = make_function_tracker(
-            self,
-            everywhere,
-            device_meters(),
-            follows_modules=self.by != "function",
-            by_shapes=self.by == "call",
-        )
-        self._records.follow(tracker, tracker.log)
-        return tracker
+    @cached_property
+    def _records(self) -> FunctionRecords:
+        return FunctionRecords(self._history_size, self._name)
 
-    def _is_call(self, site: Site) -> bool:
-        return site.function is not None and not site.is_hidden
+    @property
+    def call_history(self) -> list[tuple[str, float]]:
+        """(name, seconds) of the newest calls, in the order in which they ended."""
+        return [(name, ns / 1e9) for name, (ns,), _ in self._records.history]
 
-    def _name(self, tracker: Tracker, site: Site) -> str:
+    def total_time(self) -> float:
+        """Seconds in calls. Time in nested calls counts once."""
+        return sum(sums.outermost[0] for sums in self._records.sums.values()) / 1e9
+
+    def summary(self) -> dict[str, TimerSummary]:
+        """Sums by name, in the order in which the first calls ended."""
+        found: dict[str, TimerSummary] = {}
+        for name, sums in self._records.sums.items():
+            found[name] = {
+                "elapsed_time": sums.total(0) / 1e9,
+                "occurrence": sums.calls,
+            }
+            for phase, field in PHASE_FIELDS.items() if self.phases else ():
+                [ns] = sums.by_phase.get(phase, [0])
+                found[name][field] = ns / 1e9
+        return found
+
+    def _name(self, call: FunctionCall) -> str:
         if self.by == "function":
-            return site.function or ""
-        module = site.enclosing
-        where = "(outside modules)" if module.module is None else module.name
+            return call.name
+        where = call.module_path or "(outside modules)"
         if self.by == "module":
             return where
-        return site.name if module.module is None else f"{where}: {site.name}"
+        name = function_call_name(call.name, call.input_shapes)
+        return f"{call.module_path}: {name}" if call.module_path else name
 
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
         return {

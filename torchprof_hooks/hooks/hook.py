@@ -22,6 +22,7 @@ from torchprof_hooks.measure.uninterrupted import (
 from torchprof_hooks.profiles.options import check_whole
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 Self = TypeVar("Self", bound="Hook")
@@ -93,8 +94,7 @@ class Hook:
         active = self._thread_wide.hooks
         check_free(self.name, active.get(self.name))
         self.added(None)
-        tracker = self._tracker_of_thread()
-        subscription = TrackerSubscription(tracker)
+        subscription = self._subscription()
 
         def begin() -> None:
             active[self.name] = self
@@ -129,7 +129,7 @@ class Hook:
             subscription.close(by_exception)
             self._of_thread().subscription = None
 
-    def _entered(self) -> TrackerSubscription | None:
+    def _entered(self) -> TrackerSubscription | FollowedFunctions | None:
         """What lets the hook see the calls of this thread, while it is active there."""
         return getattr(self._of_thread(), "subscription", None)
 
@@ -138,6 +138,10 @@ class Hook:
 
     def deleted(self, target: Any) -> None:
         """Called when the hook is removed: from `target`, or thread-wide (None)."""
+
+    def _subscription(self) -> TrackerSubscription | FollowedFunctions:
+        """What is opened where the hook is entered, and closed at the end."""
+        return TrackerSubscription(self._tracker_of_thread())
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         """A tracker that serves this hook in the running thread.

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from torchprof_hooks.capture.attach.attachments import held_weakly
+from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
-from torchprof_hooks.capture.tracking.make_tracker import new_functions, new_tracker
+from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.device import device_meters
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meter, meters_of
@@ -21,6 +22,7 @@ from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
+    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
     from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
     from torchprof_hooks.profiles.data import ProfileData
 
@@ -157,15 +159,17 @@ def make_tracker(
             meters.append(memory_meter(device))
         except MemoryUnavailableError as error:
             unmeasured = str(error)
-    functions = None
-    if settings.functions:
-        functions = new_functions(by_shapes=True, counts_flops=True)
+    functions = _new_functions() if settings.functions else None
     tracker = new_tracker(names, functions=functions, meters=meters)
     cls = settings.of_class
     if cls is not None:
         tracker.names.number_roots = False
         tracker.is_left_out = lambda site, module: (
             site.module is None and not isinstance(module, cls)
+        )
+    if settings.functions and functions is None:
+        tracker.not_measured = (
+            f"functions: they need the native core, which does not run: {CORE.reason}",
         )
     for meter in meters_of(tracker, MemoryMeter):
         if meter.knows_owners:  # imported only where memory is measured
@@ -177,3 +181,13 @@ def make_tracker(
                 meter.log, tracker, forgets=not meter.counts_tensors
             )
     return tracker, unmeasured
+
+
+def _new_functions() -> OperatorCalls | None:
+    """What measures functions; None without the native core. Its code is imported only
+    if it is needed."""
+    if CORE.module is None:
+        return None
+    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
+
+    return OperatorCalls()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TextIO, TypedDict
 
@@ -35,16 +36,68 @@ class MemoryHookSummary(_Required, total=False):
     retained_bytes: int
 
 
-class MemoryHook(CallSums):
-    """Adds up the memory that calls take, by name.
+class MemoryReport(ABC):
+    """A hook that prints a table of bytes.
 
+    name, _name_header: of the hook, and the header of the names in its table.
     device: whose memory to measure; see `memory_meter`.
     """
 
-    def __init__(self, device: str | torch.device | None, history_size: int) -> None:
+    name: str
+    _name_header: str
+
+    def __init__(self, device: str | torch.device | None) -> None:
         memory_meter(device)  # raises now; the device may be initialised later
         self._device = device
-        super().__init__(history_size)
+
+    @abstractmethod
+    def summary(self, *, own: bool = False) -> dict[str, MemoryHookSummary]:
+        """Sums by name, in the order in which the first calls ended.
+
+        Args:
+            own: whether to leave out the bytes of inner calls, which have sums of their
+                own. Peaks are always those of the whole call.
+        """
+
+    @keyword_only("unit", "file")
+    def print_report(
+        self, *, unit: ByteUnit = "auto", file: TextIO | None = None
+    ) -> None:
+        """Print the summary as a table.
+
+        Args:
+            unit: "B", "KB", "MB", ... (of 1024 each), "auto" (one unit for each column,
+                chosen for its largest value) or "auto_foreach" (one for each value).
+            file: where to print; standard output by default.
+
+        Raises:
+            TypeError, ValueError: a parameter is not one of these.
+        """
+        from torchprof_hooks.documents.export.hook_table import render_bytes
+
+        check_file("file", file)
+        report = render_bytes(
+            self.name, self._name_header, self.summary(), unit, self._note()
+        )
+        print(report, file=file or sys.stdout)
+
+    def _new_meter(self) -> MemoryMeter:
+        return memory_meter(self._device)
+
+    def _note(self) -> str:
+        meter = self._new_meter()
+        kind = f"{meter.name} (caching allocator)"
+        if meter.counts_tensors:
+            kind = "tensors on the CPU, by the thread that calls, to the byte"
+        return f"Memory of {kind}: what was handed out; freed bytes count, too."
+
+
+class MemoryHook(MemoryReport, CallSums):
+    """Adds up the memory that calls take, by name."""
+
+    def __init__(self, device: str | torch.device | None, history_size: int) -> None:
+        MemoryReport.__init__(self, device)
+        CallSums.__init__(self, history_size)
 
     @property
     def call_history(self) -> list[tuple[str, int, int, int]]:
@@ -76,31 +129,6 @@ class MemoryHook(CallSums):
         if own:
             self._take_out_inner(summary)
         return summary
-
-    @keyword_only("unit", "file")
-    def print_report(
-        self, *, unit: ByteUnit = "auto", file: TextIO | None = None
-    ) -> None:
-        """Print the summary as a table.
-
-        Args:
-            unit: "B", "KB", "MB", ... (of 1024 each), "auto" (one unit for each column,
-                chosen for its largest value) or "auto_foreach" (one for each value).
-            file: where to print; standard output by default.
-
-        Raises:
-            TypeError, ValueError: a parameter is not one of these.
-        """
-        from torchprof_hooks.documents.export.hook_table import render_bytes
-
-        check_file("file", file)
-        report = render_bytes(
-            self.name, self._name_header, self.summary(), unit, self._note()
-        )
-        print(report, file=file or sys.stdout)
-
-    def _new_meter(self) -> MemoryMeter:
-        return memory_meter(self._device)
 
     def _follow(self, tracker: Tracker) -> None:
         (meter,) = meters_of(tracker, MemoryMeter)
@@ -149,10 +177,3 @@ class MemoryHook(CallSums):
                 sums = summary[name]
                 sums["used_bytes"] -= int(meter.log.used[place.site.code])
                 sums["acquired_bytes"] -= int(meter.log.acquired[place.site.code])
-
-    def _note(self) -> str:
-        meter = self._new_meter()
-        kind = f"{meter.name} (caching allocator)"
-        if meter.counts_tensors:
-            kind = "tensors on the CPU, by the thread that calls, to the byte"
-        return f"Memory of {kind}: what was handed out; freed bytes count, too."

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final, Literal, TextIO, TypedDict
 
-from torchprof_hooks.capture.own_sums import device_ns_of_calls
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import CallSums
@@ -23,26 +22,65 @@ class _Required(TypedDict):
 class TimerSummary(_Required, total=False):
     """Sums for one name, in seconds, and the number of calls, `occurrence`.
 
-    It has `device_time` if a device was measured; `backward_time` if a hook on modules
-    was made with ``backward=True``; `forward_time`, `backward_time` and
-    `recompute_time` if a hook on functions was made with ``phases=True``.
+    It has `backward_time` if a hook on modules was made with ``backward=True``;
+    `forward_time`, `backward_time` and `recompute_time` if a hook on functions was made
+    with ``phases=True``.
     """
 
-    device_time: float
     forward_time: float
     backward_time: float
     recompute_time: float
 
 
 _PhaseField = Literal["forward_time", "backward_time", "recompute_time"]
-_PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
+PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
     "forward": "forward_time",
     "backward": "backward_time",
     "recompute": "recompute_time",
 }
 
 
-class CallTimes(CallSums):
+class TimeReport(ABC):
+    """A hook that prints a table of times.
+
+    name, _name_header: of the hook, and the header of the names in its table.
+    """
+
+    name: str
+    _name_header: str
+
+    @abstractmethod
+    def summary(self) -> dict[str, TimerSummary]:
+        """Sums by name, in the order in which the first calls ended."""
+
+    @keyword_only("unit", "file")
+    def print_report(
+        self, *, unit: TimeUnit = "auto", file: TextIO | None = None
+    ) -> None:
+        """Print the summary as a table.
+
+        Args:
+            unit: "sec", "ms", "us", "ns", "auto" (one unit for the table, chosen for
+                the largest value) or "auto_foreach" (one for each value).
+            file: where to print; standard output by default.
+
+        Raises:
+            TypeError, ValueError: a parameter is not one of these.
+        """
+        from torchprof_hooks.documents.export.hook_table import render_times
+
+        check_file("file", file)
+        summary = self.summary()
+        columns = self._columns(summary)
+        report = render_times(self.name, self._name_header, summary, unit, columns)
+        print(report, file=file or sys.stdout)
+
+    @abstractmethod
+    def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
+        """The fields of the summary that the table shows, with their headers."""
+
+
+class CallTimes(TimeReport, CallSums):
     """Sums of the durations of calls, by name."""
 
     #: The phases that have fields of their own in the summary.
@@ -68,7 +106,6 @@ class CallTimes(CallSums):
     def summary(self) -> dict[str, TimerSummary]:
         """Sums by name, in the order in which the first calls ended."""
         summary: dict[str, TimerSummary] = {}
-        device_ns: dict[Tracker, list[int] | None] = {}
         for tracker, site in self._records.places():
             if self._has_name(tracker, site):
                 sums: TimerSummary = {"elapsed_time": 0.0, "occurrence": 0}
@@ -78,37 +115,10 @@ class CallTimes(CallSums):
                     sums["elapsed_time"] += seconds
                     sums["occurrence"] += int(tracker.log.calls[site.code])
                 for phase in self._phases:
-                    field = _PHASE_FIELDS[phase]
+                    field = PHASE_FIELDS[phase]
                     before = sums.get(field, 0.0)
                     sums[field] = before + seconds * (site.phase == phase)
-                if tracker not in device_ns:
-                    device_ns[tracker] = device_ns_of_calls(tracker)
-                if of_device := device_ns[tracker]:
-                    before = sums.get("device_time", 0.0)
-                    sums["device_time"] = before + of_device[site.code] / 1e9
         return summary
-
-    @keyword_only("unit", "file")
-    def print_report(
-        self, *, unit: TimeUnit = "auto", file: TextIO | None = None
-    ) -> None:
-        """Print the summary as a table.
-
-        Args:
-            unit: "sec", "ms", "us", "ns", "auto" (one unit for the table, chosen for
-                the largest value) or "auto_foreach" (one for each value).
-            file: where to print; standard output by default.
-
-        Raises:
-            TypeError, ValueError: a parameter is not one of these.
-        """
-        from torchprof_hooks.documents.export.hook_table import render_times
-
-        check_file("file", file)
-        summary = self.summary()
-        columns = self._columns(summary)
-        report = render_times(self.name, self._name_header, summary, unit, columns)
-        print(report, file=file or sys.stdout)
 
     def _is_nested(self, site: Site) -> bool:
         """Whether a counted outer call includes the time of calls at `site`. A call of
@@ -122,7 +132,3 @@ class CallTimes(CallSums):
     def _has_name(self, tracker: Tracker, site: Site) -> bool:
         """Whether the time at `site` belongs to a row of the summary."""
         return self._is_call(site)
-
-    @abstractmethod
-    def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
-        """The fields of the summary that the table shows, with their headers."""

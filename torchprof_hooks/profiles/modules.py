@@ -26,7 +26,7 @@ class ModuleInfo:
     compiled: whether it runs code made by torch.compile, whose inside is not visible.
     implementation: what runs a function: "C" (torch's own C++), "Py" (a function
         written in Python), "op" (one of ``torch.ops``), "custom" (a custom autograd
-        Function), "compiled" (made by torch.compile); "" for other rows.
+        Function); "" for other rows.
     inputs: data type and device (``float32@cpu``) of the first input tensors, when the
         call was first made at each place. () where calls of different shapes share a
         name, `MIXED_INPUTS` if places differ.

@@ -192,8 +192,8 @@ def test_an_allocator_that_does_not_report_is_said(found: dict[str, Any]) -> Non
         assert at_peak == []
         assert source == "planted:0"
         assert not_measured == [
-            "who holds the memory of planted:0: its allocator has not reported each "
-            "block"
+            "not measured: who holds the memory of planted:0: its allocator has not "
+            "reported each block"
         ]
 
 

@@ -1,14 +1,15 @@
-"""The torch-function mode that sees function calls."""
+"""What shows functions to hooks with callbacks: a torch-function mode, and for custom
+autograd Functions, ``apply``."""
 
 from __future__ import annotations
 
 import sys
 import weakref
 from _thread import get_ident
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
@@ -18,6 +19,11 @@ from torchprof_hooks.capture.attach.attachments import (
     Layer,
     Patch,
     attachments,
+)
+from torchprof_hooks.capture.torch_names.custom_functions import (
+    Around,
+    FunctionApplications,
+    Run,
 )
 from torchprof_hooks.capture.torch_names.functions import (
     OVERRIDE_CHECK,
@@ -31,36 +37,49 @@ from torchprof_hooks.capture.torch_names.functions import (
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function
 
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracking.tracker import Tracker
+
+class Follower(Protocol):
+    """Who is shown functions."""
+
+    def works_here(self) -> bool:
+        """Whether it follows the running thread."""
+
+    def shown(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function that a mode was given."""
+
+    def sees(self, cls: Any) -> bool:
+        """Whether it wants to see an application of this custom Function."""
+
+    def applied(self, cls: Any, run: Run, *args: Any, **kwargs: Any) -> Any:
+        """Call `run`, which applies `cls`."""
 
 
 class ModeOnStack(Attachment):
-    """Keeps a mode on torch's stack that shows a tracker the functions that its thread
-    calls. Its users are those who want the tracker to see them.
+    """Keeps a mode on torch's stack that shows a follower the functions that this
+    thread calls. Its users are those who want that.
 
     Each time, it puts a new mode on the stack: the old one may have been taken off
     while it handled a call, and then torch will put that back.
     """
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, follower: Follower) -> None:
         super().__init__()
-        self._tracker = weakref.ref(tracker)
-        self._thread = tracker.thread
+        self._follower = weakref.ref(follower)
+        self._thread = get_ident()
         self.mode: FunctionMode | None = None
 
     def put_on(self) -> None:
         """Open a mode, unless there is one. If the default device's mode is handling a
         call, open it when that mode is back on the stack."""
-        tracker = self._tracker()
-        if tracker is None or self.mode is not None:
+        follower = self._follower()
+        if follower is None or self.mode is not None:
             return
         if is_default_device_at_work():
             attachments.attach(_returns_patch, self)
             return
         attachments.detach(_returns_patch, self)
         remove_closed_modes()
-        mode = self.mode = FunctionMode(tracker)
+        mode = self.mode = FunctionMode(follower)
         attachments.attach(_override_patch, mode)
         push_function_mode(mode)
 
@@ -69,6 +88,14 @@ class ModeOnStack(Attachment):
         `put_on` waits for."""
         if get_ident() == self._thread:
             attachments.renew(self)
+
+    def resume(self) -> FunctionMode | None:
+        """Push the mode again, if it is handling the call that begins a backward pass:
+        it is off the stack until that call ends. Returns it if it was pushed."""
+        if self.mode is None or self.mode in function_modes():
+            return None
+        push_function_mode(self.mode)
+        return self.mode
 
     def take_off(self) -> bool:
         """Close the mode. Only its own thread can take it off the stack. If another
@@ -87,17 +114,15 @@ class ModeOnStack(Attachment):
 
 
 class FunctionMode(TorchFunctionMode):
-    """Shows a tracker the torch functions that one thread calls, until `close`.
+    """Shows a follower the torch functions that one thread calls, until `close`.
 
     torch takes a mode off its stack while the mode handles a call. So the mode sees the
     functions that the user calls, and not those that they call in turn. It also sees
     reads of attributes; most calls that it sees are of no interest.
     """
 
-    def __init__(self, tracker: Tracker) -> None:
-        assert tracker.functions is not None
-        shown = partial(tracker.functions.shown, tracker)
-        self._call: Callable[..., Any] | None = shown
+    def __init__(self, follower: Follower) -> None:
+        self._call: Callable[..., Any] | None = _shown_to(follower)
 
     @property
     def is_closed(self) -> bool:
@@ -131,12 +156,17 @@ def remove_closed_modes() -> bool:
     return bool(closed)
 
 
-def put_back_on_stack(modes: Sequence[FunctionMode]) -> None:
-    """Put them back on this thread's stack, but for those closed meanwhile."""
-    on_stack = function_modes()
-    for mode in reversed(modes):
-        if not mode.is_closed and mode not in on_stack:
-            push_function_mode(mode)
+def _shown_to(follower: Follower) -> Callable[..., Any]:
+    """What calls a function, and shows it to the follower while that lives."""
+    find = weakref.ref(follower)
+
+    def call(function: Any, args: Any, kwargs: Any) -> Any:
+        living = find()
+        if living is None:
+            return function(*args, **(kwargs or {}))
+        return living.shown(function, args, kwargs or {})
+
+    return call
 
 
 def _is_handling(mode: FunctionMode) -> bool:
@@ -212,3 +242,35 @@ def _make_push(original: Function, layer: Layer) -> Function:
 #: In place while a mode of ours waits for the default device's mode to come back, which
 #: has to be below ours; its users are the `ModeOnStack`s that wait.
 _returns_patch: Final = Patch(RETURN_OF_MODES, _make_push)
+
+
+class Applications(Attachment):
+    """Sees each application of a custom autograd Function; its users are followers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._applications = FunctionApplications(self._around)
+
+    def put_on(self) -> None:
+        self._applications.start()
+
+    def take_off(self) -> bool:
+        self._applications.stop()
+        return True
+
+    def _around(self, cls: Any) -> Around | None:
+        """What is called around an application of `cls`, if anybody wants to see it."""
+        if is_dynamo_compiling():
+            return None
+        followers = [f for f in self.trackers_here() if f.sees(cls)]
+        return partial(_around, cls, followers) if followers else None
+
+
+def _around(cls: Any, followers: list[Follower], run: Run) -> Run:
+    for follower in followers:
+        run = partial(follower.applied, cls, run)
+    return run
+
+
+#: The one there is.
+applications: Final = Applications()

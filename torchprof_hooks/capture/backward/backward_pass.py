@@ -7,8 +7,6 @@ import threading
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from torch.overrides import TorchFunctionMode
-
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.profiles.names import WAITING_NAME
 
@@ -66,7 +64,6 @@ class BackwardPass:
     keeps_graph: whether nodes may run again.
     node: number of the node whose hook was called last, if nodes have hooks.
     is_undivided: whether the owner of some node cannot be told.
-    resumed: the mode that is back on torch's stack for as long as the pass runs.
     """
 
     open: list[OpenBackward]
@@ -75,7 +72,6 @@ class BackwardPass:
     number = task = node = -1
     failed = ran_nodes = is_undivided = keeps_graph = was_left = False
     nodes_ended_ns = entered_ns = 0
-    resumed: TorchFunctionMode | None = None
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -49,18 +49,14 @@ class HookedPasses(Passes):
     When a pass begins, this walks its graph once, and puts a hook before each node.
 
     callbacks: told where a pass moves to other owners.
-    gives_gradients: called before each node in place of `on_node`, with that function
-        and the gradients of all outputs of the node.
     """
 
     def __init__(
         self,
         *,
         callbacks: MoveListener | None = None,
-        gives_gradients: Callable[[Callable[[Any], None], Any], None] | None = None,
     ) -> None:
         self._callbacks = callbacks
-        self._gives_gradients = gives_gradients
         self._hook = NodePreHook()
         self._hooked: set[int] = set()
 
@@ -107,10 +103,7 @@ class HookedPasses(Passes):
             started.base.reading_ns = read_before_ns  # walking came before
             _engine_begins(tracker, started)
         tracker.passes.append(started)
-        at_node: Callable[[Any], None] = partial(self.on_node, tracker)
-        if self._gives_gradients is not None:
-            at_node = partial(self._gives_gradients, at_node)
-        self._hook.callback = at_node
+        self._hook.callback = partial(self.on_node, tracker)
 
     def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
         node = current_autograd_node()
@@ -243,9 +236,6 @@ def _owners(
     for key, code in chain[kept:]:
         around = tracker.tree.backward_site(around, code)
         opens.append(OpenBackward(key, around))
-    if tracker.functions and tracker.names_nodes and around.function is None:
-        site = tracker.functions.sites.site_of_node(around, node.name())
-        opens.append(OpenBackward(None, site))
     return kept, opens
 
 

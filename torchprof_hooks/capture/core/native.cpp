@@ -35,7 +35,6 @@ PyMemberDef cursor_members[] = {
     {"entered_ns", T_LONGLONG, offsetof(Cursor, entered_ns), 0, nullptr},
     {"gives_time_back", T_BOOL, offsetof(Cursor, gives_time_back), 0, nullptr},
     {"owns_nodes", T_BOOL, offsetof(Cursor, owns_nodes), 0, nullptr},
-    {"by_shapes", T_BOOL, offsetof(Cursor, by_shapes), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef cursor_getset[] = {
@@ -58,8 +57,6 @@ PyMethodDef cursor_methods[] = {
     {"open_entry", open_entry, METH_O, nullptr},
     {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
     {"end_entry", py_end_entry, METH_VARARGS, nullptr},
-    {"open_call", py_open_call, METH_O, nullptr},
-    {"close_call", py_close_call, METH_VARARGS, nullptr},
     {"hear_operators", hear_operators, METH_O, nullptr},
     {"look_for_device", py_look_for_device, METH_NOARGS, nullptr},
     {"owners_moved", owners_moved, METH_VARARGS, nullptr},

@@ -53,7 +53,6 @@ class Cursor(ReadsMeters):
     functions: which functions are followed; None: none.
     on_pause: called with an entry that ended, when, and what it returned; of forwards,
         only for outermost ones. Or None.
-    by_shapes: whether calls of functions are told apart by the shapes of inputs.
     """
 
     site: Site
@@ -78,7 +77,6 @@ class Cursor(ReadsMeters):
         self.owns_nodes = False
         self.callbacks: CallListener | None = None
         self.functions: Any = None  # FunctionCalls; their methods need a Tracker
-        self.by_shapes = False
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 

@@ -51,16 +51,18 @@ class MemoryMeter(MemoryLog):
         self._allocator_peak = self._counter.read()[3]
 
     def read(self) -> Reading:
-        """The counters of the allocator."""
-        return self._counter.read()
+        """The counters of the allocator; as the peak, that since the last reading."""
+        used, acquired, level, peak = self._counter.read()
+        highest = level
+        if peak != self._allocator_peak:  # lower, if the program has reset it
+            highest = max(level, peak) if peak > self._allocator_peak else level
+            self._allocator_peak = peak
+        return used, acquired, level, highest
 
     def read_for(self, owner: Site) -> Reading:
         """The same; `owner` is what the thread was working for until now."""
-        reading = self._counter.read()
-        level, peak = reading[2:]
-        if peak != self._allocator_peak:  # lower, if the program has reset it
-            level = max(level, peak) if peak > self._allocator_peak else level
-            self._allocator_peak = peak
+        reading = self.read()
+        level = reading[3]
         owner.peak_bytes = max(owner.peak_bytes, level)
         if level > self.high_water_bytes:
             self.high_water_bytes, self.blamed = level, owner.code

@@ -27,7 +27,6 @@ class Node:
     is_loading: whether data is loaded here, and modules that are called from here are
         a part of that.
     sees_operators: whether operators that are called from here are functions.
-    is_described: for a function: whether its work is to be found in its first call.
     children: nodes of the modules called from here, by id of the module. Only for this
         core; others use `child` and the methods below it.
     start_ns: when the open call began; moved forward by what interruptions took.
@@ -52,7 +51,6 @@ class Node:
         "heard",
         "ignored",
         "is_called",
-        "is_described",
         "is_entry",
         "is_function",
         "is_loading",
@@ -73,7 +71,7 @@ class Node:
         self.heard = self.cut = self.ignored = 0
         self.reading_ns = self.peak_bytes = 0
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
-        self.sees_operators = self.is_described = False
+        self.sees_operators = False
         self.owner: Owner | None = None
         self.reading: Reading | None = None
 

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from torchprof_hooks.capture.attach.operators_heard import OperatorsHeard
-from torchprof_hooks.capture.functions.function_calls import (
-    FunctionCalls,
-    is_inside_region,
-)
-from torchprof_hooks.capture.functions.function_sites import CUSTOM, FunctionSites
-from torchprof_hooks.capture.functions.work import work_of
+from torchprof_hooks.capture.attach.attachments import Attachment
+from torchprof_hooks.capture.functions.work import Work, has_formula, work_of
 from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.compiler import is_tracing
-from torchprof_hooks.capture.torch_names.functions import has_dispatch_modes
-from torchprof_hooks.capture.torch_names.inputs import told_value
+from torchprof_hooks.capture.torch_names.compiler import (
+    is_compiled_module,
+    is_tracing,
+)
+from torchprof_hooks.capture.torch_names.inputs import autocast_type, tensors_among
+from torchprof_hooks.capture.torch_names.modules import place_of_caller
+from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
+from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.backward.backward_pass import BackwardPass
     from torchprof_hooks.capture.tracking.tracker import Tracker
+
+#: How many names of functions are told apart at a site, as a program may make new ones
+#: forever; and the name of the rest.
+NAMES_KEPT: Final = 4096
+OTHER_FUNCTIONS: Final = "(other functions)"
+#: How many different input shapes of a function are told apart at a site, and what
+#: stands for the shapes beyond that number.
+SHAPES_KEPT: Final = 64
+OTHER_SHAPES: Final = "other shapes"
+
+#: How many shapes of a call's inputs are noted at most, and how many types.
+_SHAPES_NOTED: Final = 16
+_TYPES_NOTED: Final = 8
 
 _OF_TORCH: Final = "aten::"
 #: Operators -> the names that users write.
@@ -35,89 +52,225 @@ _SMALL: Final = frozenset({
     "resolve_conj", "resolve_neg", "result_type", "set_",
 })  # fmt: skip
 SMALL_NAME: Final = "small operators"
+#: What runs custom autograd Functions (see `ModuleInfo.implementation`).
+_CUSTOM: Final = "custom"
 
 
-class OperatorCalls(FunctionCalls):
+class Function(NamedTuple):
+    """An operator that is called from a site.
+
+    runs: see `ModuleInfo.implementation`.
+    by_shapes: the sites of its calls, by the shapes of their inputs.
+    """
+
+    name: str
+    runs: str
+    by_shapes: dict[object, Site]
+
+
+class OperatorCalls:
     """Measures functions for a tracker, where the native core hears of them.
 
     A function is an outermost operator inside of the current call: ``linear``, but not
     the ``addmm`` that it calls. Custom autograd Functions, which have the names of
     their classes, call functions in turn. Steps of optimizers are not divided.
-    """
 
-    runs_python = False
+    A function call has a site for each combination of input shapes, inside that of its
+    caller, and owns the nodes that it makes; a node without a known function counts as
+    a function of its own, named after the node.
+    """
 
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
-        # Operators that dispatch modes of the program were given, and have not called
-        # yet; None: there are no modes.
-        self._given_to_modes: set[str] | None = None
-        self.sites = FunctionSites(tracker.tree, self.counts_flops)
-        self.shown_by = OperatorsHeard(tracker)
-        tracker.by_shapes = self.by_shapes
+        self._tree = tracker.tree
+        #: While this has users, the tracker hears of operators.
+        self.heard = _OperatorsHeard(tracker)
 
     # What the core asks
 
-    def place(
-        self, tracker: Tracker, caller: Site, operator: str, inputs: list[Any]
-    ) -> Site | None:
+    def place(self, caller: Site, operator: str, inputs: list[Any]) -> Site | None:
         """The site of a call of an operator, which is new at `caller`; None if it is no
         function.
 
-        inputs: as `told_value` takes them.
+        inputs: tensors as the tuples of `TensorKind`.
         """
-        self.at_unknown()
-        if is_inside_region(caller):
-            caller.sees_operators = False
+        around = caller.living_module()
+        if caller.is_region or (around is not None and is_compiled_module(around)):
+            caller.sees_operators = False  # a part of a compiled region
             return None
         if is_tracing():
             return None
-        name, runs = _named(operator)
-        site = self.sites.site_of_function(caller, name, runs=runs)
-        if self.is_replaced(name):
-            return self.sites.hidden(site)
-        if not self.by_shapes or name == SMALL_NAME:
-            return site
-        self._given_to_modes = {operator} if has_dispatch_modes() else None
-        is_known = self._given_to_modes is None and runs != CUSTOM
-        known = operator if is_known else ""
-        return self.sites.shaped(site, known, told_value(inputs))
+        began_ns = perf_counter_ns()
+        function = caller.functions.get(operator) or _function(caller, operator)
+        known = function.by_shapes
+        shapes: object = _shapes_of(inputs)
+        if function.name == SMALL_NAME:
+            shapes = None
+        elif shapes not in known and len(known) >= SHAPES_KEPT:
+            shapes = OTHER_SHAPES
+        site = known.get(shapes)
+        if site is None:
+            site = known[shapes] = self._site(caller, function, shapes, inputs)
+            self._tree.placed(caller, began_ns)
+        return site
 
-    def count_inner(
-        self, tracker: Tracker, site: Site, operator: str, inputs: list[Any]
-    ) -> bool:
-        """An operator is called in the first call at `site`, whose FLOPs are not known:
-        add those of this operator. Returns whether they are known."""
-        if not site.works:
-            return False
-        given = self._given_to_modes
-        if given is not None:
-            # A mode may know the outcome already (selective checkpoints do). If not, it
-            # calls the operator again.
-            if operator not in given:
-                given.add(operator)
-                return False
-            given.remove(operator)
-        work = work_of(operator, told_value(inputs))
-        if work is not None:
-            site.works[-1] = site.works[-1].plus(work)
-        return work is not None
+    def count_work(
+        self, operator: str, inputs: list[Any]
+    ) -> Work | Literal[False] | None:
+        """The FLOPs of a call of an operator; False if the shapes of its inputs do not
+        tell, None if there is no formula."""
+        if not has_formula(operator):
+            return None
+        return work_of(operator, inputs) or False
 
-    def forget(self, tracker: Tracker) -> None:
-        """Forget which operators are to be followed: the next calls ask again."""
-        super().forget(tracker)
-        for site in tracker.sites:
-            site.forget_operators()
+    # Sites
 
-    def pass_begins(self, started: BackwardPass) -> None:
-        """There is no mode to be put back."""
+    def _site(
+        self, caller: Site, function: Function, shapes: Any, inputs: list[Any]
+    ) -> Site:
+        place = ""
+        if caller.phase == "outside":
+            place = f"called first at {place_of_caller()}"
+        call = Call(function, shapes, inputs, _autocast(inputs), place)
+        phase: Phase = caller.phase
+        if phase in ("outside", "backward"):
+            phase = caller.phase_of_calls
+        path = partial(self._path, caller, call)
+        site = self._tree.new_site(caller, path, phase, function=function.name)
+        # What an operator calls is a part of it.
+        site.sees_operators &= function.runs == _CUSTOM
+        if function.runs != _CUSTOM and shapes is not None:
+            site.count_work(shapes == OTHER_SHAPES)
+        return site
+
+    def _path(self, caller: Site, call: Call) -> tuple[str, ...]:
+        name, info = call.described()
+        known = self._tree.names.infos.get(name)
+        if known is not None and known.place:
+            info = replace(info, place="")
+        self._note(name, info)
+        return (*_path_inside(caller), name)
+
+    def site_of_node(self, caller: Site, name: str) -> Site:
+        """The site of the backward of a node without a known function."""
+        site = caller.backward.get(name)
+        if site is None:
+            element = function_call_name(name, None)
+            path = () if caller.module is None else caller.path
+            site = self._tree.new_site(
+                caller, (*path, element), "backward", function=name
+            )
+            # Torch's own are called ``AddmmBackward0`` or ``torch::autograd::...``.
+            is_custom = name.endswith("Backward") and "::" not in name
+            runs = _CUSTOM if is_custom else "C"
+            self._note(element, ModuleInfo(name, "function", implementation=runs))
+            caller.backward[name] = site
+        return site
+
+    def _note(self, element: str, info: ModuleInfo) -> None:
+        """Add to what is known of the functions of one name."""
+        known = self._tree.names.infos.get(element)
+        self._tree.names.infos[element] = known.merge(info) if known else info
 
 
-def _named(operator: str) -> tuple[str, str]:
-    """The name of an operator, and what runs it (see `ModuleInfo.implementation`)."""
+def _function(caller: Site, operator: str) -> Function:
+    """A function that is called from `caller` for the first time."""
     if "::" not in operator:
-        return operator, CUSTOM
-    if not operator.startswith(_OF_TORCH):
-        return operator, "op"
-    name = operator.removeprefix(_OF_TORCH)
-    return SMALL_NAME if name in _SMALL else _AS_WRITTEN.get(name, name), "C"
+        name, runs = operator, _CUSTOM
+    elif not operator.startswith(_OF_TORCH):
+        name, runs = operator, "op"
+    else:
+        short, runs = operator.removeprefix(_OF_TORCH), "C"
+        name = SMALL_NAME if short in _SMALL else _AS_WRITTEN.get(short, short)
+    if len(caller.functions) >= NAMES_KEPT:
+        operator = name = OTHER_FUNCTIONS
+    return caller.functions.setdefault(operator, Function(name, runs, {}))
+
+
+class Call(NamedTuple):
+    """Calls of a function with inputs of these shapes, as the first of them was made.
+
+    shapes: of all inputs; None: they are not told apart.
+    autocast, place: see `ModuleInfo`.
+    """
+
+    function: Function
+    shapes: Any
+    inputs: list[Any]
+    autocast: str
+    place: str
+
+    def described(self) -> tuple[str, ModuleInfo]:
+        """Their name, and what is known of them."""
+        function, shapes = self.function, self.shapes
+        kinds = [*tensors_among(self.inputs)][:_TYPES_NOTED]
+        name = function_call_name(function.name, shapes)
+        if shapes == OTHER_SHAPES:
+            name, shapes = f"{function.name}({OTHER_SHAPES})", None
+        info = ModuleInfo(
+            function.name,
+            "function",
+            implementation=function.runs,
+            inputs=tuple(f"{kind.dtype}@{kind.device}" for kind in kinds),
+            autocast=self.autocast,
+            place=self.place,
+            shapes=None if shapes is None else _shown(shapes, name),
+        )
+        return name, info
+
+
+def _shapes_of(inputs: list[Any]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for value in inputs:
+        if type(value) is tuple:
+            found.append(value[0])
+        elif type(value) is list:
+            found += _shapes_of(value)
+    return tuple(found)
+
+
+def _autocast(inputs: list[Any]) -> str:
+    """The type to which autocast converts the inputs of products; "": it is off."""
+    first: Any = inputs
+    while type(first) is list:
+        first = next((value for value in first if type(value) in (tuple, list)), None)
+    found = autocast_type(first[2]) if first else None
+    return str(found or "").removeprefix("torch.")
+
+
+def _shown(shapes: Sequence[tuple[Any, ...]], name: str) -> Shapes | None:
+    """The shapes that all calls of this name have, for it shows them (see
+    `ModuleInfo.shapes`)."""
+    shown = shapes[:SHAPES_SHOWN] if name.endswith("...)") else shapes
+    found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in shown)
+    return found if len(found) <= _SHAPES_NOTED else None
+
+
+def _path_inside(caller: Site) -> tuple[str, ...]:
+    if caller.phase == "outside":
+        return caller.path[:-1]
+    if caller.phase != "backward":
+        return caller.path
+    enclosing = caller.enclosing  # a recomputation is no part of what asked for it
+    return () if enclosing.module is None else enclosing.path
+
+
+class _OperatorsHeard(Attachment):
+    """Torch's callback at operators, in the thread of a tracker. Its users are those
+    who want the tracker to hear of them."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        super().__init__()
+        self._tracker = weakref.ref(tracker)
+
+    def put_on(self) -> None:
+        self._turn(True)
+
+    def take_off(self) -> bool:
+        self._turn(False)
+        return True
+
+    def _turn(self, on: bool) -> None:
+        tracker = self._tracker()
+        if tracker is not None:
+            tracker.hear_operators(on)

@@ -10,6 +10,7 @@ import torch
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import (
     NO_MODULE,
+    Path,
     ProfiledFunction,
     Site,
     profiled_path,
@@ -41,7 +42,7 @@ class CallTree:
     def new_site(
         self,
         caller: Site | None,
-        path: tuple[str, ...],
+        path: Path,
         phase: Phase,
         module: torch.nn.Module | None = None,
         function: str | None = None,
@@ -176,12 +177,13 @@ class CallTree:
         site = caller.backward.get(code)
         if site is None:
             forward = self.sites[code]
-            path, function = forward.path, forward.function
+            function = forward.function
+            path: Path = (lambda: forward.path) if function else forward.path
             site = self.new_site(caller, path, "backward", function=function)
             site.module = forward.module  # but no key: no forward ends here
-            site.is_hidden, site.is_region = forward.is_hidden, forward.is_region
+            site.is_region = forward.is_region
             if forward.phase != "backward":
-                site.works = forward.works
+                site.made_by = forward
             caller.backward[code] = site
         return site
 

@@ -13,12 +13,17 @@ from torchprof_hooks.capture.core import Node
 from torchprof_hooks.profiles.names import CALLED_PHASES, Phase
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.functions.work import Work
+    from torchprof_hooks.capture.functions.operator_calls import Function
 
 #: `Site.key` of sites that are not a module call.
 NO_MODULE: Final = 0
 #: Phases in which functions are calls of their own.
 _WITH_FUNCTIONS: Final = ("outside", "forward", "recompute", "data")
+
+
+#: The path of a site; or what makes it, once somebody asks: names of calls take longer
+#: than what else a new site takes.
+Path = tuple[str, ...] | Callable[[], tuple[str, ...]]
 
 
 class Site(Node):
@@ -36,36 +41,44 @@ class Site(Node):
     """
 
     caller: Site
-    functions: dict[Any, Site | None]
-    by_shapes: dict[object, Site]
+    path: tuple[str, ...]
+    if TYPE_CHECKING:  # what the native core knows of a function (see its node.h)
+        is_mixed: bool
+        flops: int
+        gradient_flops: int
+        with_gradients: int
+
+        def count_work(self, is_mixed: bool, /) -> None: ...
 
     __slots__ = (
+        "_make_path",
         "backward",
-        "by_shapes",
         "children_by_name",
         "function",
         "functions",
         "is_counted",
-        "is_hidden",
         "is_region",
+        "made_by",
         "module",
         "path",
         "phase",
-        "works",
     )
 
     def __init__(  # noqa: PLR0917
         self,
         code: int,
         caller: Site | None,
-        path: tuple[str, ...],
+        path: Path,
         phase: Phase,
         module: torch.nn.Module | None = None,
         function: str | None = None,
     ) -> None:
         super().__init__()
         self.code = code
-        self.path = path
+        if callable(path):
+            self._make_path = path
+        else:
+            self.path = path
         self.phase = phase
         self.function = function  # name of the function that is called here, if one is
         self.is_function = function is not None
@@ -79,15 +92,12 @@ class Site(Node):
             self.adopt(module)
         self.is_counted = True  # whether what is done here counts as calls
         self.is_entry = self.caller.phase != phase
-        self.is_hidden = False  # whether callbacks are not told of calls here
-        #: Functions that are called from here; None: they are not followed.
-        self.functions: dict[Any, Site | None] = {}
+        #: Functions that are called from here, by the names of operators.
+        self.functions: dict[str, Function] = {}
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
-        #: For a function: its calls by the shapes of their inputs.
-        self.by_shapes: dict[object, Site] = {}
         self.backward: dict[object, Site] = {}  # by code of the forward, or node name
-        #: FLOPs of a call here, or of its forward (see `best_of`); None: not counted.
-        self.works: list[Work] | None = None
+        #: For a backward: the site of the forward that it belongs to, if that is known.
+        self.made_by: Site | None = None
 
     def adopt(self, module: torch.nn.Module) -> None:
         """From now on, calls of `module` are calls at this site."""
@@ -97,6 +107,15 @@ class Site(Node):
     def living_module(self) -> torch.nn.Module | None:
         """The module whose calls are calls at this site, unless it is gone."""
         return None if self.module is None else self.module()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The path, where it is asked for first, and is still to be made."""
+            if name != "path":
+                raise AttributeError(name)
+            self.path = self._make_path()
+            return self.path
 
     @property
     def name(self) -> str:

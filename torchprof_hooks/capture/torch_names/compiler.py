@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import torch
 
@@ -36,23 +36,7 @@ def is_compiled_module(module: torch.nn.Module) -> bool:
     )
 
 
-def before_compilation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What the user gave to torch.compile: if that was a module, torch has put it into
-    a closure. `function` itself if torch does that differently."""
-    namespace = getattr(function, "__globals__", {})
-    if namespace.get("__name__") != "torch._dynamo.external_utils":
-        return function
-    cells = getattr(function, "__closure__", None) or ()
-    values = (cell.cell_contents for cell in cells)
-    closure = dict(zip(function.__code__.co_freevars, values, strict=True))
-    original: Callable[..., Any] = closure.get("fn", function)
-    return original
-
-
 _DYNAMO: Final = "torch._dynamo.eval_frame"
-
-#: A local variable that code made by ``torch.compile`` has just before it runs.
-_ABOUT_TO_RUN: Final = "saved_dynamic_layer_stack_depth"
 
 
 def keep_compiler_out_of(codes: Iterable[CodeType]) -> None:
@@ -118,69 +102,6 @@ def unwatch_compilations(
             handler.remove_start_callback(begins)
         if ends in handler.end_callbacks:
             handler.remove_end_callback(ends)
-
-
-def eval_frame_setter() -> Place:
-    """The function by which torch.compile switches itself on just before it runs a
-    compiled function, and back just after.
-
-    There is none while torch.compile is not loaded. torch has no hook for this. Without
-    it, the kernels that compiled functions call show as functions of their own, if no
-    gradient is needed.
-    """
-    if not is_compiler_loaded():
-        return Place(None, "")
-    return Place(sys.modules[_DYNAMO], "_maybe_set_eval_frame")
-
-
-class CompiledCall(NamedTuple):
-    """A call of a function made by torch.compile.
-
-    frame: id of torch.compile's frame that runs the call, which lives until its end.
-    function, args, kwargs: what is run, and with what.
-    has_returned, outputs: whether it has returned yet, and what.
-    tells_outputs: whether the frame keeps outputs; up to torch 2.10 it does not.
-    """
-
-    frame: int
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    has_returned: bool
-    outputs: object
-    tells_outputs: bool = True
-
-    def at_end(self, handled: BaseException | None) -> CompiledCall:
-        """This call when it is over.
-
-        handled: the exception that was being handled when the call began. If another
-            one is being handled now, it has ended the call.
-        """
-        if self.tells_outputs:
-            return self
-        return self._replace(has_returned=sys.exc_info()[1] is handled)
-
-
-def compiled_call_on_stack() -> CompiledCall | None:
-    """The compiled call around which torch.compile is being switched on or off; None if
-    it is switched for another reason. To be called from a function that the replacement
-    of `eval_frame_setter` calls, as this counts frames."""
-    frame = sys._getframe(3)
-    is_dynamo = frame.f_globals.get("__name__") == _DYNAMO
-    if not is_dynamo or "fn" not in frame.f_code.co_freevars:
-        return None
-    variables = frame.f_locals
-    if _ABOUT_TO_RUN not in variables:
-        return None
-    return CompiledCall(
-        id(frame),
-        before_compilation(variables["fn"]),
-        variables.get("args", ()),
-        variables.get("kwargs", {}),
-        "result" in variables,
-        variables.get("result"),
-        "result" in {*frame.f_code.co_varnames, *frame.f_code.co_cellvars},
-    )
 
 
 def with_inner(code: CodeType) -> Iterator[CodeType]:

@@ -12,18 +12,13 @@ import torch
 @cache
 def _formulas() -> Mapping[Any, Callable[..., int]]:
     """Torch's formulas for floating-point operations, by operator, with what programs
-    register later; empty where torch has none: then nothing is counted."""
+    register later; empty where torch has none."""
     try:
         from torch.utils import flop_counter
     except ImportError:
         return {}
     found: dict[Any, Callable[..., int]] = getattr(flop_counter, "flop_registry", {})
     return found
-
-
-def formula_of(name: str) -> Callable[..., int]:
-    """Torch's formula for an operator of its own; KeyError if it has none."""
-    return _formulas()[getattr(torch.ops.aten, name)]
 
 
 def operator_formula(name: str) -> Callable[..., int] | None:

@@ -83,13 +83,6 @@ def function_modes() -> list[TorchFunctionMode]:
     ]
 
 
-def has_dispatch_modes() -> bool:
-    """Whether this thread has modes that see operators below autograd. Assumes not, if
-    torch does not tell."""
-    count = getattr(torch._C, "_len_torch_dispatch_stack", None)
-    return bool(count and count())
-
-
 #: The check by which some of torch's own modules (multi-head attention, transformer
 #: encoders) find out whether a mode is active. Functions that torch shows to modes use
 #: another check.

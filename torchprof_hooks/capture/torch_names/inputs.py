@@ -1,5 +1,5 @@
-"""Private names by which we read shapes and types of a call's input tensors. Neither
-modes nor classes derived from Tensor see that."""
+"""What a call's input tensors are. Neither modes nor classes derived from Tensor see
+that."""
 
 from __future__ import annotations
 
@@ -9,65 +9,40 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-#: Stands for what only code of the user's can tell of an input.
-_UNKNOWN: Final = "?"
-#: How far lists of tensors are searched: so many items of each, so many values in all,
-#: and so deep.
-_ITEMS: Final = 256
+#: How far lists of tensors are searched: so many values in all, and so deep.
 _SEARCHED: Final = 1024
 _DEPTH: Final = 4
-#: Values that keep nothing alive, and are not changed by anybody.
-_VALUES: Final = (type(None), bool, int, float, complex, str)
 
 
 class TensorKind(NamedTuple):
-    """What a tensor is, apart from its elements.
+    """What an input of an operator is, apart from its elements, as the native core
+    tells it.
 
-    shape: "?" stands for what is no plain number, or only code of the user's can tell.
-    dtype, device: "float32", "cpu"; or "?".
+    shape: ("?",) if only code of the user's can tell, or sizes are no plain numbers.
+    c_type, device: "Float", as C++ has it, and "cpu"; "?" where the shape is.
     needs_grad: whether a backward pass computes its gradient.
     is_array: whether it is a dense array, and not batched by ``vmap``.
     """
 
-    shape: tuple[int | str, ...]
-    dtype: str
+    shape: tuple[Any, ...]
+    c_type: str
     device: str
     needs_grad: bool
-    is_array: bool = True
+    is_array: bool
+
+    @property
+    def dtype(self) -> str:
+        """As Python has it: "float32"."""
+        return _IN_PYTHON.get(self.c_type, self.c_type.lower())
 
 
-def _missing_functorch(tensor: torch.Tensor) -> bool:
-    """Without this, calls inside of ``torch.func.vmap`` count as those of one example
-    of the batch."""
-    return False
-
-
-_is_transformed: Any = getattr(
-    getattr(torch._C, "_functorch", None),
-    "is_functorch_wrapped_tensor",
-    _missing_functorch,
-)
-
-
-def tensor_kind(tensor: torch.Tensor) -> TensorKind:
-    """What `tensor` is. Where gradients are disabled for a while, results do not tell
-    whether they would need one: they are taken to."""
-    with torch._C.DisableTorchFunction():
-        needs_grad = tensor.requires_grad
-        if not torch.is_grad_enabled() and type(tensor) is torch.Tensor:
-            needs_grad = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-        if _is_asked_itself(tensor) or tensor.is_nested:
-            return TensorKind(
-                (_UNKNOWN,), _UNKNOWN, _UNKNOWN, needs_grad, is_array=False
-            )
-        is_dense = tensor.layout is torch.strided and not tensor.is_quantized
-        return TensorKind(
-            tuple(n if type(n) is int else _UNKNOWN for n in tensor.shape),
-            str(tensor.dtype).removeprefix("torch."),
-            tensor.device.type,
-            needs_grad,
-            is_dense and not _is_transformed(tensor),
-        )
+def tensors_among(values: Iterable[Any]) -> Iterator[TensorKind]:
+    """The tensors among inputs of an operator, which may be in lists."""
+    for value in values:
+        if type(value) is tuple:
+            yield TensorKind(*value)
+        elif type(value) is list:
+            yield from tensors_among(value)
 
 
 #: Names of types of numbers in C++ -> in Python, where they differ.
@@ -84,33 +59,6 @@ _IN_PYTHON: Final = {
     "ComplexFloat": "complex64",
     "ComplexDouble": "complex128",
 }
-
-
-def told_value(value: Any) -> Any:
-    """An input of an operator, as the native core tells it: tensors as tuples."""
-    if type(value) is list:
-        return [told_value(item) for item in value]
-    if type(value) is not tuple:
-        return value
-    shape, dtype, device, *others = value
-    if shape is None:
-        return TensorKind((_UNKNOWN,), _UNKNOWN, _UNKNOWN, *others)
-    return TensorKind(shape, _IN_PYTHON.get(dtype, dtype.lower()), device, *others)
-
-
-def may_look() -> bool:
-    """Whether we may read shapes: while torch.jit traces, it would record that."""
-    return torch._C._get_tracing_state() is None
-
-
-def seen_value(value: Any, depth: int = 0) -> Any:
-    """An argument of a function, with `TensorKind`s in place of tensors, and lists in
-    place of tuples, as far as these are searched."""
-    if issubclass(type(value), torch.Tensor):
-        return tensor_kind(value)
-    if type(value) in (list, tuple, torch.Size) and depth < _DEPTH:
-        return [seen_value(item, depth + 1) for item in value[:_ITEMS]]
-    return value if type(value) in _VALUES else None
 
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ a fifth of all that a profile of modules needs.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -21,8 +21,7 @@ from torchprof_hooks.capture.tracking.module_subscription import module_subscrip
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.functions.function_callbacks import FunctionCallbacks
-    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
@@ -34,7 +33,7 @@ def new_tracker(
     names: ModuleNames | None = None,
     *,
     backward: bool = True,
-    functions: FunctionCalls | None = None,
+    functions: OperatorCalls | None = None,
     meters: Sequence[Meter] = (),
 ) -> Tracker:
     """A tracker for the running thread that measures, and has no callbacks.
@@ -81,89 +80,14 @@ def make_tracker(
     return tracker
 
 
-def make_function_tracker(
-    hook: FunctionCallbacks,
-    everywhere: bool,
-    meters: Sequence[Meter] = (),
-    *,
-    follows_modules: bool = True,
-    by_shapes: bool = False,
-) -> Tracker:
-    """A tracker for a hook on functions in the running thread.
-
-    everywhere: whether the hook is registered for all functions; otherwise it is told
-        only of the functions that it was put on.
-    follows_modules, by_shapes: see `Tracker` and `FunctionCalls`.
-    """
-    from torchprof_hooks.capture.functions.function_callbacks import CalledBackFunctions
-    from torchprof_hooks.capture.tracking.function_subscriptions import (
-        subscriptions_of_function,
-        subscriptions_of_functions_named,
-    )
-
-    def has_hook(function: Any) -> bool:
-        return any(
-            subscription.hook is hook
-            for subscription in subscriptions_of_function(function).values()
-        )
-
-    def subscriptions_of(function: Any) -> Mapping[str, object]:
-        is_name = isinstance(function, str)
-        return (
-            subscriptions_of_functions_named if is_name else subscriptions_of_function
-        )(function)
-
-    wants = None if everywhere else has_hook
-    functions: FunctionCalls
-    passes: Passes
-    if _overrides(hook, _FORWARD + _BACKWARD):
-        called_back = CalledBackFunctions(hook, by_shapes=by_shapes, wants=wants)
-        functions, passes = called_back, called_back.passes()
-        follows_modules = True  # callbacks are told the module
-    else:
-        functions = new_functions(by_shapes=by_shapes, wants=wants)
-        passes = _make_passes()
-    tracker = Tracker(
-        backward=passes,
-        functions=functions,
-        meters=meters,
-        follows_modules=everywhere and follows_modules,
-    )
-    if everywhere:
-        functions.is_replaced = lambda function: hook.name in subscriptions_of(function)
-        _everywhere.add(tracker)
-    return tracker
-
-
-def new_functions(
-    *,
-    by_shapes: bool = False,
-    counts_flops: bool = False,
-    wants: Callable[[Any], bool] | None = None,
-) -> FunctionCalls:
-    """What measures functions for a tracker without callbacks (for the options, see
-    `FunctionCalls`): by operators, if all are wanted and the core hears of these."""
-    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
-    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
-
-    if CORE.module is None or wants is not None:
-        return FunctionCalls(
-            by_shapes=by_shapes, counts_flops=counts_flops, wants=wants
-        )
-    return OperatorCalls(by_shapes=by_shapes, counts_flops=counts_flops)
-
-
-def ask_again(target: Any) -> None:
+def ask_again(target: torch.nn.Module) -> None:
     """Have trackers find out again whether they follow `target`: a hook was put on it,
-    or taken off, and may replace one that is on all modules or functions."""
+    or taken off, and may replace one that is on all modules."""
     for tracker in list(_everywhere):
-        if isinstance(target, torch.nn.Module):
-            tracker.tree.forget(target)
-        elif tracker.functions is not None:
-            tracker.functions.forget(tracker)
+        tracker.tree.forget(target)
 
 
-#: Trackers of hooks on all modules, or on all functions, of their thread.
+#: Trackers of hooks on all modules of their thread.
 _everywhere: weakref.WeakSet[Tracker] = weakref.WeakSet()
 
 

@@ -6,7 +6,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -28,11 +28,6 @@ from torchprof_hooks.capture.tracking.meters.memory import (
 )
 from torchprof_hooks.capture.tracking.meters.meters import counts_tensors, start_meters
 from torchprof_hooks.capture.tracking.tracker import Tracker
-
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.attach.function_interception import (
-        FunctionInterception,
-    )
 
 #: These tell trackers of passes, and of what interrupts calls.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
@@ -62,8 +57,6 @@ class TrackerSubscription(Subscription):
         self.tracker = tracker
         self._shows_optimizers = optimizers
         self.cursors = (tracker,)
-        #: Imported if it is needed.
-        self._function_interception: FunctionInterception | None = None
         self._is_open = False
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -72,8 +65,6 @@ class TrackerSubscription(Subscription):
         if self._is_open and not is_ending():  # then modules are empty, this one, too
             for attachment in (*_OF_TRACKERS, *_OF_MEMORY):
                 attachments.give_up(attachment, self.tracker)
-            if self._function_interception is not None:
-                self._function_interception.give_up_functions(self.tracker)
 
     def open(self) -> None:
         """Connect the tracker."""
@@ -92,12 +83,7 @@ class TrackerSubscription(Subscription):
         if tracker.memory_owners is not None:
             tracker.memory_owners.start()
         if tracker.functions is not None:
-            from torchprof_hooks.capture.attach.function_interception import (
-                function_interception,
-            )
-
-            self._function_interception = function_interception
-            function_interception.show_functions(tracker, self)
+            attachments.attach(tracker.functions.heard, self)
 
     def _show_backward(self) -> None:
         tracker = self.tracker
@@ -114,8 +100,8 @@ class TrackerSubscription(Subscription):
         by_exception: whether an exception is the reason.
         """
         tracker = self.tracker
-        if self._function_interception is not None:
-            self._function_interception.hide_functions(tracker, self)
+        if tracker.functions is not None:
+            attachments.detach(tracker.functions.heard, self)
         hide_modules(self)
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:

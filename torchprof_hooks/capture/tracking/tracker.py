@@ -42,7 +42,7 @@ from torchprof_hooks.profiles.names import (
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import Passes
-    from torchprof_hooks.capture.functions.function_calls import FunctionCalls
+    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
     from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
 
 #: A number that no thread has.
@@ -80,17 +80,18 @@ class Tracker(OpenCalls):
     names_nodes: whether nodes without a known function are functions of their own.
     undivided_passes: how many passes were not divided among their owners, because nodes
         of several threads had the same number.
+    not_measured: what was asked for and cannot be measured, one line each.
     """
 
     callbacks: CallListener | None
-    functions: FunctionCalls | None
+    functions: OperatorCalls | None
 
     def __init__(
         self,
         names: ModuleNames | None = None,
         *,
         backward: Passes | None = None,
-        functions: FunctionCalls | None = None,
+        functions: OperatorCalls | None = None,
         meters: Sequence[Meter] = (),
         callbacks: CallListener | None = None,
         follows_modules: bool = True,
@@ -113,8 +114,9 @@ class Tracker(OpenCalls):
         self.functions = functions
         self.callbacks = callbacks
         self.follows_modules = follows_modules
-        self.names_nodes = functions is not None and functions.follows_all
+        self.names_nodes = functions is not None
         self.undivided_passes = 0
+        self.not_measured: tuple[str, ...] = ()
         self.meters = meters
         self.memory_owners: MemoryOwners | None = None
         for meter in meters:
@@ -199,8 +201,6 @@ class Tracker(OpenCalls):
             self.memory_owners.backward_begins()
         started = BackwardPass(base, opens, request.makes_graph)
         self.backward.begin(self, started, request, began_ns)
-        if self.functions is not None:
-            self.functions.pass_begins(started)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""
@@ -236,16 +236,12 @@ class Tracker(OpenCalls):
     def _ends_at_once(self, ended: BackwardPass) -> bool:
         """Have the core end the pass; False if it cannot, and has done nothing."""
         assert self.backward is not None  # there is a pass
-        try:
-            has_ended = self.backward.finish(self, ended)
-            if has_ended and self.memory_owners is not None and not self.passes:
-                began_ns = perf_counter_ns()
-                self.memory_owners.backward_ended()
-                self.site.reading_ns += perf_counter_ns() - began_ns
-            return has_ended
-        finally:
-            if ended not in self.passes and self.functions is not None:
-                self.functions.pass_is_over(ended, is_last=not self.passes)
+        has_ended = self.backward.finish(self, ended)
+        if has_ended and self.memory_owners is not None and not self.passes:
+            began_ns = perf_counter_ns()
+            self.memory_owners.backward_ended()
+            self.site.reading_ns += perf_counter_ns() - began_ns
+        return has_ended
 
     def _all_passes_ended(self) -> None:
         assert self.backward is not None  # there were passes
@@ -283,8 +279,6 @@ class Tracker(OpenCalls):
             self.backward.forget(self, ended)
         if passes and passes[-1] is ended:
             del passes[-1]
-        if self.functions is not None:
-            self.functions.pass_is_over(ended, is_last=not passes)
 
     def backward_site(self, around: Site, made_by: int | str) -> Site:
         """Where the backward of a call is booked, inside of `around`.
@@ -295,7 +289,7 @@ class Tracker(OpenCalls):
         if isinstance(made_by, int):
             return self.tree.backward_site(around, made_by)
         assert self.functions is not None  # else nodes are not booked by name
-        return self.functions.sites.site_of_node(around, made_by)
+        return self.functions.site_of_node(around, made_by)
 
     # Optimizers
 
@@ -349,8 +343,6 @@ class Tracker(OpenCalls):
         self.drop_passes_after(0)
         if self.backward is not None:
             self.backward.no_pass_runs()
-        if self.functions is not None:
-            self.functions.drop_open_calls()
 
     # Reading
 

@@ -95,9 +95,11 @@ struct CursorState {
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
   PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
   Nanoseconds entered_ns;
-  char gives_time_back = 1, owns_nodes, by_shapes;
-  char hears_operators;
-  Node* described;  // the function in whose first call operators are counted (see operators.h), or null
+  char gives_time_back = 1, owns_nodes, hears_operators;
+  // The function in whose open call operations are counted, or null; and what was counted so far.
+  Node* counted;
+  Work work;
+  ska::flat_hash_set<uint64_t> without_work;  // operators for which there is no formula, by name
   // Each thread numbers the autograd nodes that it makes, so each has a tape: `own_tape` is that of the
   // followed thread; `tapes`, by torch's number of the thread, are of others in which the engine runs
   // parts of passes. The mutex of `running` guards them while passes run.

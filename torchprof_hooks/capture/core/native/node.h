@@ -29,6 +29,7 @@ class Children {
   void insert(uint64_t key, Node* node) { nodes_[key] = node; }
   void erase(uint64_t key) { nodes_.erase(key); }
   void clear() { nodes_.clear(); }
+  size_t size() const { return nodes_.size(); }
 
  private:
   ska::flat_hash_map<uint64_t, Node*> nodes_;
@@ -56,6 +57,11 @@ struct OpenCall {
   Relaxed<int64_t> used_bytes, acquired_bytes, level_bytes, peak_bytes;
 };
 
+// Floating-point operations of calls, and of all gradients that their backward computes.
+struct Work {
+  int64_t forward = 0, gradients = 0;
+};
+
 struct NodeState : OpenCall {
   PyObject* caller;  // a Node; null for the outermost, which Python sees as its own caller
   int64_t code;
@@ -63,7 +69,14 @@ struct NodeState : OpenCall {
   int64_t heard;  // how many nodes of passes ran here
   int64_t cut;    // how many calls did not run to their end
   Nanoseconds reading_ns;
-  char is_entry, is_called, is_function, is_loading, sees_operators, is_described;
+  char is_entry, is_called, is_function, is_loading, sees_operators;
+  // Whether the operations of calls of this function are counted: in the first call of each kind (see
+  // `Key`), of which `work` is the most; or, if it stands for all shapes that have no node of their own
+  // (`is_mixed`), in each call that ends, of which `work` is the sum. `with_gradients`: how many calls of
+  // that sum have gradients.
+  char counts_work, is_mixed;
+  Work work;
+  int64_t with_gradients;
   Children children;
   Children operators;  // functions that are called from here, by their keys (see operators.h)
   BackwardChildren backward;
@@ -141,8 +154,10 @@ PyObject* node_forget_child(PyObject* self, PyObject* number) {
   Py_RETURN_NONE;
 }
 
-PyObject* node_forget_operators(PyObject* self, PyObject*) {
-  Node::of(self)->operators.clear();
+// Has the work of a function's calls counted (see `NodeState`).
+PyObject* node_count_work(PyObject* self, PyObject* is_mixed) {
+  Node::of(self)->counts_work = 1;
+  Node::of(self)->is_mixed = is_mixed == Py_True;
   Py_RETURN_NONE;
 }
 
@@ -160,17 +175,20 @@ PyMemberDef node_members[] = {
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
     {"is_loading", T_BOOL, offsetof(Node, is_loading), 0, nullptr},
     {"sees_operators", T_BOOL, offsetof(Node, sees_operators), 0, nullptr},
-    {"is_described", T_BOOL, offsetof(Node, is_described), 0, nullptr},
+    {"is_mixed", T_BOOL, offsetof(Node, is_mixed), READONLY, nullptr},
+    {"flops", T_LONGLONG, offsetof(Node, work.forward), READONLY, nullptr},
+    {"gradient_flops", T_LONGLONG, offsetof(Node, work.gradients), READONLY, nullptr},
+    {"with_gradients", T_LONGLONG, offsetof(Node, with_gradients), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef node_getset[] = {{"caller", node_get_caller, node_set_caller, nullptr, nullptr},
                              {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyMethodDef node_methods[] = {{"continue_call_of", node_continue_call_of, METH_O, nullptr},
+                              {"count_work", node_count_work, METH_O, nullptr},
                               {"child", node_child, METH_O, nullptr},
                               {"add_child", node_add_child, METH_VARARGS, nullptr},
                               {"forget_child", node_forget_child, METH_O, nullptr},
-                              {"forget_operators", node_forget_operators, METH_NOARGS, nullptr},
                               {nullptr, nullptr, 0, nullptr}};
 
 PyType_Slot node_slots[] = {SLOT(Py_tp_new, Node::make),

@@ -193,7 +193,7 @@ inline void raise_others_soon() {
 #define EACH_NAME(DO)                                                                         \
   DO(_call_impl) DO(_compiled_call_impl) DO(_wrapped_call_impl) DO(generation) DO(task)        \
   DO(thread) /* what follows is called */ DO(abort_down_to) DO(backward_site) DO(called)      \
-  DO(called_site) DO(count_if_aborted) DO(count_inner) DO(place) DO(returned)
+  DO(called_site) DO(count_if_aborted) DO(count_work) DO(place) DO(returned)
 
 namespace {
 

@@ -191,22 +191,6 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
-// From Python: see `open_call` and `close_call`.
-PyObject* py_open_call(PyObject* self, PyObject* node) {
-  if (!is_node(node)) return nullptr;
-  open_call(Cursor::of(self), Node::of(node));
-  Py_RETURN_NONE;
-}
-
-PyObject* py_close_call(PyObject* self, PyObject* args) {
-  PyObject* node;
-  long long end_ns;
-  if (!PyArg_ParseTuple(args, "OL", &node, &end_ns) || !is_node(node)) return nullptr;
-  close_call(Cursor::of(self), Node::of(node), end_ns);
-  if (fold_if_due(Cursor::of(self)) < 0) return nullptr;
-  Py_RETURN_NONE;
-}
-
 PyObject* py_look_for_device(PyObject* self, PyObject*) {
   look_for_device(Cursor::of(self));
   Py_RETURN_NONE;

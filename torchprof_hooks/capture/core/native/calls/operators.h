@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../backward/nodes.h"
+#include "work.h"
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -18,7 +19,7 @@ namespace {
 struct Heard : at::ObserverContext {
   struct One {
     Cursor* cursor;
-    Node *node, *described;  // `described`: the node in whose first call it was counted, or null
+    Node *node, *counted;  // `counted`: the node in whose call its operations were counted, or null
   };
   c10::SmallVector<One, 2> each;
   int exceptions = std::uncaught_exceptions();  // when it began
@@ -26,7 +27,7 @@ struct Heard : at::ObserverContext {
 };
 
 // The key of an operator in `Node::operators`: a hash of its name, of the shapes of its inputs, and
-// of which inputs need gradients.
+// of which inputs need gradients; or of its name alone, if its shapes have no node of their own.
 class Key {
  public:
   // Calls under dispatch modes of the program have other keys: a mode may call the operator again, or
@@ -58,18 +59,6 @@ class Key {
   }
   uint64_t value() const { return value_; }
 
-  // False for a tensor that is not defined, or in which torch has wrapped a number.
-  static bool is_given(const at::Tensor& tensor) {
-    return tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  }
-
-  // False if only code of the program knows the shape, or sizes are no plain numbers.
-  static bool has_shape(const at::Tensor& tensor) {
-    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    return !impl->key_set().has(c10::DispatchKey::Python) && !impl->has_symbolic_sizes_strides() &&
-           !tensor.is_nested();
-  }
-
   //: How far lists of tensors are searched.
   static constexpr size_t kItems = 256;
   static constexpr int kDepth = 3;
@@ -87,18 +76,12 @@ PyObject* as_tuple(c10::IntArrayRef numbers) {
   return tuple;
 }
 
-// Whether a tensor is a dense array, and not batched by vmap.
-bool is_array(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && !tensor.is_quantized() &&
-         !tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::FuncTorchBatched);
-}
-
 // (shape, type of its numbers, type of its device, whether it needs a gradient, whether it is an
-// array). Shape and types are None if only code of the program knows the shape.
+// array). Shape and types are "?" if only code of the program knows the shape.
 PyObject* as_python(const at::Tensor& tensor) {
-  if (!Key::is_given(tensor)) Py_RETURN_NONE;
-  if (!Key::has_shape(tensor))
-    return Py_BuildValue("(OOONO)", Py_None, Py_None, Py_None, PyBool_FromLong(tensor.requires_grad()), Py_False);
+  if (!is_given(tensor)) Py_RETURN_NONE;
+  if (!has_shape(tensor))
+    return Py_BuildValue("((s)ssNO)", "?", "?", "?", PyBool_FromLong(tensor.requires_grad()), Py_False);
   PyObject* shape = as_tuple(tensor.sizes());
   return Py_BuildValue("(NssNN)", shape, c10::toString(tensor.scalar_type()),
                        c10::DeviceTypeName(tensor.device().type(), true).c_str(),
@@ -139,32 +122,63 @@ class InOperator : WithGil {
   Cursor* cursor_;
 };
 
-// Tells `functions` of an operator, called at `node`.
-PyObject* tell_of_operator(Cursor* cursor, PyObject* method, Node* node, const at::RecordFunction& function) {
-  Owned name(PyUnicode_FromString(function.name()));
-  Owned inputs(as_list(function.inputs(), 0));
-  if (!name || !inputs) return nullptr;
-  return call_method(cursor->functions, method, cursor, node, name.get(), inputs.get());
-}
+//: How many keys a node has at most: after that, it forgets all.
+constexpr size_t kKeys = 1 << 14;
 
 // Asks Python for the node of an operator that is new at `caller`; null if it is no function.
-Node* place_operator(Cursor* cursor, Node* caller, uint64_t key, const at::RecordFunction& function) {
-  Node* node = nullptr;
+// key, others: of the operator with these shapes, and with any that have no node of their own.
+Node* place_operator(Cursor* cursor, Node* caller, Key key, Key others, const at::RecordFunction& function) {
   InOperator with(cursor);
-  Owned found(tell_of_operator(cursor, names.place, caller, function));
-  if (found && is_a<&node_type>(found.get())) node = Node::of(found.get());
-  if (node == nullptr) return nullptr;
-  caller->operators.insert(key, node);
-  cursor->described = node->is_described ? node : nullptr;
+  Owned name(PyUnicode_FromString(function.name())), inputs(as_list(function.inputs(), 0));
+  if (!name || !inputs) return nullptr;
+  Owned found(call_method(cursor->functions, names.place, caller, name.get(), inputs.get()));
+  if (!found || !is_a<&node_type>(found.get())) return nullptr;
+  Node* node = Node::of(found.get());
+  if (caller->operators.size() >= kKeys) caller->operators.clear();
+  caller->operators.insert((node->is_mixed ? others : key).value(), node);
   return node;
 }
 
-// Has Python count the work of an operator that is called in the first call at `node`. Returns whether
-// that is known; it then includes the work of the operators that this one calls.
-bool is_counted(Cursor* cursor, Node* node, const at::RecordFunction& function) {
+// Asks Python for the operations of an operator, once if it has no formula for operators of this name.
+MaybeWork ask_for_work(Cursor* cursor, const at::RecordFunction& function) {
+  uint64_t key = Key(function.name()).value();
+  if (cursor->without_work.count(key) != 0) return {};
   InOperator with(cursor);
-  Owned answer(tell_of_operator(cursor, names.count_inner, node, function));
-  return answer.get() == Py_True;
+  Owned name(PyUnicode_FromString(function.name())), inputs(as_list(function.inputs(), 0));
+  if (!name || !inputs) return {};
+  Owned answer(call_method(cursor->functions, names.count_work, name.get(), inputs.get()));
+  if (answer.get() == Py_None) cursor->without_work.insert(key);
+  long long forward, gradients;
+  if (!answer || !PyTuple_Check(answer.get())) return {};
+  if (!PyArg_ParseTuple(answer.get(), "LL", &forward, &gradients)) return {};
+  return Work{forward, gradients};
+}
+
+// Counts the operations of an operator. Returns whether they are known; they then include those of the
+// operators that this one calls. Dispatch modes of the program may know the outcome already; if not, they
+// call the operator again.
+bool is_counted(Cursor* cursor, const at::RecordFunction& function) {
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set()) return false;
+  bool is_known;
+  MaybeWork found = work_of(function, &is_known);
+  if (!is_known) found = ask_for_work(cursor, function);
+  if (!found) return false;
+  cursor->work.forward += found->forward;
+  cursor->work.gradients += found->gradients;
+  return true;
+}
+
+// The call of a function at `node` ends: keeps what was counted in it.
+void end_counting(Cursor* cursor, Node* node, bool is_cut) {
+  if (cursor->counted != node) return;
+  cursor->counted = nullptr;
+  Work &all = node->work, found = cursor->work;
+  if (!node->is_mixed) {
+    all = {std::max(all.forward, found.forward), std::max(all.gradients, found.gradients)};
+  } else if (!is_cut) {
+    all = {all.forward + found.forward, all.gradients + found.gradients};
+    node->with_gradients += found.gradients != 0;
+  }
 }
 
 // Whether it is no operator, but the engine's own record around a node, in a pass that nobody follows.
@@ -177,7 +191,7 @@ bool is_of_engine(const at::RecordFunction& function) {
 // takes 1.04 times as long.)
 bool wants_no_inner(const Listening& here, const Heard& heard) {
   auto is_whole = [](const Heard::One& one) {
-    return one.node != nullptr && !one.node->sees_operators && one.cursor->described == nullptr;
+    return one.node != nullptr && !one.node->sees_operators && one.cursor->counted == nullptr;
   };
   return heard.each.size() == here.cursors.size() && std::all_of(heard.each.begin(), heard.each.end(), is_whole);
 }
@@ -186,6 +200,19 @@ void drop_left(Listening& here) {
   if (here.running != 0 || here.left.empty()) return;
   WithGil gil;
   for (Cursor* cursor : std::exchange(here.left, {})) Py_DECREF(cursor);
+}
+
+// The node of an operator that is called from `caller`; null if it is no function.
+Node* find_operator(Cursor* cursor, Node* caller, const at::RecordFunction& function, bool* is_new) {
+  Key key(function.name());
+  key.add(uint64_t(c10::GradMode::is_enabled()));
+  for (const c10::IValue& input : function.inputs()) key.add(input);
+  if (Node* node = caller->operators.find(key.value())) return node;
+  Key others(function.name());
+  others.add(uint64_t(-1));
+  if (Node* node = caller->operators.find(others.value())) return node;
+  *is_new = true;
+  return place_operator(cursor, caller, key, others, function);
 }
 
 std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction& function) {
@@ -204,18 +231,22 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
     is_wanted = true;
     Heard::One one{cursor, nullptr, nullptr};
     here->is_asking = true;
+    bool is_whole = false;
     if (!is_inner) {
-      Key key(function.name());
-      if (cursor->by_shapes)
-        for (const c10::IValue& input : function.inputs()) key.add(input);
-      one.node = caller->operators.find(key.value());
-      if (one.node == nullptr) one.node = place_operator(cursor, caller, key.value(), function);
+      bool is_new = false;
+      one.node = find_operator(cursor, caller, function, &is_new);
+      if (one.node != nullptr && one.node->counts_work && (is_new || one.node->is_mixed)) {
+        cursor->counted = one.node;
+        cursor->work = {};
+        is_whole = is_counted(cursor, function);
+      }
       if (one.node != nullptr) open_call(cursor, one.node);
-    } else if (cursor->described == caller && is_counted(cursor, caller, function)) {
-      one.described = std::exchange(cursor->described, nullptr);
+    } else if (cursor->counted == caller) {
+      is_whole = is_counted(cursor, function);
     }
+    if (is_whole) one.counted = std::exchange(cursor->counted, nullptr);
     here->is_asking = false;
-    if (one.node == nullptr && one.described == nullptr) continue;
+    if (one.node == nullptr && one.counted == nullptr) continue;
     if (heard == nullptr) heard = std::make_unique<Heard>();
     heard->each.push_back(one);
   }
@@ -232,7 +263,6 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
 
 void close_operator(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   std::optional<InOperator> with;  // raises exceptions later
-  if (cursor->described == node) cursor->described = nullptr;
   if (cursor->site != node) {
     if (!is_open(cursor, node)) return;  // measuring was stopped in the middle of it
     with.emplace(cursor);
@@ -252,9 +282,10 @@ void at_operator_end(const at::RecordFunction&, at::ObserverContext* context) {
   Listening& here = *listening;
   here.is_asking = true;
   for (auto one = each.rbegin(); one != each.rend(); ++one) {
-    if (one->described != nullptr && one->cursor->site == one->described) one->cursor->described = one->described;
+    if (one->counted != nullptr && one->cursor->site == one->counted) one->cursor->counted = one->counted;
     if (one->node == nullptr) continue;
     one->node->cut += is_cut;
+    end_counting(one->cursor, one->node, is_cut);
     close_operator(one->cursor, one->node, end_ns);
   }
   if (static_cast<Heard*>(context)->is_quiet && here.handle != 0) at::reenableCallback(here.handle);
