@@ -23,9 +23,9 @@ def _public() -> "dict[str, str]":
         import pkgutil
 
         stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")
-        for line in stub.body:
-            if isinstance(line, ast.ImportFrom):
-                _homes.update((each.name, str(line.module)) for each in line.names)
+        lines = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
+        # At once, as other threads may look.
+        _homes.update({n.name: str(line.module) for line in lines for n in line.names})
     return _homes
 
 
