@@ -70,9 +70,7 @@ class Profiler(Reportable):
         self._rates = rates
         self._local = threading.local()
         self._rounds: list[ThreadRounds] = []
-        self._threads = EndedThreads(
-            self._rounds, ThreadRounds.have_ended, ThreadRounds.snapshot
-        )
+        self._threads = EndedThreads(self._rounds)
         self._taken: list[Profile] = []  # what `take` has returned, merged
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy has not begun to measure

@@ -4,7 +4,7 @@ leak, and such as do not, whatever they look like for a while."""
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -12,16 +12,15 @@ import torch
 
 from torchprof_hooks import Profiler, profile
 from torchprof_hooks.capture.torch_names.storages import storages_of
-from torchprof_hooks.capture.tracking.meters.growth import Growing, Growth
+from torchprof_hooks.capture.tracking.meters.growth import Growth, Holder
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
+from torchprof_hooks.profiles.memory import MEMORY_KINDS, GrowingMemory
 
 #: The new blocks of each step. It is told how many steps there will be.
 Situation = Callable[[random.Random, int], Iterator[list[torch.Tensor]]]
 #: Activations, as `Kind` in native/meters/ledger.h.
 _KIND: Final = 1
-#: A cache of which nothing was heard in so many steps has stopped to fill.
-STOPPED: Final = 16
 
 
 def ledger_of(prof: Profiler) -> Any:
@@ -32,27 +31,36 @@ def ledger_of(prof: Profiler) -> Any:
 
 
 def simulated(
-    choose: random.Random, steps: int, situations: Sequence[tuple[int, Situation]]
-) -> list[Growing]:
-    """What grows after so many steps, with its owner as the code. situations: each with
-    the owner of its blocks."""
+    choose: random.Random, steps: int, situations: Sequence[tuple[str, Situation]]
+) -> list[GrowingMemory]:
+    """What grows after so many steps. situations: each with the name of the owner of
+    its blocks."""
+    growth, owners = Growth(), sorted({owner for owner, _ in situations})
+    codes = {owner: -1 - place for place, owner in enumerate(owners)}
     with profile(memory="cpu") as prof:
         ledger = ledger_of(prof)
-        growth = Growth(ledger)
-        running = [(owner, make(choose, steps)) for owner, make in situations]
+        running = [(codes[owner], make(choose, steps)) for owner, make in situations]
+
+        def read() -> Counter[Holder]:
+            return Counter(
+                {
+                    ((owners[-1 - code],), "outside", MEMORY_KINDS[kind]): size
+                    for code, kind, size in ledger.holdings(False)
+                    if code < 0
+                }
+            )
+
         for step in range(1, steps + 1):
             ledger.turned_out(
                 [
-                    (storage, _KIND, -1 - owner, True, block)
-                    for owner, blocks in running
+                    (storage, _KIND, code, True, block)
+                    for code, blocks in running
                     for block in next(blocks)
                     for storage in storages_of(block)
                 ]
             )
-            _, held = ledger.step_ended()
-            growth.step_ended(step, held, ())
-        found = growth.growing()
-    return [one._replace(code=-1 - one.code) for one in found]
+            growth.step_ended(step, read)
+        return [*growth.growing()]
 
 
 def block(choose: random.Random) -> torch.Tensor:
@@ -91,11 +99,10 @@ def _coming_back(choose: random.Random, steps: int) -> Iterator[list[torch.Tenso
 
 
 def _cache(choose: random.Random, steps: int) -> Iterator[list[torch.Tensor]]:
-    """It fills in each step, or in some, and stops at one of them."""
-    stops, share = (
-        choose.randint(1, max(steps - STOPPED, 1)),
-        choose.choice([1, 1, 0.9, 0.5]),
-    )
+    """It fills in each step, or in some, and stops a twelfth of the run before its
+    end at the latest."""
+    stops = choose.randint(1, steps * 11 // 12)
+    share = choose.choice([1, 1, 0.9, 0.5])
     kept: list[torch.Tensor] = []
     for step in range(1, steps + 1):
         new = [block(choose)] if step <= stops and choose.random() < share else []
@@ -105,7 +112,7 @@ def _cache(choose: random.Random, steps: int) -> Iterator[list[torch.Tensor]]:
 
 def _cache_of_keys(choose: random.Random, steps: int) -> Iterator[list[torch.Tensor]]:
     """One block for each of the keys that turn up; nearly all do in time."""
-    keys = choose.randint(2, max(steps // 3, 2))
+    keys = choose.randint(2, max(steps // 8, 2))
     kept: dict[int, torch.Tensor] = {}
     for _ in range(steps):
         key = choose.randrange(keys)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from tests.attribution.simulated_memory import (
 )
 from tests.cores import NATIVE_CORE
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.capture.tracking.meters.growth import Growth, Holder
 from torchprof_hooks.profiles.memory import GrowingMemory
 
 pytestmark = NATIVE_CORE
@@ -31,12 +34,11 @@ NUMBER: Final = 4
 
 #: Of so many runs without a leak, one may be said to have one (docs/limits.md).
 RUNS_PER_ALARM: Final = 1000
-#: Situations have an owner of their own, or share one.
-OWNERS: Final = 8
 
 
-def any_situations(choose: random.Random) -> list[tuple[int, Situation]]:
-    return [(choose.randrange(OWNERS), each) for each in WITHOUT_LEAK]
+def any_situations(choose: random.Random) -> list[tuple[str, Situation]]:
+    """Each has an owner of its own, or shares one."""
+    return [(str(choose.randrange(8)), each) for each in WITHOUT_LEAK]
 
 
 def any_length(choose: random.Random) -> int:
@@ -62,41 +64,70 @@ def test_there_is_hardly_ever_an_alarm_without_a_leak(seeds: range) -> None:
     assert alarms <= len(seeds) / RUNS_PER_ALARM
 
 
-@pytest.mark.parametrize(
-    ("make", "after", "late"),
-    [
-        (leak, 12, 0),
-        (lambda since: leak(since, numbers=256), 12, 0),  # 1 KB
-        (lambda since: leak(since, numbers=250_000), 12, 0),  # 1 MB
-        (lambda since: leak(since, share=0.9), 60, 8),
-        (lambda since: leak(since, share=0.8), 120, 16),
-        (lambda since: leak(since, every=10, numbers=10_000), 250, 32),
-    ],
-    ids=["each step", "1 KB", "1 MB", "9 of 10 steps", "8 of 10 steps", "every 10th"],
-)
-def test_a_leak_is_found_among_others(
-    make: Callable[[int], Situation], after: int, late: int
+def found_among_others(seed: int, steps: int, leaking: Situation) -> GrowingMemory:
+    choose = random.Random(seed)
+    every = [("leak", leaking), *any_situations(choose)]
+    [found] = [one for one in simulated(choose, steps, every) if one.owner == "leak"]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("numbers", [256, 10_000, 250_000], ids=["1 KB", "40", "1 MB"])
+def test_what_is_kept_of_each_step_is_found_after_twelve(
+    seed: int, numbers: int
 ) -> None:
-    """After so many steps, and by how many steps its begin is off at most."""
-    for seed in range(20):
-        choose = random.Random(seed)
-        since = choose.randint(1, 40)
-        every = [(OWNERS, make(since)), *any_situations(choose)]
-        steps = since - 1 + after
-        [found] = [one for one in simulated(choose, steps, every) if one.code == OWNERS]
-        assert abs(found.since - since) <= late
-        mean = found.bytes / after
-        assert found.bytes_per_step == pytest.approx(mean, rel=0.35 if late else 0.02)
+    since = 2 + seed
+    found = found_among_others(seed, since + 11, leak(since, numbers=numbers))
+    assert found.since_step == since
+    assert found.bytes_per_step == NUMBER * numbers
+    assert found.bytes == 12 * NUMBER * numbers
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("share", [1, 0.8], ids=["each step", "8 of 10 steps"])
+def test_a_leak_of_a_long_run_is_found_when_it_has_lasted_for_as_long(
+    seed: int, share: float
+) -> None:
+    since = 40 + 10 * seed
+    steps = 2 * since + 50
+    apart = steps / 24  # readings are not further apart than that
+    found = found_among_others(seed, steps, leak(since, share))
+    assert 0 <= found.since_step - since <= 2 * apart
+    of_run = found.bytes / (steps - since)
+    assert found.bytes_per_step == pytest.approx(of_run, rel=0.3)
+
+
+def test_what_is_kept_in_one_of_many_steps_is_found_in_a_long_run() -> None:
+    leaking = leak(11, every=10, numbers=10_000)
+    found = found_among_others(0, 400, leaking)
+    assert found.bytes_per_step == pytest.approx(NUMBER * 1000, rel=0.1)
+    assert not simulated(random.Random(0), 100, [("leak", leaking)])
 
 
 def test_what_is_too_small_or_too_short_is_no_leak() -> None:
-    def found(*of: Situation, steps: int = 30) -> bool:
-        return bool(simulated(random.Random(0), steps, [*enumerate(of)]))
+    def found(leaking: Situation) -> bool:
+        return bool(simulated(random.Random(0), 30, [("leak", leaking)]))
 
     assert found(leak(1, numbers=256))
     assert not found(leak(1, numbers=255))
     assert found(leak(19))
     assert not found(leak(20))
+
+
+@pytest.mark.parametrize("steps", [10, 48, 49, 1000])
+def test_few_steps_of_a_long_run_are_read(steps: int) -> None:
+    growth, read = Growth(), list[int]()
+
+    def reading(number: int) -> Counter[Holder]:
+        read.append(number)
+        return Counter()
+
+    for number in range(1, steps + 1):
+        growth.step_ended(number, partial(reading, number))
+    assert read[:48] == [*range(1, min(steps, 48) + 1)]
+    if steps == 1000:
+        assert read[-3:] == [929, 961, 993]
+        assert len(read) == 49 + 4 * 24 + 7
 
 
 # In training
@@ -299,7 +330,7 @@ def test_what_is_kept_every_tenth_step_is_found() -> None:
         if number % 10 == 0:
             kept += [net(X).mean() for _ in range(10)]
 
-    [(owner, one)] = growing(train(habit, steps=220)).items()
+    [(owner, one)] = growing(train(habit, steps=400)).items()
     assert owner == OF_RELU
     assert one.bytes_per_step == pytest.approx(HIDDEN, rel=0.1)
 

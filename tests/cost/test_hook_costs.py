@@ -73,13 +73,13 @@ pytestmark = NATIVE_CORE
 EXPECTED = {
     "profile()": Expected(Costs(6, 42)),
     "profile() beside a device": Expected(Costs(28, 42)),
-    "profile(memory=True)": Expected(Costs(6, 59)),
-    "profile(memory='cuda')": Expected(Costs(6, 62)),
+    "profile(memory=True)": Expected(Costs(6, 57)),
+    "profile(memory='cuda')": Expected(Costs(6, 60)),
     "profile(functions=True)": Expected(Costs(24, 63)),
     "link timer": Expected(Costs(0, 0)),
     "link timer with backward": Expected(Costs(2, 34)),
     "link timer on each module": Expected(Costs(13, 0), Costs(12, 0), Costs(12, 0)),
-    "link callbacks": Expected(Costs(32, 148), Costs(10, 32), Costs(26, 95)),
+    "link callbacks": Expected(Costs(32, 148), Costs(10, 34), Costs(26, 97)),
     "function timer": Expected(Costs(0, 193), Costs(141, 68), None),
     "function callbacks": Expected(Costs(0, 193), Costs(111, 40), None),
     "profile() in another thread": Expected(Costs(0, 19)),
@@ -156,7 +156,7 @@ def count_step(
     """The counts of a forward and of a backward, when all is known already."""
     chain, x = make_chain(case, links), torch.ones(2, requires_grad=True)
     with case.enter(chain):
-        run(chain, 8)  # the memory of the first steps is recorded
+        run(chain, 49)  # more is done in the first steps, and every now and then
         outputs: list[torch.Tensor] = []
         forward = count(lambda: outputs.append(chain(x)))
         loss = outputs.pop().sum()
@@ -283,10 +283,6 @@ def test_leaving_does_not_take_longer_after_more_steps(
 # Registrations
 
 
-def registrations(counts: Counts) -> Counts:
-    return Counter({name: n for name, n in counts.items() if "register" in name})
-
-
 def test_each_node_is_hooked_once() -> None:
     case = CASES["link callbacks"]
     forward, backward = count_step(case, SHORT, count_calls)
@@ -295,7 +291,7 @@ def test_each_node_is_hooked_once() -> None:
         loss = chain(torch.ones(2, requires_grad=True)).sum()
         loss.backward(retain_graph=True)
         again = count_calls(lambda: loss.backward(retain_graph=True))
-    hooked = [total(registrations(each)) for each in (forward, backward, again)]
+    hooked = [each["register_prehook"] for each in (forward, backward, again)]
     assert hooked == [0, SHORT + 1, 0]
     assert backward["on_node"] == again["on_node"] == SHORT + 1
 

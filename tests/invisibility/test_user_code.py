@@ -19,6 +19,7 @@ from torchprof_hooks import LinkHook
 from torchprof_hooks.capture.torch_names.distributed import data_bytes
 from torchprof_hooks.capture.torch_names.functions import shapes_of
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
+from torchprof_hooks.capture.tracing import device_tracer
 from torchprof_hooks.class_profiler import ATTRIBUTE
 from torchprof_hooks.link_hooks import TimerHook
 
@@ -29,7 +30,14 @@ OPTIONS = pytest.mark.parametrize(
     "options",
     [
         dict.fromkeys(chosen, True)
-        for chosen in ([], ["functions"], ["memory"], ["functions", "memory"])
+        for chosen in (
+            [],
+            ["functions"],
+            ["memory"],
+            ["functions", "memory"],
+            ["kernels"],
+            ["functions", "memory", "kernels"],
+        )
     ],
     ids=" ".join,
 )
@@ -170,18 +178,23 @@ ODD = {
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD)
 def test_inputs_and_outputs_are_not_looked_into(
-    make: Callable[[], Any], nested: bool, options: dict[str, Any]
+    make: Callable[[], Any],
+    nested: bool,
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In the first steps, of which memory is recorded block by block, and after a step
-    as well."""
+    """In the first steps, of which memory is recorded block by block, in the third and
+    fourth one, which may be traced, and in others."""
+    monkeypatch.setattr(device_tracer, "is_accelerator_in_use", lambda: True)
     odd = [make()] if nested else make()
     model = Returns(odd)
     with torchprof_hooks.profile(**options) as prof:
-        for _ in range(3):
+        for _ in range(5):
             model(X)
             model(x=X, odd=odd)
             (X * 1).sum().backward()
-    assert {row.name: row.calls for row in prof.profile.rows()}["Returns"] == 6
+    measured = 2 * (3 if options.get("kernels") else 5)
+    assert {row.name: row.calls for row in prof.profile.rows()}["Returns"] == measured
 
 
 @pytest.mark.parametrize("make", PRETENDING.values(), ids=PRETENDING)

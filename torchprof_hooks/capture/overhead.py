@@ -16,12 +16,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
-from torchprof_hooks.capture.tracking.meters.meters import meters_of
-from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.record.memory_log import MemorySums
     from torchprof_hooks.capture.record.site import Site
 
 #: So many calls are opened and closed to see how long one takes.
@@ -44,22 +40,17 @@ def call_ns() -> float:
 
 
 def counted_ns(
-    tracker: Tracker,
     sites: Sequence[Site],
     calls: Sequence[int],
     own_ns: Sequence[int],
-    memory: MemorySums | None = None,
 ) -> int:
-    """What the tracker has cost at least, in nanoseconds, by what it has counted.
+    """What measuring has cost at least, in nanoseconds, by what it has counted.
 
     calls, own_ns: how many calls of each site have ended, and their own time.
     """
     if not any(calls):
         return 0
     each_ns, found = call_ns(), 0.0
-    if memory is not None:
-        [meter] = meters_of(tracker, MemoryMeter)
-        found += meter.counting_ns * int(memory.blocks.sum())
     for site, count, ns in zip(sites, calls, own_ns, strict=True):
         found += site.heard * each_ns + site.reading_ns  # each node is a move as well
         if site.phase == "profiler":

@@ -91,7 +91,7 @@ def take_snapshot(
     return ProfileData(
         divided(whole, first_cells, of_first),
         _infos(tracker, cells),
-        overhead_ns=counted_ns(tracker, sites, calls, own_ns, memory),
+        overhead_ns=counted_ns(sites, calls, own_ns),
         memory=_memory_summary(tracker, unmeasured),
         collectives=tracker.exchanges.read(),
         **_facts(tracker),

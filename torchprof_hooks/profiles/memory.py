@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Final, Literal, get_args
 
 from torchprof_hooks.profiles.memory_step import MemoryStep
@@ -117,23 +117,15 @@ class GrowingMemory(HeldMemory):
 
     path, phase: of the module, or of what is no module: functions that a module calls
         count for it.
-    bytes: what was in use when the last step ended.
+    bytes: what was in use at the end of the last step that was read.
     bytes_per_step: how much more that is with each step, in the mean; of the steps in
         which memory was measured.
-    since_step: the number of the step, from 1, with which that began, or the next one.
+    since_step: the number of the first step, from 1, at whose end there was more than
+        ever before. Of a long run, one of many steps is read.
     """
 
     bytes_per_step: int
     since_step: int
-
-    def __add__(self, other: GrowingMemory) -> GrowingMemory:
-        """Both as one, of one owner and kind."""
-        return replace(
-            self,
-            bytes=self.bytes + other.bytes,
-            bytes_per_step=self.bytes_per_step + other.bytes_per_step,
-            since_step=min(self.since_step, other.since_step),
-        )
 
 
 def growing_most(every: Iterable[GrowingMemory]) -> tuple[GrowingMemory, ...]:

@@ -141,17 +141,12 @@ class Attachments:
             finally:
                 self._lock.release()
 
-    def renew(
-        self, attachment: Attachment, put_on: Callable[[], object] | None = None
-    ) -> None:
+    def renew(self, attachment: Attachment) -> None:
         """Put `attachment` on again, if it has users: somebody else may have taken it
-        off, or torch may just have imported the module that it goes on.
-
-        put_on: called in place of the attachment's own, to put on only what is new.
-        """
+        off, or there may be more that it goes on."""
         with self._lock:
             if attachment in self._listed and attachment.is_used:
-                (put_on or attachment.put_on)()
+                attachment.put_on()
             self._settle_given_up()
 
     def retry_cleanup(self) -> None:

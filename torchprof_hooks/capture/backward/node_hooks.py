@@ -18,7 +18,7 @@ from torchprof_hooks.capture.backward.graph import reachable_nodes
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
-    NodeHookCarrier,
+    NodePreHook,
     at_end_of_nodes,
     current_autograd_node,
     current_graph_task,
@@ -57,7 +57,7 @@ class HookedPasses(Passes):
         callbacks: MoveListener | None = None,
     ) -> None:
         self._callbacks = callbacks
-        self._hooks = NodeHookCarrier()
+        self._hook = NodePreHook()
         self._hooked: set[int] = set()
 
     needs_roots = True
@@ -103,7 +103,7 @@ class HookedPasses(Passes):
             started.base.reading_ns = read_before_ns  # walking came before
             _engine_begins(tracker, started)
         tracker.passes.append(started)
-        self._hooks.callbacks[0] = partial(self.on_node, tracker)
+        self._hook.callback = partial(self.on_node, tracker)
 
     def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
         node = current_autograd_node()
@@ -135,7 +135,7 @@ class HookedPasses(Passes):
         """There is nothing to forget."""
 
     def no_pass_runs(self) -> None:
-        self._hooks.callbacks.clear()
+        self._hook.callback = None
 
     def _hook_nodes(self, tracker: Tracker, request: PassRequest) -> bool:
         """Put a hook on each node that is to run. Returns whether there is any."""
@@ -145,9 +145,9 @@ class HookedPasses(Passes):
             return False
         self.reaches(nodes)
         to_run = {n: node for n, node in nodes.items() if n > request.stop}
-        self._hooks.put_in_front_of(
-            [node for number, node in to_run.items() if number not in self._hooked]
-        )
+        for number, node in to_run.items():
+            if number not in self._hooked:
+                node.register_prehook(self._hook)
         if request.keeps_graph:
             if len(self._hooked) > HOOKED_NODES_KEPT:
                 self._hooked.clear()

@@ -36,10 +36,8 @@ class MemoryMeter(MemoryLog):
 
     high_water_bytes, blamed: the most that was in use, and the code of the site that
         the thread was working for then.
-    counting_ns: what counting a block of memory takes, where each is counted.
     """
 
-    counting_ns = 0.0
     index = -1  # the counter knows the device's
 
     def __init__(self, counter: AllocatorCounter) -> None:
@@ -287,7 +285,7 @@ class ReadsMeters:
         assert log is not None
         log.fold()
         # Copies, each padded from its own length.
-        kept = (log.used, log.acquired, log.retained, log.peak, np.zeros(0, np.int64))
+        kept = (log.used, log.acquired, log.retained, log.peak)
         sums = tuple(padded(each, len(self.sites)).copy() for each in kept)
         now = log.read()
         peak, site = now[2], self.site

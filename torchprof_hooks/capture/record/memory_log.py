@@ -16,17 +16,12 @@ FOLD_AT: Final = FIELDS * 2048
 
 
 class MemorySums(NamedTuple):
-    """Sums by code of the site (see `MemoryTotals`), all with inner calls.
-
-    blocks: how many allocations and frees the native core has counted; at the site
-        outside of all calls, all there were.
-    """
+    """Sums by code of the site (see `MemoryTotals`), all with inner calls."""
 
     used: Int64s
     acquired: Int64s
     retained: Int64s
     peak: Int64s
-    blocks: Int64s
 
 
 class MemoryLog(FlatLog):

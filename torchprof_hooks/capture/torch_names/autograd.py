@@ -44,30 +44,18 @@ def node_of(tensor: torch.Tensor) -> Any:
             return None
 
 
-class NodeHookCarrier:
-    """Calls the same Python callbacks in front of many autograd nodes, with the
-    gradient of the first output.
+class NodePreHook:
+    """A hook for many autograd nodes (``Node.register_prehook``), which calls
+    `callback`, if there is any, with the gradients of all outputs of the node."""
 
-    ``Node.register_prehook`` makes a new ordered dict and a handle for each node, which
-    costs ten times as much as all the rest. Tensor hooks work in another way: the node
-    gets the *dict* of a tensor's hooks. All our nodes share one dict with its
-    callbacks, so emptying that dict silences all of them at once.
-    """
-
-    __slots__ = ("_carrier", "callbacks")
+    __slots__ = ("callback",)
 
     def __init__(self) -> None:
-        self.callbacks: dict[int, Callable[[Any], None]] = {}
-        with torch._C.DisableTorchFunction():  # no mode is to see this
-            carrier: Any = torch.empty(0, device="cpu")
-            carrier._backward_hooks = self.callbacks
-        self._carrier = carrier
+        self.callback: Callable[[Any], None] | None = None
 
-    def put_in_front_of(self, nodes: list[Any]) -> None:
-        """Have the callbacks called, with a gradient, before each node."""
-        carrier = self._carrier
-        for node in nodes:
-            node._register_hook_dict(carrier)
+    def __call__(self, gradients: Any) -> None:
+        if self.callback is not None:
+            self.callback(gradients)
 
 
 #: Have a callback called when the engine has run the last node of the pass that this

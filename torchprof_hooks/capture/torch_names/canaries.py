@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from torchprof_hooks.capture.torch_names.autograd import (
-    NodeHookCarrier,
+    NodePreHook,
     current_autograd_node,
     current_graph_task,
     engine_entry,
@@ -84,9 +84,9 @@ def _follows_passes() -> bool:
     output = leaf * 2
     node, high = node_of(output), next_sequence_number()
     seen: list[Any] = []
-    hooks = NodeHookCarrier()
-    hooks.callbacks[0] = lambda _: seen.append(sequence_number(current_autograd_node()))
-    hooks.put_in_front_of([node])
+    hook = NodePreHook()
+    hook.callback = lambda _: seen.append(sequence_number(current_autograd_node()))
+    node.register_prehook(hook)
     _run_through_entry(output, leaf, seen)
     return bool(low < high and seen == ["entry", low])
 
@@ -205,7 +205,6 @@ CANARIES: Final = (
             "_get_sequence_nr",
             "_sequence_nr",
             "_current_autograd_node",
-            "_register_hook_dict",
             "_engine_run_backward",
         ),
         _follows_passes,

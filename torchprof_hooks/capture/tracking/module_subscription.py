@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Final
 
 import torch
@@ -45,7 +45,7 @@ class ModuleSubscription(TargetSubscription):
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
         # Not by the module's own methods: modules of TorchScript do not have them.
         self._handles = [
-            _Module.register_forward_pre_hook(module, pre, with_kwargs=True),
+            _Module.register_forward_pre_hook(module, pre),
             _Module.register_forward_hook(module, post, always_call=True),
         ]
         pre.handle, post.handle = self._handles
@@ -75,11 +75,11 @@ def module_subscriptions(module: torch.nn.Module) -> dict[str, ModuleSubscriptio
 
 class _ModuleHook:
     """A hook in a module's own table, which is copied and pickled with the module. The
-    copy is not measured: there, an object in place of the hook removes itself from the
-    copy's tables. It consists of objects of Python and torch alone, so that files of
-    models can be read where this package is not installed.
+    copy is not measured: a function of Python's that does nothing is in its place, as
+    files of models are read where this package is not installed.
 
-    handle: takes the hook off its module; a copy of the handle does so in the copy.
+    handle: what torch gave for the hook. A copy of it goes along: where it is made,
+        torch gives the number of the hook to no other one.
     """
 
     handle: RemovableHandle
@@ -88,27 +88,12 @@ class _ModuleHook:
         self.user = user
         self._threads = threads
 
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, int]]:
-        # In the copy, `__exit__` takes the place of the hook. If somebody keeps the
-        # copier's memo, so that `_WhenCopied` waits, it removes itself when torch
-        # calls it.
-        return operator.getitem, ([self.handle.__exit__, _WhenCopied(self.handle)], 0)
-
-
-class _WhenCopied:
-    """Becomes, in a copy, a finalizer that removes the copied hook when copying ends:
-    then the copier drops its memo, which has the only reference to the finalizer's
-    set."""
-
-    def __init__(self, handle: RemovableHandle) -> None:
-        self._handle = handle
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, object]]:
-        return weakref.finalize, (set(), self._handle.remove)
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, str]]:
+        return getattr, (nullcontext(self.handle), "__exit__")
 
 
 class _PreHook(_ModuleHook):
-    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    def __call__(self, module: torch.nn.Module, args: Any) -> None:
         if not is_dynamo_compiling():
             self._threads.here().forward_pre(module, args)
 

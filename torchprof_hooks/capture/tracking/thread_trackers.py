@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
@@ -45,7 +44,7 @@ class ThreadTrackers:
             tracker = self._local.tracker = self._make_tracker()
             self._local.lifetime = _Lifetime(tracker, self)
             self.trackers.append(tracker)
-            attachments.renew(self.passes, partial(_show_passes, tracker))
+            attachments.renew(self.passes)
         return tracker
 
     def ended(self, tracker: Tracker) -> None:
@@ -65,7 +64,10 @@ class _SeenPasses(Attachment):
 
     def put_on(self) -> None:
         for tracker in self._trackers():
-            _show_passes(tracker)
+            if tracker.backward is not None:
+                attachments.attach(engine_patch, tracker)
+                if counts_tensors(tracker):
+                    attachments.attach(counted_tensors, tracker)
 
     def take_off(self) -> bool:
         for tracker in self._trackers():
@@ -94,13 +96,6 @@ class TargetSubscription:
     def close(self) -> None:
         """Disconnect the hook."""
         attachments.detach(self._threads.passes, self)
-
-
-def _show_passes(tracker: Tracker) -> None:
-    if tracker.backward is not None:
-        attachments.attach(engine_patch, tracker)
-        if counts_tensors(tracker):
-            attachments.attach(counted_tensors, tracker)
 
 
 class _Lifetime:

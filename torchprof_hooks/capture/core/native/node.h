@@ -54,7 +54,7 @@ struct OpenCall {
   int64_t ignored;
   // Readings of memory when it began, and the highest level since; valid if `is_metered`.
   Relaxed<char> is_metered;
-  Relaxed<int64_t> used_bytes, acquired_bytes, level_bytes, peak_bytes, blocks;
+  Relaxed<int64_t> used_bytes, acquired_bytes, level_bytes, peak_bytes;
 };
 
 // Floating-point operations of calls, and of all gradients that their backward computes.

@@ -38,8 +38,7 @@ PyObject* read_times(PyObject* self, PyObject*) {
 }
 
 // The sums of the cursor's MemoryMeter, with what open calls have done so far: used,
-// acquired, retained, peak, blocks. The blocks of `outside` are no sum over calls, but all
-// that were counted while anything was measured.
+// acquired, retained, peak.
 PyObject* read_memory(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
   MemoryMeter* meter = memory_of(cursor);
@@ -56,12 +55,9 @@ PyObject* read_memory(PyObject* self, PyObject*) {
       if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
       sums[size_t(node->code)].add(taken_since(*node, now), peak - node->level_bytes);
     });
-    if (sums.empty()) sums.resize(1);
-    sums[size_t(cursor->outside->code)].blocks = meter->blocks - meter->others_blocks;
   }
-  return Py_BuildValue("NNNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
-                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak),
-                       each_of(sums, &MemorySums::blocks));
+  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
+                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak));
 }
 
 }  // namespace

@@ -54,11 +54,6 @@ class MemoryMeter:
         return self._counter.kind if index < 0 else f"{self._counter.kind}:{index}"
 
     @property
-    def counting_ns(self) -> float:
-        """What counting a block of memory takes, where each is counted."""
-        return float(self.log.counting_ns)
-
-    @property
     def counts_tensors(self) -> bool:
         """Whether tensors on the CPU are to be counted for it."""
         return self._counter is None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import weakref
 from _thread import get_ident
-from array import array
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,11 +20,10 @@ import torch
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
-from torchprof_hooks.capture.tracking.meters.growth import Growth
+from torchprof_hooks.capture.tracking.meters.growth import Growth, Holder
 from torchprof_hooks.capture.tracking.meters.step_recorder import StepRecorder
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
-    GrowingMemory,
     HeldMemory,
     MemoryFailure,
     MemoryKind,
@@ -97,24 +95,17 @@ _Owner = tuple[tuple[str, ...], Phase]
 
 
 class _Modules:
-    """Which calls are those of a module in a phase: its own, and those of functions,
-    which are called with many shapes. Each is known by the code of its first site."""
+    """Whose calls are those at each site: also those of functions are a module's."""
 
     def __init__(self, sites: list[Site]) -> None:
         self._sites = sites
-        self._codes = array("i")
-        self._first: dict[_Owner, int] = {}
         self._around: dict[tuple[str, ...], tuple[str, ...]] = {}  # functions
-        self.owners: dict[int, _Owner] = {}
+        self._owners: list[_Owner] = []
 
-    def codes(self) -> array[int]:
-        """For each site, the code of the first site of its module and phase."""
-        for site in self._sites[len(self._codes) :]:
-            owner = self._owner(site)
-            code = self._first.setdefault(owner, site.code)
-            self.owners[code] = owner
-            self._codes.append(code)
-        return self._codes
+    def owners(self) -> list[_Owner]:
+        """The owner for each site."""
+        self._owners += map(self._owner, self._sites[len(self._owners) :])
+        return self._owners
 
     def _owner(self, site: Site) -> _Owner:
         path, phase = site.path, site.phase
@@ -154,7 +145,7 @@ class MemoryOwners:
         self._forgets = forgets
         sites = self._sites = tracker.sites
         self._recorder = StepRecorder(log, tracker)
-        self._growth = Growth(log)
+        self._growth = Growth()
         self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
         self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
         self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
@@ -216,8 +207,8 @@ class MemoryOwners:
 
     def step_ended(self, number: int) -> None:
         """A training step is over, the one of this number, from 1."""
-        peak_bytes, held = self._log.step_ended()
-        self._growth.step_ended(number, held, self._of_modules.codes())
+        peak_bytes = self._log.step_ended()
+        self._growth.step_ended(number, self._in_use)
         self._step_peaks.append(peak_bytes)
         self._recorder.end(peak_bytes)
 
@@ -313,17 +304,16 @@ class MemoryOwners:
             step_peaks=tuple(self._step_peaks),
             step=self._recorder.read(),
             failure=failure,
-            growing=self._growing(),
+            growing=growing_most(self._growth.growing()),
         )
 
-    def _growing(self) -> tuple[GrowingMemory, ...]:
-        found: dict[tuple[Any, ...], GrowingMemory] = {}
-        for code, number, size, per_step, since in self._growth.growing():
-            path, phase = self._of_modules.owners.get(code) or self._owner(code)
-            key = path, phase, _kind(number, phase, _IF_RUNNING)
-            one = GrowingMemory(*key, size, round(per_step), since)
-            found[key] = found[key] + one if key in found else one
-        return growing_most(found.values())
+    def _in_use(self) -> Counter[Holder]:
+        found: Counter[Holder] = Counter()
+        of_modules = self._of_modules.owners()
+        for code, number, size in self._log.holdings(False):
+            path, phase = of_modules[code] if code >= 0 else self._owner(code)
+            found[path, phase, _kind(number, phase, _IF_RUNNING)] += size
+        return found
 
     def _failure(self) -> MemoryFailure | None:
         if self._log.failure is None:
@@ -338,7 +328,7 @@ class MemoryOwners:
     ) -> tuple[HeldMemory, ...]:
         """is_running: whether that is in the middle of a step: what forward has made is
         not known to be temporary."""
-        found: Counter[tuple[tuple[str, ...], Phase, MemoryKind]] = Counter()
+        found: Counter[Holder] = Counter()
         for code, number, size in holdings:
             path, phase = self._owner(code)
             made_in = _phase_of(self._sites[code]) if code >= 0 else phase

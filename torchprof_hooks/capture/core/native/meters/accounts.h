@@ -22,7 +22,6 @@ struct Reading {
   int64_t acquired = 0;  // taken from the system, or the device
   int64_t level = 0;     // handed out, and not given back yet by any thread
   int64_t peak = 0;      // the highest level since the reader's last reading
-  int64_t blocks = 0;    // how many the thread has taken, or given back
 };
 
 class Account;
@@ -99,18 +98,6 @@ class Account {
       if (one->ledger != nullptr) one->ledger->failed(bytes);
   }
 
-  // Counts a block. Returns whether to time how long counting it takes.
-  bool is_next_timed() {
-    set(blocks_, get(blocks_) + 1);
-    return get(blocks_) % kOneTimedOf == 0 && other_clock == nullptr;
-  }
-  void counting_took(int64_t ns) {
-    set(timed_ns_, get(timed_ns_) + ns);
-    set(timed_, get(timed_) + 1);
-  }
-  // How long counting a block took, in the mean.
-  double counting_ns() const { return get(timed_) ? double(get(timed_ns_)) / double(get(timed_)) : 0.0; }
-
   void add_reader(Reader* reader) {
     Locked locked(lock_);
     tell_peak();
@@ -152,7 +139,7 @@ class Account {
 
  private:
   // What is used is acquired from the system: torch's allocator for the CPU keeps nothing.
-  Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak, get(blocks_)}; }
+  Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak}; }
   // Tells all readers the peak until now, and begins a new one. The caller has `lock_`.
   void tell_peak() {
     for (Reader* one : readers_) one->peak = std::max(one->peak, get(peak_));
@@ -164,34 +151,10 @@ class Account {
   static int64_t get(const Number& number) { return number.load(std::memory_order_relaxed); }
   static void set(Number& number, int64_t value) { number.store(value, std::memory_order_relaxed); }
 
-  static constexpr int64_t kOneTimedOf = 16;
   Number used_{0}, level_{0}, peak_{0};
-  Number blocks_{0}, timed_ns_{0}, timed_{0};
   std::atomic<int> ledgers_{0};
   SpinLock lock_;  // guards the readers, and their peaks
   std::vector<Reader*> readers_;
-};
-
-// Counts a block for the running thread, and now and then times how long counting takes.
-class CountTimer {
- public:
-  explicit CountTimer(Account& here) : here_(here) {
-    if (!here.is_next_timed()) return;
-    Nanoseconds before_ns = machine_ns(), now_ns = machine_ns();
-    begun_ns_ = now_ns + (now_ns - before_ns);  // without what reading the clock takes
-  }
-  CountTimer(const CountTimer&) = delete;
-  ~CountTimer() {
-    if (begun_ns_ == 0) return;
-    Nanoseconds took_ns = machine_ns() - begun_ns_;
-    if (took_ns < kInterrupted) here_.counting_took(std::max(took_ns, Nanoseconds(0)));
-  }
-
- private:
-  // If it took longer, the machine has interrupted it: one such time would outweigh hundreds.
-  static constexpr Nanoseconds kInterrupted = 4'000;
-  Account& here_;
-  Nanoseconds begun_ns_ = 0;
 };
 
 // All accounts. That of a thread that has ended is given to a new thread once it `is_free`.

@@ -101,17 +101,14 @@ inline c10::DeleterFnPtr taken_without_us();
 
 inline void give_back(void* address) {
   c10::DeleterFnPtr free;
-  {
-    CountTimer timer(Accounts::here());
-    // Out of the table first: once it is freed, another block may get the same address.
-    if (Block* block = blocks().take(address)) {
-      if (block->taker != nullptr) block->taker->gave(block->bytes);
-      block->given_back();
-      free = block->free;
-      blocks().recycle(address, block);
-    } else {  // was not allocated through us
-      free = taken_without_us();
-    }
+  // Out of the table first: once it is freed, another block may get the same address.
+  if (Block* block = blocks().take(address)) {
+    if (block->taker != nullptr) block->taker->gave(block->bytes);
+    block->given_back();
+    free = block->free;
+    blocks().recycle(address, block);
+  } else {  // was not allocated through us
+    free = taken_without_us();
   }
   free(address);
 }
@@ -129,7 +126,6 @@ class CountingAllocator final : public c10::Allocator {
     c10::DeleterFnPtr free = data.get_deleter();
     if (address == nullptr || data.get_context() != address || free == &give_back) return data;
     Account& taker = Accounts::here();
-    CountTimer timer(taker);
     if (!data.compare_exchange_deleter(free, &give_back)) return data;
     Block* block = blocks().insert(address, int64_t(bytes), free, &taker);
     taker.took(int64_t(bytes));

@@ -203,19 +203,10 @@ class Ledger {
       if (cell.now != 0) function(code, kind, cell.now);
     });
   }
-  // A step has ended. Returns the most that was in use since the last time, and what there is now, by code and kind:
-  // in the order in which something of them came first.
-  std::pair<int64_t, std::vector<int64_t>> step_ended() {
+  // A step has ended. Returns the most that was in use since the last time.
+  int64_t step_ended() {
     Locked locked(lock_);
-    std::vector<int64_t> held;
-    held.reserve(parts_.size());
-    for (auto [code, kind] : parts_) held.push_back(cell(code, kind).now);
-    return {std::exchange(step_peak_, level_), std::move(held)};
-  }
-  // Codes and kinds from this place on, in the order of `step_ended`.
-  std::vector<std::pair<int32_t, Kind>> parts(size_t from) {
-    Locked locked(lock_);
-    return {parts_.begin() + std::min(from, parts_.size()), parts_.end()};
+    return std::exchange(step_peak_, level_);
   }
   // There was no memory for a block. What is in use now is kept apart.
   void failed(int64_t bytes) {
@@ -238,7 +229,7 @@ class Ledger {
   // How many cells there is room for, and how many were used.
   std::pair<size_t, size_t> sizes() {
     Locked locked(lock_);
-    return {(sites_.size() + named_.size()) * kKinds, parts_.size()};
+    return {(sites_.size() + named_.size()) * kKinds, used_cells_};
   }
   // Begins to record what happens to blocks; what was recorded before is dropped.
   void record(bool does) {
@@ -326,7 +317,7 @@ class Ledger {
   // An owner has so many bytes more of a kind.
   void change(int32_t code, Kind kind, int64_t bytes) {
     Cell& found = cell(code, kind);
-    if (found.epoch == 0) parts_.push_back({code, kind});
+    used_cells_ += found.epoch == 0;
     if (found.epoch != epoch_) found.saved = found.now, found.epoch = epoch_;
     found.now += bytes;
   }
@@ -405,7 +396,7 @@ class Ledger {
   Holding *first_ = nullptr, *last_ = nullptr;
   std::vector<Cells> sites_, named_;  // by code; those below zero have no call of their own
   std::unordered_set<const void*> untracked_;
-  std::vector<std::pair<int32_t, Kind>> parts_;
+  size_t used_cells_ = 0;
   Failure failure_;
   MemoryEvents events_;
 };

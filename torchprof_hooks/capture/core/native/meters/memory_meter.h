@@ -13,23 +13,21 @@
 namespace {
 
 struct Taken {
-  int64_t used, acquired, retained, blocks;
+  int64_t used, acquired, retained;
 };
 
 // What was taken since the open call at `node` began.
 inline Taken taken_since(const Node& node, const memory::Reading& now) {
-  return {now.used - node.used_bytes, now.acquired - node.acquired_bytes, now.level - node.level_bytes,
-          now.blocks - node.blocks};
+  return {now.used - node.used_bytes, now.acquired - node.acquired_bytes, now.level - node.level_bytes};
 }
 
 struct MemorySums {
-  int64_t used = 0, acquired = 0, retained = 0, peak = 0, blocks = 0;
+  int64_t used = 0, acquired = 0, retained = 0, peak = 0;
 
   void add(const Taken& taken, int64_t rise) {
     used += taken.used;
     acquired += taken.acquired;
     retained += taken.retained;
-    blocks += taken.blocks;
     peak = std::max(peak, rise);
   }
 };
@@ -45,7 +43,6 @@ struct MemoryReader {
   std::vector<int64_t> kept;
   int64_t begin_bytes = 0;                   // the level when it was read first
   int64_t high_water_bytes = 0, blamed = 0;  // the most above that, and the code of the node that ran then
-  Relaxed<int64_t> blocks = 0, others_blocks = 0;     // at the last reading; of those, while nothing was measured
   SpinLock lock;                             // guards `sums` and `kept`
   memory::Ledger* ledger = new memory::Ledger();  // off, but for profiles
   bool has_missed = false;    // whether the ledger has not heard of all that a device's allocator did
@@ -61,7 +58,7 @@ struct MemoryReader {
     function(on_fold), function(counter);
   }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
-  // Whether each reading is timed. Those of the CPU are not: what they cost is found by trial.
+  // Whether each reading is timed. Those of the CPU are not: they take less than a timing.
   bool is_timed() const { return device.has_value(); }
 
   memory::Reading read() {
@@ -70,14 +67,7 @@ struct MemoryReader {
     if (is_first) memory::Accounts::here().add_reader(&reader);
     memory::Reading now = reader.account->read(&reader);
     if (is_first) begin_bytes = now.level;
-    blocks = now.blocks;
     return now;
-  }
-  // Measuring begins, for the first time or again.
-  void start() {
-    int64_t before = blocks;
-    read();
-    others_blocks += blocks - before;
   }
   // The same as `read`, but without an effect on later readings; in any thread.
   memory::Reading peek() {
@@ -129,7 +119,6 @@ struct MemoryReader {
     node->used_bytes = now.used;
     node->acquired_bytes = now.acquired;
     node->level_bytes = node->peak_bytes = now.level;
-    node->blocks = now.blocks;
     node->is_metered = 1;
   }
   void closed(Node* node, const memory::Reading& now) {
@@ -183,19 +172,14 @@ PyObject* meter_index(PyObject* self, void*) {
   return PyLong_FromLong(device ? device->index() : -1);
 }
 
-// How long counting a block takes, in the mean, in the thread that is read; 0 for a device.
-PyObject* meter_counting_ns(PyObject* self, void*) {
-  const memory::Account* account = MemoryMeter::of(self)->reader.account;
-  return PyFloat_FromDouble(account ? account->counting_ns() : 0.0);
-}
-
 template <int64_t MemorySums::*field>
 PyObject* meter_sums(PyObject* self, void*) {
   return each_of(copy_of(MemoryMeter::of(self), &MemoryMeter::sums), field);
 }
 
+// Measuring begins, for the first time or again.
 PyObject* meter_start(PyObject* self, PyObject*) {
-  MemoryMeter::of(self)->start();
+  MemoryMeter::of(self)->read();
   Py_RETURN_NONE;
 }
 
@@ -270,23 +254,9 @@ PyObject* meter_failure(PyObject* self, void*) {
   return Py_BuildValue("(LiN)", (long long)found.bytes, int(found.code), list_of(found.held));
 }
 
-// (peak, bytes by part): see `Ledger::step_ended`.
+// The peak of a step: see `Ledger::step_ended`.
 PyObject* meter_step_ended(PyObject* self, PyObject*) {
-  auto [peak, held] = MemoryMeter::of(self)->ledger->step_ended();
-  return Py_BuildValue("(LN)", (long long)peak, as_array(held));
-}
-
-// [(code, kind), ...]: the parts from this place on.
-PyObject* meter_parts(PyObject* self, PyObject* from) {
-  size_t place = PyLong_AsSize_t(from);
-  if (PyErr_Occurred()) return nullptr;
-  Owned all(PyList_New(0));
-  if (!all) return nullptr;
-  for (auto [code, kind] : MemoryMeter::of(self)->ledger->parts(place)) {
-    Owned one(Py_BuildValue("(ii)", int(code), int(kind)));
-    if (!one || PyList_Append(all.get(), one.get()) < 0) return nullptr;
-  }
-  return Py_NewRef(all.get());
+  return PyLong_FromLongLong(MemoryMeter::of(self)->ledger->step_ended());
 }
 
 // (cells, used cells, blocks, spare blocks): what the ledger has, and what all of them share.
@@ -369,7 +339,6 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
                               {"retained", meter_sums<&MemorySums::retained>, nullptr, nullptr, nullptr},
                               {"peak", meter_sums<&MemorySums::peak>, nullptr, nullptr, nullptr},
                               {"index", meter_index, nullptr, nullptr, nullptr},
-                              {"counting_ns", meter_counting_ns, nullptr, nullptr, nullptr},
                               {"level_bytes", meter_of_ledger<&memory::Ledger::level>, nullptr, nullptr, nullptr},
                               {"peak_bytes", meter_of_ledger<&memory::Ledger::peak>, nullptr, nullptr, nullptr},
                               {"peak_code", meter_of_ledger<&memory::Ledger::peak_code>, nullptr, nullptr, nullptr},
@@ -386,7 +355,6 @@ PyMethodDef meter_methods[] = {{"read", meter_read, METH_NOARGS, nullptr},
                                {"settle", meter_settle, METH_O, nullptr},
                                {"holdings", meter_holdings, METH_O, nullptr},
                                {"step_ended", meter_step_ended, METH_NOARGS, nullptr},
-                               {"parts", meter_parts, METH_O, nullptr},
                                {"record", meter_record, METH_O, nullptr},
                                {"take_events", meter_take_events, METH_NOARGS, nullptr},
                                {"note", meter_note, METH_VARARGS, nullptr},
