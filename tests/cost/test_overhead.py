@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,15 +12,17 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from tests.cores import PYTHON_CORE
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, FakeClock, burn
-from tests.helpers import SteadyMemory, counted_by, timed_by
+from tests.helpers import SteadyMemory, counted_by
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import overhead
+from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
+from torchprof_hooks.capture.record.call_tree import CallTree
+from torchprof_hooks.capture.steps import StepDetector
 from torchprof_hooks.capture.tracking.meters import device as device_meters
 from torchprof_hooks.measure.allocator_counter import Reading
-from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiles.names import PROFILER_NAME
 
 X = torch.ones(2, 4)
@@ -54,23 +55,20 @@ def times(found: Profile) -> dict[Any, float]:
     return {k: t.self_ns / MS for k, t in found.cells.items() if t.self_ns}
 
 
-# Rows
+def slowed(cls: type, name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Has a method take a millisecond. Gets its name each time."""
+    method, calls = getattr(cls, name), list[str]()
 
-
-class SlowClock(EventClock):
-    """Each stamp takes a millisecond, and the device is always ready."""
-
-    def stamp(self) -> Any:
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
         burn(1)
-        return SimpleNamespace(device=0)
+        return method(*args, **kwargs)
 
-    def waits(self) -> bool:
-        return False
+    monkeypatch.setattr(cls, name, slowly)
+    return calls
 
-    def wait(self, stamp: Any) -> None: ...
 
-    def elapsed_ns(self, start: Any, end: Any) -> int:
-        return 0
+# Rows
 
 
 class SlowMemory(SteadyMemory):
@@ -91,31 +89,66 @@ def work(*functions: str) -> dict[Any, float]:
     return {(path, "forward"): 3, (path, "backward"): 5}
 
 
-@PYTHON_CORE
 @pytest.mark.usefixtures("costing")
-def test_readings_of_devices_are_the_profilers_and_rows_as_planted() -> None:
-    with timed_by(SlowClock()), profile() as prof:
-        net()(X).sum().backward()
-    # Around each call; a pass, which begins and ends, and planning it; its boundaries.
-    around = 2 * 3 + 2 + 2 + 4
-    assert times(prof.profile) == {**work(), PROFILER: around}
-    assert prof.profile.overhead_ns == around * MS
+def test_readings_of_memory_are_time_of_the_caller() -> None:
+    with counted_by(SlowMemory()), profile(memory=True) as prof:
+        net()(X)
+    # Before and after each call.
+    sequential = ("Sequential",)
+    assert times(prof.profile) == {
+        OUTSIDE: 2,
+        (sequential, "forward"): 2 * 2,
+        ((*sequential, "Sequential.0"), "forward"): 3,
+    }
+
+
+@NATIVE_CORE
+@pytest.mark.usefixtures("costing")
+def test_finding_the_place_of_a_new_call_is_the_profilers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, found = net(), slowed(CallTree, "site_of_module", monkeypatch)
+    found_too = slowed(OperatorCalls, "place", monkeypatch)
+    with profile(functions=True) as prof:
+        for _ in range(3):
+            model(X).sum().backward()
+    expected = {key: 3 * ms for key, ms in work("_Burning(2x4, scalar)").items()}
+    assert len(found) == 3
+    assert times(prof.profile) == {PROFILER: len(found + found_too), **expected}
 
 
 @pytest.mark.usefixtures("costing")
-def test_readings_of_memory_are_the_profilers_and_rows_as_planted() -> None:
-    with counted_by(SlowMemory()), profile(functions=True, memory=True) as prof:
+def test_the_end_of_a_step_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters())
+    done = slowed(StepDetector, "optimizer_stepped", monkeypatch)
+    with profile() as prof:
+        for _ in range(3):
+            model(X).sum().backward()
+            optimizer.step()
+    expected = {key: 3 * ms for key, ms in work().items()}
+    assert len(done) == 3
+    assert times(prof.profile) == {PROFILER: 3, **expected}
+
+
+@NATIVE_CORE
+@pytest.mark.usefixtures("costing")
+def test_being_told_of_the_end_of_a_call_is_the_profilers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = slowed(StepDetector, "call_ended", monkeypatch)
+    with profile() as prof:
         net()(X).sum().backward()
-    found = times(prof.profile)
-    # Two around each call: of modules, functions in them, and one in a function.
-    assert found.pop(PROFILER) >= 2 * (3 + 1 + 2 + 1)
-    assert found == work("_Burning(2x4, scalar)")
+    assert len(told) == 2
+    assert times(prof.profile) == {PROFILER: 2, **work()}
 
 
 @pytest.mark.usefixtures("costing", "ticking")
 @pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("memory", [False, True])
-def test_what_is_timed_is_the_profilers(functions: bool, memory: bool) -> None:
+def test_the_row_of_the_profiler_is_what_is_counted(
+    functions: bool, memory: bool
+) -> None:
     model, counted = net(), counted_by(SteadyMemory())
     with counted, profile(functions=functions, memory=memory) as prof:
         for _ in range(9):

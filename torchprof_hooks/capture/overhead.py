@@ -1,10 +1,5 @@
 """What measuring costs, at least: how often we do something, times how long the core
-takes for a call; and what we have timed ourselves.
-
-Rows are as measured, but for the time that we have measured ourselves (finding the row
-of a new call, reading meters, work at the end of a step), which is subtracted from
-them, and goes to the row "profiler overhead".
-"""
+takes for a call; and the row "profiler overhead". Rows are as measured."""
 
 from __future__ import annotations
 
@@ -52,15 +47,9 @@ def counted_ns(
         return 0
     each_ns, found = call_ns(), 0.0
     for site, count, ns in zip(sites, calls, own_ns, strict=True):
-        found += site.heard * each_ns + site.reading_ns  # each node is a move as well
+        found += site.heard * each_ns  # each node is a move as well
         if site.phase == "profiler":
             found += ns
         elif site.phase != "backward":
             found += count * each_ns * (site.is_function or site.is_called)
     return round(found)
-
-
-def taken_out(sites: Sequence[Site]) -> list[int]:
-    """The profiler overhead to subtract from the own time of each site, in nanoseconds;
-    it may be more than there is."""
-    return [max(site.reading_ns, 0) for site in sites]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE, UNTRIED
 from torchprof_hooks.capture.core.span_log import Times
-from torchprof_hooks.capture.overhead import counted_ns, taken_out
+from torchprof_hooks.capture.overhead import counted_ns
 from torchprof_hooks.capture.own_sums import (
     own_device_ns,
     own_device_ns_of_first_step,
@@ -30,7 +30,6 @@ from torchprof_hooks.capture.tracking.meters.meters import (
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import (
-    PROFILER_CELL,
     CellKey,
     add_cell,
     add_outside,
@@ -80,14 +79,13 @@ def take_snapshot(
     flops = [0] * len(sites)
     if tracker.functions is not None:
         flops = [*map(_flops, sites, calls)]
-    taken_ns = taken_out(sites)
     device, bytes_ = own_device_ns(tracker, calls), own_memory(memory, tracker, sites)
     totals = _totals_of_sites(sites, read, own_ns, device, bytes_, flops)
-    cells = _cells(sites, totals, taken_ns, measured_ns, counted)
+    cells = _cells(sites, totals, measured_ns, counted)
     times = counted.times()
     whole = Part("loop", measured_ns, times.steps, times, cells)
     of_first = first.counted.times() if first else NO_STEP_TIMES
-    first_cells = _first_cells(tracker, sites, totals, taken_ns, first, cells)
+    first_cells = _first_cells(tracker, sites, totals, first, cells)
     return ProfileData(
         divided(whole, first_cells, of_first),
         _infos(tracker, cells),
@@ -139,41 +137,34 @@ def _device_facts(tracker: Tracker) -> dict[str, Any]:
     return {}
 
 
-def _first_cells(  # noqa: PLR0917
+def _first_cells(
     tracker: Tracker,
     sites: list[Site],
     every: list[Totals],
-    taken_ns: list[int],
     first: FirstReading | None,
     cells: Mapping[CellKey, Totals],
 ) -> dict[CellKey, Totals]:
     """The part of these totals, and of their cells, that came before the end of the
-    first step; {} if that is not known. FLOPs and profiler overhead were not read then:
-    they are divided in proportion to calls.
+    first step; {} if that is not known. FLOPs were not read then: they are divided in
+    proportion to calls.
 
     every: the totals of each site.
-    taken_ns: the profiler overhead to subtract from each site.
     """
     if first is None:
         return {}
     calls = padded(first.times.calls, len(sites))
-    all_calls = sum(totals.calls for totals in every)
-    of_all = sum(calls), max(all_calls, 1)
-    shares = [
-        (some, totals.calls) if totals.calls else of_all
-        for some, totals in zip(calls, every, strict=True)
-    ]
     totals = _totals_of_sites(
         sites,
         first.times,
         own_host_ns(sites, first.times),
         own_device_ns_of_first_step(tracker, sites),
         own_memory(first.memory, tracker, sites),
-        [t.flops * some // most for t, (some, most) in zip(every, shares, strict=True)],
+        [
+            whole.flops * some // max(whole.calls, 1)
+            for whole, some in zip(every, calls, strict=True)
+        ],
     )
-    pairs = zip(taken_ns, shares, strict=True)
-    taken = [ns * some // most for ns, (some, most) in pairs]
-    found = _cells(sites, totals, taken, first.wall_ns, first.counted)
+    found = _cells(sites, totals, first.wall_ns, first.counted)
     # Time outside of calls may be counted as that after a backward pass by now.
     kept = {k: _part(cells[k], part) for k, part in found.items() if k in cells}
     return {key: part for key, part in kept.items() if part != NOTHING}
@@ -188,33 +179,23 @@ def _part(whole: Totals, first: Totals) -> Totals:
 def _cells(
     sites: list[Site],
     every: list[Totals],
-    taken_ns: list[int],
     wall_ns: int,
     counted: StepCounter,
 ) -> dict[CellKey, Totals]:
     """The totals of each cell; together, they take all of `wall_ns`.
 
     every: the totals of each site.
-    taken_ns: the profiler overhead to subtract from the own time of each site, as far
-        as there is so much.
     """
     cells: dict[CellKey, Totals] = {}
-    taken_outside_ns = device_outside_ns = 0
-    for site, found, most_ns in zip(sites, every, taken_ns, strict=True):
+    device_outside_ns = 0
+    for site, found in zip(sites, every, strict=True):
         if site.path in _ALL_OUTSIDE:
-            taken_outside_ns += most_ns
             device_outside_ns += found.device_self_ns
             continue
         totals = found if site.is_counted else found.without_calls()
-        if own_ns := min(most_ns, max(totals.self_ns, 0)):
-            totals = replace(totals, self_ns=totals.self_ns - own_ns)
-            add_cell(cells, PROFILER_CELL, Totals(self_ns=own_ns))
         if totals != NOTHING:
             add_cell(cells, (site.path, site.phase), totals)
     outside_ns = wall_ns - sum_of_own_ns(cells)
-    if own_ns := min(taken_outside_ns, max(outside_ns, 0)):
-        add_cell(cells, PROFILER_CELL, Totals(self_ns=own_ns))
-        outside_ns -= own_ns
     outside = Totals(self_ns=outside_ns, device_self_ns=device_outside_ns)
     add_outside(cells, outside, counted.after_backward_ns)
     return _without_debts(cells)

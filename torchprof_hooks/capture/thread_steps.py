@@ -78,7 +78,7 @@ class _PassCounter:
         is_home = get_ident() == self._thread
         return is_home or (bool(self.passes) and current_graph_task() != -1)
 
-    def begin_pass(self, request: object, began_ns: int) -> None:
+    def begin_pass(self, request: object) -> None:
         if current_graph_task() == -1:
             self.passes.clear()  # an interrupt may have left some
         self.passes.append(request)
@@ -166,8 +166,9 @@ class ThreadSteps:
         self._detector.stop()
         attachments.detach(garbage_callback, self._shown)
         attachments.detach(optimizer_hooks, self)
-        self._hide(by_exception)
-        self._book_time()
+        self._shown.abort_all(by_exception)
+        self._book_time()  # what comes is ours
+        self._hide()
         self._began_ns = 0
         if self._kind is Kind.TRACED:  # the trace ends with it
             self._kind = self._usual_kind
@@ -176,12 +177,12 @@ class ThreadSteps:
 
     def step(self) -> None:
         """The program says that a step ends here."""
-        began_ns, around = perf_counter_ns(), self._shown.site
-        is_counted = self._kind is Kind.COUNTED
-        is_inside = not is_counted and around is not self._shown.outside
-        self._detector.step(is_inside, began_ns)
-        if not is_counted:
-            around.reading_ns += perf_counter_ns() - began_ns
+        now_ns, tracker = perf_counter_ns(), self._shown
+        if self._kind is Kind.COUNTED:
+            self._detector.step(False, now_ns)
+            return
+        with tracker.our_work():
+            self._detector.step(tracker.site is not tracker.outside, now_ns)
 
     def hurry(self) -> None:
         """Have `at_step` called at the end of the step, and of each one after it."""
@@ -273,20 +274,21 @@ class ThreadSteps:
         if self._kind is Kind.COUNTED:
             self._counted_optimizer_stepped(optimizer)
             return
-        tracker = self._shown
+        tracker, ended_ns = self._shown, perf_counter_ns()
         tracker.optimizer_post(optimizer, args, kwargs)
-        if not tracker.works_here():
-            return
-        began_ns, around = perf_counter_ns(), tracker.site
+        if tracker.works_here():
+            with tracker.our_work():
+                self._optimizer_stepped(tracker, optimizer, ended_ns)
+
+    def _optimizer_stepped(
+        self, tracker: Tracker, optimizer: Any, ended_ns: int
+    ) -> None:
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = read_optimizer(optimizer)
         self._detects_anomalies |= torch.is_anomaly_enabled()
-        is_inside = around is not tracker.outside
-        if not (around.is_loading or (is_inside and tracker.is_in_optimizer())):
-            ended_ns = tracker.last_booked_ns()
-            ended_ns = ended_ns if ended_ns > self._began_ns else began_ns
+        is_inside = tracker.site is not tracker.outside
+        if not (tracker.site.is_loading or (is_inside and tracker.is_in_optimizer())):
             self._detector.optimizer_stepped(optimizer, is_inside, ended_ns)
-        around.reading_ns += perf_counter_ns() - began_ns
 
     def _counted_optimizer_stepped(self, optimizer: Any) -> None:
         if self._stepping() is optimizer and self._passes.works_here():
@@ -350,21 +352,15 @@ class ThreadSteps:
         return Kind.COUNTED if is_measured else Kind.MEASURED
 
     def _go_on(self, kind: Kind) -> None:
-        """Go on with steps of this kind. The time since the last one is ours, and is
-        taken out of all other times: also of `reading_ns` of the site that told of the
-        end of the step, as it has measured that time, too."""
-        told = None if self._kind is Kind.COUNTED else self._shown.site
+        """Go on with steps of this kind. The time since the last one is ours."""
         if kind is not self._kind or kind is Kind.TRACED:
             self._hide()
             self._end_block(kind)
             self._show()
         began_ns, now_ns = self._began_ns, perf_counter_ns()
-        passed_ns = now_ns - began_ns
         self._book_as_ours(began_ns, now_ns)
         self._began_ns = now_ns
-        if told is not None:
-            told.reading_ns -= passed_ns
-        self._detector.leave_out(passed_ns)
+        self._detector.leave_out(now_ns - began_ns)
         self._follow_garbage()
 
     def _end_block(self, next_kind: Kind) -> None:
@@ -440,10 +436,8 @@ class ThreadSteps:
 
     def _book_as_ours(self, began_ns: int, ended_ns: int) -> None:
         """Book time on the profiler, where it is known of no step."""
-        if ended_ns > began_ns:
-            site = self._tracker.entry_site(PROFILER_NAME, "profiler")
-            self._tracker.book((site.code, began_ns, ended_ns))
-            self._wall_ns[Kind.MEASURED] += ended_ns - began_ns
+        self._tracker.interrupt(began_ns, ended_ns)
+        self._wall_ns[Kind.MEASURED] += ended_ns - began_ns
 
     def _show(self) -> None:
         if self._kind is Kind.COUNTED:
@@ -462,9 +456,9 @@ class ThreadSteps:
         if self._kind is not Kind.COUNTED:
             attachments.attach(garbage_callback, self._shown)
 
-    def _hide(self, by_exception: bool = False) -> None:
+    def _hide(self) -> None:
         attachments.detach(engine_patch, self._passes)
-        self._open.close(by_exception)
+        self._open.close()
         self._shown.on_pause = None
 
 

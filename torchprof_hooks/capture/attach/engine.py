@@ -8,7 +8,6 @@ loss left behind as an attribute), and know when a pass begins and ends.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from time import perf_counter_ns
 from typing import Any, Final
 
 import torch
@@ -56,7 +55,6 @@ class EnginePatch(Patch):
                 or is_compiled_autograd_on()
             ):
                 return run_backward(outputs, *args, **kwargs)
-            began_ns = perf_counter_ns()
             begun: list[tuple[Any, int]] = []
             results: Any = None
             failed = True
@@ -66,7 +64,7 @@ class EnginePatch(Patch):
                     passes = tracker.backward
                     with_roots = passes is not None and passes.needs_roots
                     request = _request(with_roots, outputs, *args)
-                    tracker.begin_pass(request, began_ns)
+                    tracker.begin_pass(request)
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results

@@ -122,10 +122,8 @@ class Passes:
         tracker: Tracker,
         started: BackwardPass,
         request: PassRequest,
-        began_ns: int,
     ) -> None:
-        """A pass of `tracker` is about to begin. The time since `began_ns` is profiler
-        overhead."""
+        """A pass of `tracker` is about to begin."""
         if started.opened_base:
             started.engine_site = tracker.tree.engine_site(started.base)
         tracker.enter_pass(
@@ -137,7 +135,6 @@ class Passes:
             divides=True,
             makes_graph=started.makes_graph,
             names_nodes=tracker.names_nodes,
-            began_ns=began_ns,
         )
 
     def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:

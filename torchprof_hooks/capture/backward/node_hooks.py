@@ -67,31 +67,23 @@ class HookedPasses(Passes):
         tracker: Tracker,
         started: BackwardPass,
         request: PassRequest,
-        began_ns: int,
     ) -> None:
-        base, found = started.base, tracker.site
-        read_before_ns, entered_ns = found.reading_ns, tracker.entered_ns
+        found = tracker.site
         passes_before = len(tracker.passes)
         try:
             if started.opened_base:
-                tracker.open_entry(base)
+                tracker.open_entry(started.base)
             self._put_hooks(tracker, started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
             tracker.drop_passes_after(passes_before)
             tracker.abort_down_to(found, perf_counter_ns())
             raise
-        if started.opened_base:
-            began_ns += (
-                tracker.entered_ns - entered_ns
-            )  # the walk has a site of its own
-            found.reading_ns = read_before_ns + base.start_ns - began_ns
 
     def _put_hooks(
         self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
         started.open, started.keeps_graph = [], request.keeps_graph
         started.counts_in = started.thread
-        read_before_ns = started.base.reading_ns
         walking = tracker.entry_site(PROFILER_NAME, "profiler")
         tracker.open_entry(walking)
         # In a method: when it ends, it lets go of the nodes, which takes time.
@@ -100,7 +92,6 @@ class HookedPasses(Passes):
             return  # the handler of a signal has ended the profile
         tracker.close_entry(walking)
         if is_hooked and started.opened_base:
-            started.base.reading_ns = read_before_ns  # walking came before
             _engine_begins(tracker, started)
         tracker.passes.append(started)
         self._hook.callback = partial(self.on_node, tracker)
@@ -183,7 +174,7 @@ class HookedPasses(Passes):
         tracker.abort_down_to(self.owner_of(tracker, running), now_ns)
         self._move(tracker, running, 0, [], now_ns)
         running.entered_ns = tracker.entered_ns
-        running.nodes_ended_ns = perf_counter_ns() if tracker.times_readings else now_ns
+        running.nodes_ended_ns = now_ns
         if running.sums_gradients:
             tracker.open_entry(tracker.entry_site(WAITING_NAME, "waiting"))
 

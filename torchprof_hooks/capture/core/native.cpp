@@ -41,12 +41,12 @@ PyGetSetDef cursor_getset[] = {
     {"site", cursor_get<&Cursor::site>, cursor_set_node<&Cursor::site>, nullptr, nullptr},
     {"outside", cursor_get<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
     {"garbage", cursor_get<&Cursor::garbage>, cursor_set_node<&Cursor::garbage>, nullptr, nullptr},
+    {"profiler", cursor_get<&Cursor::profiler>, cursor_set_node<&Cursor::profiler>, nullptr, nullptr},
     {"memory", cursor_get<&Cursor::memory>, cursor_set_memory, nullptr, nullptr},
     {"device", cursor_get<&Cursor::device>, cursor_set<&Cursor::device, is_a<&device_meter_type>>, nullptr,
      nullptr},
     {"tape_sizes", tape_sizes, nullptr, nullptr, nullptr},
     {"open_backward", open_backward, nullptr, nullptr, nullptr},
-    {"times_readings", py_times_readings, nullptr, nullptr, nullptr},
     {"pass_owner", pass_owner, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

@@ -365,7 +365,7 @@ class FollowedFunctions:
         """Who needs the roots of a pass."""
         return self
 
-    def begin_pass(self, request: PassRequest, began_ns: int = 0) -> None:
+    def begin_pass(self, request: PassRequest) -> None:
         """A pass is about to begin: put a hook on each node that is to run."""
         running = _Pass(request.makes_graph)
         self.passes.append(running)

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from torchprof_hooks.capture.attach.attachments import Attachment
@@ -100,7 +99,6 @@ class OperatorCalls:
             return None
         if is_tracing():
             return None
-        began_ns = perf_counter_ns()
         function = caller.functions.get(operator) or _function(caller, operator)
         known = function.by_shapes
         shapes: object = _shapes_of(inputs)
@@ -111,7 +109,6 @@ class OperatorCalls:
         site = known.get(shapes)
         if site is None:
             site = known[shapes] = self._site(caller, function, shapes, inputs)
-            self._tree.placed(caller, began_ns)
         return site
 
     def count_work(

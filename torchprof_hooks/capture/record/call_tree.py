@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter_ns
 
 import torch
 
@@ -53,20 +52,10 @@ class CallTree:
         self.sites.append(site)
         return site
 
-    def placed(self, caller: Site, began_ns: int) -> None:
-        """Count the search for the site of a new call from `caller`, which took from
-        `began_ns` until now, as profiler overhead in the caller's time."""
-        caller.reading_ns += perf_counter_ns() - began_ns
-
     # Modules
 
-    def site_of_module(
-        self, caller: Site, module: torch.nn.Module, began_ns: int
-    ) -> Site:
-        """The site of a call of `module` from `caller`.
-
-        began_ns: when the search for the site began.
-        """
+    def site_of_module(self, caller: Site, module: torch.nn.Module) -> Site:
+        """The site of a call of `module` from `caller`."""
         known = caller.child(id(module))
         if known is not None:
             return known
@@ -74,7 +63,6 @@ class CallTree:
         # First: after an interrupt in between, the id may be another module's.
         self.names.when_gone(module, caller, caller.forget_child)
         caller.add_child(id(module), site)
-        self.placed(caller, began_ns)
         return site  # not by `child`: another thread may have removed it again
 
     def _site_named(self, caller: Site, name: str, module: torch.nn.Module) -> Site:

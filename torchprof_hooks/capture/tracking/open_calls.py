@@ -56,9 +56,7 @@ class OpenCalls(Cursor):
         """Return to the call of a module, or of an optimizer: close the calls inside it
         that an exception has left without telling us. `outside` if that call is not
         open: it began before the thread was followed, or while data was loaded."""
-        began_ns = perf_counter_ns()
         if self.site.is_loading or not self.is_open(called):
-            self.site.reading_ns += perf_counter_ns() - began_ns
             return self.outside
         last_ns = self.last_stamp_ns()
         while self.site.key != id(called):

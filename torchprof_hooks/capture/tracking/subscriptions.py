@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import Any, Final
 
 import torch
@@ -106,12 +105,10 @@ class TrackerSubscription(Subscription):
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
             attachments.detach(attachment, tracker)
-        began_ns = perf_counter_ns()
         if tracker.memory_owners is not None:
             tracker.memory_owners.stop()
         for attachment in _OF_MEMORY:
             attachments.detach(attachment, tracker)
-        tracker.site.reading_ns += perf_counter_ns() - began_ns
         self._is_open = False
 
 

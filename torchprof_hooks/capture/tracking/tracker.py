@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,7 @@ from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     GARBAGE_NAME,
     OUTSIDE_NAME,
+    PROFILER_NAME,
     Phase,
 )
 
@@ -63,6 +65,7 @@ class Tracker(OpenCalls):
     entries, as are passes, unless they run inside of another one.
 
     tree, names: the sites, and the names of the modules.
+    profiler: where work of ours is booked that interrupts calls.
     exchanges: what was exchanged with other processes.
     slow_steps: what was booked in the slowest training steps.
     backward: what follows backward passes, and divides them among the owners of their
@@ -101,6 +104,8 @@ class Tracker(OpenCalls):
         self.names = self.tree.names
         self.outside = self.site = self.tree.new_site(None, (), "outside")
         self.garbage = self.entry_site(GARBAGE_NAME, "garbage")
+        self.profiler = self.tree.new_site(self.outside, (PROFILER_NAME,), "profiler")
+        self.profiler.is_counted = False
         self.backward = backward
         self.owns_nodes = backward is not None
         self.slow_steps = SlowSteps(self.log)
@@ -129,19 +134,15 @@ class Tracker(OpenCalls):
     def called_site(self, module: torch.nn.Module) -> Site | None:
         """The site of a call of `module` from the current site, which does not know it
         yet; None if the call is not to be followed."""
-        began_ns = perf_counter_ns()
         self.close_left_entries()
         if self.shown_by_hooks:
             self.close_left_calls()
         if self.ignores(module):
-            self.site.reading_ns += perf_counter_ns() - began_ns  # in each such call
             return None
         compile_shield.watch()
-        site = self.tree.site_of_module(self.site, module, began_ns)
+        site = self.tree.site_of_module(self.site, module)
         if self.memory_owners is not None and site.is_entry:
-            began_ns = perf_counter_ns()
             self.memory_owners.meet_module(module, site.path)
-            self.site.reading_ns += perf_counter_ns() - began_ns
         return site
 
     def ignores(self, module: torch.nn.Module) -> bool:
@@ -173,20 +174,30 @@ class Tracker(OpenCalls):
         """The site of something that is not a module, called from the current site."""
         return self.tree.entry_site(self.site, name, phase, key)
 
+    @contextmanager
+    def our_work(self) -> Iterator[None]:
+        """What this thread does inside is profiler overhead: it interrupts the calls
+        that are open. Not if measuring ends, or begins, in there."""
+        began_ns, entered_ns = perf_counter_ns(), self.entered_ns
+        on_pause = self.on_pause
+        yield
+        if self.on_pause is on_pause:
+            interrupted_ns = self.entered_ns - entered_ns
+            self.interrupt(began_ns + interrupted_ns, perf_counter_ns())
+
+    def interrupt(self, began_ns: int, ended_ns: int) -> None:
+        """Book this time as profiler overhead, which interrupts the calls that are
+        open."""
+        if ended_ns > began_ns:
+            self.profiler.start_ns = began_ns
+            self.end_entry(self.profiler, ended_ns)
+
     # Backward passes
 
-    def begin_pass(
-        self,
-        request: PassRequest,
-        began_ns: int = 0,
-    ) -> None:
-        """The engine is about to begin a backward pass.
-
-        began_ns: when the engine took over; 0: now.
-        """
+    def begin_pass(self, request: PassRequest) -> None:
+        """The engine is about to begin a backward pass."""
         if self.backward is None:
             return
-        began_ns = began_ns or perf_counter_ns()
         self.drop_left_passes()
         if self.passes:  # a hook of a node runs this one
             self.backward.reach_node(self, self.passes[-1])
@@ -200,7 +211,7 @@ class Tracker(OpenCalls):
         if self.memory_owners is not None and not self.passes:
             self.memory_owners.backward_begins()
         started = BackwardPass(base, opens, request.makes_graph)
-        self.backward.begin(self, started, request, began_ns)
+        self.backward.begin(self, started, request)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         """The backward pass that began last is over."""
@@ -211,12 +222,10 @@ class Tracker(OpenCalls):
         if not failed and self._ends_at_once(ended):
             return
         if self.site.phase == "waiting" and not failed:
-            began_ns = self.site.start_ns
-            self.close_entry(self.site)
-            ended_ns = self.last_booked_ns() or perf_counter_ns()
+            began_ns, ended_ns = self.site.start_ns, perf_counter_ns()
+            self.close_entry(self.site, None, ended_ns)
             self.exchanges.waited_ns += ended_ns - began_ns
         now_ns = perf_counter_ns()
-        base, of_base_ns = ended.base, ended.base.reading_ns
         ended.failed = failed
         self.aborted_calls += failed and self.backward.open_calls(self, ended)
         self.fold_if_due()
@@ -228,19 +237,15 @@ class Tracker(OpenCalls):
             if not self.passes:
                 self._all_passes_ended()
             if ended.opened_base and not ended.was_left:  # our work is no part of it
-                base.reading_ns = of_base_ns
-                if not self.times_readings:  # else `close_entry` adds it
-                    base.caller.reading_ns += perf_counter_ns() - now_ns
-                self.close_entry(base, outputs, now_ns)
+                self.close_entry(ended.base, outputs, now_ns)
 
     def _ends_at_once(self, ended: BackwardPass) -> bool:
         """Have the core end the pass; False if it cannot, and has done nothing."""
         assert self.backward is not None  # there is a pass
         has_ended = self.backward.finish(self, ended)
         if has_ended and self.memory_owners is not None and not self.passes:
-            began_ns = perf_counter_ns()
-            self.memory_owners.backward_ended()
-            self.site.reading_ns += perf_counter_ns() - began_ns
+            with self.our_work():
+                self.memory_owners.backward_ended()
         return has_ended
 
     def _all_passes_ended(self) -> None:
@@ -296,18 +301,13 @@ class Tracker(OpenCalls):
     def optimizer_pre(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Open a step of `optimizer`."""
         if not is_dynamo_compiling() and self.works_here():
-            began_ns = perf_counter_ns()
-            around = self.site
-            if around.is_loading:
+            if self.site.is_loading:
                 return
-            read_before_ns = around.reading_ns
-            site = self.tree.entry_site(
-                around, type(optimizer).__name__, "optimizer", id(optimizer)
-            )
+            name = type(optimizer).__name__
+            site = self.entry_site(name, "optimizer", id(optimizer))
             if self.memory_owners is not None:
                 self.memory_owners.meet_optimizer(optimizer, site.name)
             self.open_entry(site)
-            around.reading_ns = read_before_ns + site.start_ns - began_ns
 
     def optimizer_post(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Close a step of `optimizer`."""
@@ -315,12 +315,11 @@ class Tracker(OpenCalls):
             end_ns, site = perf_counter_ns(), self.site
             if site.key != id(optimizer):
                 site = self.unwind_to(optimizer)
-            if self.memory_owners is not None:
-                self.memory_owners.optimizer_ended()
             if site is not self.outside:
-                around, read_before_ns = site.caller, site.caller.reading_ns
                 self.close_entry(site, None, end_ns)
-                around.reading_ns = read_before_ns + perf_counter_ns() - end_ns
+            if self.memory_owners is not None:
+                with self.our_work():
+                    self.memory_owners.optimizer_ended()
 
     def begin_closure(self) -> Callable[[], object]:
         """The optimizer that steps calls its closure, which is code of the program, and

@@ -88,7 +88,7 @@ PyTypeObject* cursor_type;
 struct CursorState {
   long thread = long(PyThread_get_thread_ident());  // the followed one; -1: it has ended
   Relaxed<Node*> site;  // borrowed, as are those below: `sites` owns them
-  Node *outside, *garbage;  // `garbage`: where collections are booked; null: they are not
+  Node *outside, *garbage, *profiler;  // where collections are booked, and work of ours; null: they are not
   PyObject *sites = PyList_New(0), *passes = PyList_New(0), *on_pause = Py_NewRef(Py_None);
   // A CallListener and FunctionCalls, or None.
   PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
@@ -200,7 +200,8 @@ void unfollow(Cursor* cursor) {
 
 int cursor_clear(PyObject* self) {
   unfollow(Cursor::of(self));
-  Cursor::of(self)->site = Cursor::of(self)->outside = Cursor::of(self)->garbage = nullptr;
+  Cursor::of(self)->site = Cursor::of(self)->outside = nullptr;
+  Cursor::of(self)->garbage = Cursor::of(self)->profiler = nullptr;
   return Cursor::clear(self);
 }
 
@@ -264,21 +265,13 @@ inline DeviceMeter* device_of(Cursor* cursor) {
   return DeviceMeter::of(device)->is_read() ? DeviceMeter::of(device) : nullptr;
 }
 
-// Whether the time that reading the meters takes is measured, where a call begins and ends.
-inline bool times_readings(Cursor* cursor) {
-  MemoryMeter* memory = memory_of(cursor);
-  return device_of(cursor) != nullptr || (memory != nullptr && memory->is_timed());
-}
-
 // Begins to read the device if the program has begun to use it. Asked only where an entry begins, or
 // a call that is new, so that a program that never uses a device pays for no readings. Open calls
 // are measured from here on.
 inline void look_for_device(Cursor* cursor) {
   PyObject* device = cursor->device;
   if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
-  Nanoseconds began_ns = clock_ns();
   DeviceMeter::of(device)->wake();
-  cursor->site->reading_ns += clock_ns() - began_ns;
 }
 
 // The tape of the running thread.

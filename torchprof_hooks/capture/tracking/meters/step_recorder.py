@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -100,19 +99,15 @@ class StepRecorder:
 
     def called(self, site: Site, args: Any) -> None:
         """A call of a module has begun."""
-        began_ns = perf_counter_ns()
         if site.phase == "forward":
             self._log.note(What.CALLED, site.code, [])
             self._note(What.INPUT, site, [args, caller_kwargs()])
-        site.reading_ns += perf_counter_ns() - began_ns
 
     def returned(self, site: Site, outputs: Any) -> None:
         """It has ended."""
-        began_ns = perf_counter_ns()
         if site.phase == "forward":
             self._log.note(What.RETURNED, site.code, [])
             self._note(What.OUTPUT, site, [outputs])
-        site.caller.reading_ns += perf_counter_ns() - began_ns
 
     def aborted(self, site: Site) -> None:
         """An exception has ended it."""

@@ -106,16 +106,8 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
   if (pass.is_over) return;
   MemoryMeter* meter = memory_of(cursor);
   memory::Reading bytes{};
-  bool is_timed = meter != nullptr && meter->is_timed();
-  if (meter != nullptr && !is_timed) bytes = meter->read(pass.owner());
-  DeviceMeter* device = device_of(cursor);
-  Nanoseconds reading_ns = 0;
-  if (device != nullptr || is_timed) {
-    Nanoseconds began_ns = clock_ns();
-    if (is_timed) bytes = meter->read(pass.owner());
-    if (device != nullptr) device->left(pass.owner()->code);
-    reading_ns = clock_ns() - began_ns;
-  }
+  if (meter != nullptr) bytes = meter->read(pass.owner());
+  if (DeviceMeter* device = device_of(cursor)) device->left(pass.owner()->code);
   if (pass.makes_graph) {
     count_here(cursor, pass);
     end_made(pass, kept);
@@ -126,9 +118,8 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     cursor->log->book(node->code, node->start_ns, now_ns);
     if (meter != nullptr) meter->closed(node, bytes);
   }
-  pass.owner()->reading_ns += reading_ns;
   for (const OpenBackward& one : opens) {
-    one.node->start_ns = now_ns + reading_ns;
+    one.node->start_ns = now_ns;
     if (meter != nullptr) meter->opened(one.node, bytes);
     if (pass.makes_graph) own_from(cursor, one.node, pass.number, true);
     pass.open.push_back(one);

@@ -141,35 +141,31 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
 // Begins a pass at `base`. opens: whether `base` is an entry that begins with the pass; if not, the
 // pass runs inside of another one, and its work without an owner belongs to the owner that the outer
 // pass is working for. engine: where the engine's own time is booked; None: not separately. hears:
-// whether the engine is to call us at nodes. The time since `began_ns` is profiler overhead.
+// whether the engine is to call us at nodes.
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
   static const char* parameters[] = {"started", "base", "engine", "opens", "hears", "divides",
-                                     "makes_graph", "names_nodes", "began_ns", nullptr};
+                                     "makes_graph", "names_nodes", nullptr};
   PyObject *started, *base, *engine;
   int opens, hears, divides, makes_graph, names_nodes;
-  long long began_ns;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!OpppppL", const_cast<char**>(parameters), &started,
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!Oppppp", const_cast<char**>(parameters), &started,
                                    node_type, &base, &engine, &opens, &hears, &divides, &makes_graph,
-                                   &names_nodes, &began_ns) ||
+                                   &names_nodes) ||
       (engine != Py_None && !is_node(engine)))
     return nullptr;
   Cursor* cursor = Cursor::of(self);
-  Node *node = Node::of(base), *around = node->around();
+  Node* node = Node::of(base);
   std::shared_ptr<Pass> pass = new_pass(started, node, divides, makes_graph, names_nodes);
   pass->engine = engine == Py_None ? nullptr : Node::of(engine);
   pass->hears = hears;
   pass->opens = opens;
-  Nanoseconds read_before_ns = around->reading_ns;
   if (opens) {
     if (!is_done(open_entry(self, base))) return nullptr;
     if (cursor->site != node) Py_RETURN_NONE;  // the handler of a signal has ended the profile
   }
   if (!begin(self, std::move(pass))) {
-    if (opens) go_to(cursor, around);
+    if (opens) go_to(cursor, node->around());
     return nullptr;
   }
-  if (opens)  // replaces what was added meanwhile
-    around->reading_ns = read_before_ns + node->start_ns - began_ns;
   Py_RETURN_NONE;
 }
 
@@ -227,7 +223,7 @@ bool ends_well(Cursor* cursor, PyObject* started) {
 // to do that.
 PyObject* finish_pass(PyObject* self, PyObject* started) {
   Cursor* cursor = Cursor::of(self);
-  Nanoseconds now_ns = clock_ns(), nodes_ended_ns, of_base_ns;
+  Nanoseconds now_ns = clock_ns(), nodes_ended_ns;
   if (fold_if_due(cursor) < 0) return nullptr;
   Node *base, *engine;
   bool opens;
@@ -238,7 +234,6 @@ PyObject* finish_pass(PyObject* self, PyObject* started) {
     base = pass.base;
     engine = pass.engine;
     opens = pass.opens;
-    of_base_ns = base->reading_ns;
     bool is_ours;
     nodes_ended_ns = end(cursor, false, &is_ours);
     if (!is_ours) Py_RETURN_TRUE;
@@ -247,9 +242,7 @@ PyObject* finish_pass(PyObject* self, PyObject* started) {
   if (engine != nullptr && now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
     cursor->log->book(engine->code, nodes_ended_ns, now_ns);
   if (opens) {
-    base->reading_ns = of_base_ns;  // what we do here is no part of the pass
-    if (!times_readings(cursor)) base->around()->reading_ns += clock_ns() - now_ns;  // else `read_at_end` does
-    read_at_end(cursor, base, now_ns);
+    read_at_end(cursor, base);
     go_to(cursor, base->around());
     is_finished = finish_entry(cursor, base, now_ns, Py_True) == 0;
   }

@@ -40,30 +40,19 @@ bool works_here(Cursor* cursor) {
 void open_node(Cursor* cursor, Node* node, int64_t low) {
   node->low = low;
   node->ignored = 0;
-  Nanoseconds began_ns = 0;
-  if (MemoryMeter* meter = memory_of(cursor)) {
-    if (meter->is_timed()) began_ns = clock_ns();
-    meter->opened(node, meter->read(node->around()));
-  }
+  if (MemoryMeter* meter = memory_of(cursor)) meter->opened(node, meter->read(node->around()));
   node->start_ns = clock_ns();
-  if (began_ns != 0) node->around()->reading_ns += node->start_ns - began_ns;
   go_to(cursor, node);  // not before: nobody is to find a call that is half open
   if (DeviceMeter* device = device_of(cursor)) {  // last: what is queued from here on is the call's
     device->left(node->around()->code);
-    Nanoseconds now_ns = clock_ns();
-    node->around()->reading_ns += now_ns - std::exchange(node->start_ns, now_ns);
+    node->start_ns = clock_ns();
   }
 }
 
 // Reads the meters at the end of the call at `node`, before it is booked.
-void read_at_end(Cursor* cursor, Node* node, Nanoseconds end_ns) {
-  DeviceMeter* device = device_of(cursor);
-  MemoryMeter* meter = memory_of(cursor);
-  bool is_timed = meter != nullptr && meter->is_timed();
-  if (device != nullptr) device->left(node->code);
-  if (is_timed) meter->closed(node, meter->read(node));
-  if (device != nullptr || is_timed) node->around()->reading_ns += clock_ns() - end_ns;
-  if (meter != nullptr && !is_timed) meter->closed(node, meter->read(node));
+void read_at_end(Cursor* cursor, Node* node) {
+  if (DeviceMeter* device = device_of(cursor)) device->left(node->code);
+  if (MemoryMeter* meter = memory_of(cursor)) meter->closed(node, meter->read(node));
 }
 
 // Locks the tapes, if passes run.
@@ -129,9 +118,31 @@ void end_entry(Cursor* cursor, Node* node, Nanoseconds end_ns) {
   cursor->log->book(node->code, node->start_ns, end_ns);
 }
 
+// While it lives, the thread does work of the profiler's own, which interrupts the calls that are open. See
+// `Tracker.our_work`. If Python has raised meanwhile, that is time of the caller.
+class OurWork {
+ public:
+  explicit OurWork(Cursor* cursor)
+      : cursor_(cursor), on_pause_(cursor->on_pause), began_ns_(clock_ns()), entered_ns_(cursor->entered_ns) {}
+  OurWork(const OurWork&) = delete;
+  ~OurWork() {
+    Node* node = cursor_->profiler;
+    if (node == nullptr || !cursor_->gives_time_back || PyErr_Occurred()) return;
+    if (cursor_->on_pause != on_pause_) return;  // measuring has ended in there
+    Nanoseconds end_ns = clock_ns();
+    node->start_ns = began_ns_ + cursor_->entered_ns - entered_ns_;  // without what has interrupted it
+    if (end_ns > node->start_ns) end_entry(cursor_, node, end_ns);
+  }
+
+ private:
+  Cursor* cursor_;
+  PyObject* on_pause_;  // only compared
+  Nanoseconds began_ns_, entered_ns_;
+};
+
 // Closes the call at `node`, of a function: the innermost one that is open.
 void close_call(Cursor* cursor, Node* node, Nanoseconds end_ns) {
-  read_at_end(cursor, node, end_ns);
+  read_at_end(cursor, node);
   go_to(cursor, node->around());
   end_own(cursor, node);
   if (node->is_entry)
@@ -140,18 +151,14 @@ void close_call(Cursor* cursor, Node* node, Nanoseconds end_ns) {
     cursor->log->book(node->code, node->start_ns, end_ns);
 }
 
-// Books an entry, and calls `on_pause`. The time that this takes is in the caller's time, and counts
-// as profiler overhead there.
+// Books an entry, and calls `on_pause`.
 // outputs: None if it has returned nothing, or failed.
 int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
-  Nanoseconds began_ns = clock_ns();
   end_entry(cursor, node, end_ns);
-  if (is_told && cursor->on_pause != Py_None) {
-    Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
-    if (!is_done(PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), outputs, nullptr))) return -1;
-  }
-  node->around()->reading_ns += clock_ns() - began_ns;
-  return 0;
+  if (!is_told || cursor->on_pause == Py_None) return 0;
+  OurWork ours(cursor);
+  Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
+  return is_done(PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), outputs, nullptr)) ? 0 : -1;
 }
 
 bool is_fold_due(Cursor* cursor) {
@@ -185,7 +192,7 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Node* node = reinterpret_cast<Node*>(args[0]);
   Nanoseconds end_ns = count > 2 ? PyLong_AsLongLong(args[2]) : clock_ns();
   if (count > 2 && PyErr_Occurred()) return nullptr;
-  read_at_end(Cursor::of(self), node, end_ns);
+  read_at_end(Cursor::of(self), node);
   go_to(Cursor::of(self), node->around());
   if (finish_entry(Cursor::of(self), node, end_ns, outputs) < 0) return nullptr;
   Py_RETURN_NONE;
@@ -195,8 +202,6 @@ PyObject* py_look_for_device(PyObject* self, PyObject*) {
   look_for_device(Cursor::of(self));
   Py_RETURN_NONE;
 }
-
-PyObject* py_times_readings(PyObject* self, void*) { return PyBool_FromLong(times_readings(Cursor::of(self))); }
 
 // The nodes in a list. False: an exception.
 bool as_nodes(PyObject* list, std::vector<Node*>* nodes) {
@@ -217,20 +222,13 @@ PyObject* owners_moved(PyObject* self, PyObject* args) {
     return nullptr;
   Cursor* cursor = Cursor::of(self);
   if (closed.empty() && opened.empty()) Py_RETURN_NONE;
-  Node* around = opened.empty() ? closed.back()->around() : opened.front()->around();
-  Node* left = closed.empty() ? around : closed.front();
-  bool is_timed = times_readings(cursor);
-  Nanoseconds began_ns = clock_ns();
+  Node* left = closed.empty() ? opened.front()->around() : closed.front();
   if (MemoryMeter* memory = memory_of(cursor)) {
     memory::Reading now = memory->read(left);
     for (Node* node : closed) memory->closed(node, now);
     for (Node* node : opened) memory->opened(node, now);
   }
   if (DeviceMeter* device = device_of(cursor)) device->left(left->code);
-  if (!is_timed) Py_RETURN_NONE;
-  Nanoseconds now_ns = clock_ns();
-  around->reading_ns += now_ns - began_ns;
-  for (Node* node : opened) node->start_ns = now_ns;
   Py_RETURN_NONE;
 }
 

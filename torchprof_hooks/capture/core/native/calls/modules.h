@@ -25,6 +25,7 @@ PyObject* forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   Node* node = cursor->site->children.find(reinterpret_cast<uint64_t>(args[0]));
   bool is_new = node == nullptr;
   if (is_new) {
+    OurWork ours(cursor);
     Owned found(call_method(self, names.called_site, args[0]));
     if (!found) return nullptr;
     if (found.get() == Py_None) {
@@ -53,7 +54,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     Nanoseconds last_ns = std::max<Nanoseconds>(cursor->site->start_ns, cursor->log->last_end_ns);
     if (!abort_down_to(cursor, node, last_ns)) return nullptr;
   }
-  read_at_end(cursor, node, end_ns);
+  read_at_end(cursor, node);
   go_to(cursor, node->around());
   end_own(cursor, node);
   if (args[2] == Py_None && !is_done(call_method(self, names.count_if_aborted))) return nullptr;

@@ -129,6 +129,7 @@ constexpr size_t kKeys = 1 << 14;
 // key, others: of the operator with these shapes, and with any that have no node of their own.
 Node* place_operator(Cursor* cursor, Node* caller, Key key, Key others, const at::RecordFunction& function) {
   InOperator with(cursor);
+  OurWork ours(cursor);
   Owned name(PyUnicode_FromString(function.name())), inputs(as_list(function.inputs(), 0));
   if (!name || !inputs) return nullptr;
   Owned found(call_method(cursor->functions, names.place, caller, name.get(), inputs.get()));

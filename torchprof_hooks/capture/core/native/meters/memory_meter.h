@@ -58,8 +58,6 @@ struct MemoryReader {
     function(on_fold), function(counter);
   }
   bool is_kept() const { return on_fold != nullptr && on_fold != Py_None; }
-  // Whether each reading is timed. Those of the CPU are not: they take less than a timing.
-  bool is_timed() const { return device.has_value(); }
 
   memory::Reading read() {
     if (device) return device->read();
