@@ -174,6 +174,7 @@ ODD = {
 }
 
 
+@pytest.mark.usefixtures("no_optimizer")
 @OPTIONS
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("make", ODD.values(), ids=ODD)

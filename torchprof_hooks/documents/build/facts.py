@@ -117,10 +117,10 @@ def compared_texts(view: View) -> Iterator[str]:
         return
     found = compared_blocks(view.profile.measured)
     if found is None:
-        blocks = plural(len(view.profile.measured.longer), "block")
+        blocks = len(view.profile.measured.longer) + 1  # but for the first
         yield (
-            "how much longer measured steps took than the others is not known: "
-            f"{blocks} of them came after others, and that takes {_FEWEST_BLOCKS}"
+            "how much longer measured steps take than the others is known after "
+            f"{_FEWEST_BLOCKS + 1} blocks of them: there were {blocks}"
         )
         return
     median, low, high = (100 * each for each in found)
