@@ -237,8 +237,8 @@ def test_a_screen_is_of_the_measured_steps() -> None:
 @pytest.mark.parametrize(
     ("longer", "text"),
     [
-        ((), "is not known: 0 blocks of them came after others, and that takes 5"),
-        ((0.1,), "is not known: 1 block of them came after others, and that takes 5"),
+        ((), "is known after 6 blocks of them: there were 1"),
+        ((0.1,), "is known after 6 blocks of them: there were 2"),
         ((-0.02, -0.01, 0, 0.01, 0.02), "took no longer than the others (median of 5"),
     ],
 )

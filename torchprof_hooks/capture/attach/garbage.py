@@ -31,7 +31,7 @@ class GarbageCallback(Attachment):
         is_risky = sys.version_info < (3, 12) and threading.active_count() > 1
         is_heard = around_collection in gc.callbacks
         if not is_heard and not (is_risky and CORE.module is None):
-            gc.callbacks.append(around_collection)
+            gc.callbacks.insert(0, around_collection)  # what others do counts, too
 
     def take_off(self) -> bool:
         while around_collection in gc.callbacks:

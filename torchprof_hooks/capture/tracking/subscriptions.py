@@ -17,6 +17,7 @@ from torchprof_hooks.capture.attach.compiling import (
     hushed_warning,
 )
 from torchprof_hooks.capture.attach.engine import engine_patch
+from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.interception import Subscription, interception
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
@@ -62,7 +63,7 @@ class TrackerSubscription(Subscription):
         """Give up what the tracker uses, as nobody can close this any more. Not when
         the tracker dies: a reference cycle may keep that alive until a collection."""
         if self._is_open and not is_ending():  # then modules are empty, this one, too
-            for attachment in (*_OF_TRACKERS, *_OF_MEMORY):
+            for attachment in (*_OF_TRACKERS, *_OF_MEMORY, garbage_callback):
                 attachments.give_up(attachment, self.tracker)
 
     def open(self) -> None:
