@@ -54,7 +54,6 @@ FILES: Final = (
     *(
         "core/reference.py",
         "core/reference_nodes.py",
-        "core/reference_meters.py",
         "core/span_log.py",
     ),
     "tracking/tracker.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,15 +12,14 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from tests.cores import PYTHON_CORE
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, FakeClock, burn
-from tests.helpers import SteadyMemory, counted_by, timed_by
+from tests.helpers import SteadyMemory, counted_by
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture import overhead
 from torchprof_hooks.capture.tracking.meters import device as device_meters
 from torchprof_hooks.measure.allocator_counter import Reading
-from torchprof_hooks.measure.device_clock import EventClock
 from torchprof_hooks.profiles.names import PROFILER_NAME
 
 X = torch.ones(2, 4)
@@ -57,22 +55,6 @@ def times(found: Profile) -> dict[Any, float]:
 # Rows
 
 
-class SlowClock(EventClock):
-    """Each stamp takes a millisecond, and the device is always ready."""
-
-    def stamp(self) -> Any:
-        burn(1)
-        return SimpleNamespace(device=0)
-
-    def waits(self) -> bool:
-        return False
-
-    def wait(self, stamp: Any) -> None: ...
-
-    def elapsed_ns(self, start: Any, end: Any) -> int:
-        return 0
-
-
 class SlowMemory(SteadyMemory):
     """Takes a millisecond for each reading."""
 
@@ -91,17 +73,7 @@ def work(*functions: str) -> dict[Any, float]:
     return {(path, "forward"): 3, (path, "backward"): 5}
 
 
-@PYTHON_CORE
-@pytest.mark.usefixtures("costing")
-def test_readings_of_devices_are_the_profilers_and_rows_as_planted() -> None:
-    with timed_by(SlowClock()), profile() as prof:
-        net()(X).sum().backward()
-    # Around each call; a pass, which begins and ends, and planning it; its boundaries.
-    around = 2 * 3 + 2 + 2 + 4
-    assert times(prof.profile) == {**work(), PROFILER: around}
-    assert prof.profile.overhead_ns == around * MS
-
-
+@NATIVE_CORE
 @pytest.mark.usefixtures("costing")
 def test_readings_of_memory_are_the_profilers_and_rows_as_planted() -> None:
     with counted_by(SlowMemory()), profile(functions=True, memory=True) as prof:
