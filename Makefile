@@ -31,14 +31,15 @@ THOROUGH := TORCHPROF_HOOKS_THOROUGH=1
 LONG_IMPORTS := tests/invisibility/databases tests/invisibility/models
 NOT_FAST := $(LONG_IMPORTS) tests/attribution/test_device_graphs.py tests/ranks
 
-# What measures is there twice (see docs/native_core.md): where time is booked, and what the
-# hooks promise, is tested with both cores; not what the cores have no part in, such as when a
-# step ends (`make test-all` does more with both).
+# Without the native core, times of modules are measured (see docs/native_core.md): where
+# those are booked, and what the hooks promise, is tested with both cores; not what the cores
+# have no part in, such as when a step ends (`make test-all` does more with both).
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(IN_TWO)
 OF_BOTH_CORES := tests/attribution tests/seeds/function_hooks tests/seeds/link_hooks \
-	$(wildcard tests/seeds/test_*hook*.py tests/devices/test_device_*.py) \
-	tests/cost/test_overhead.py
-WITHOUT_THOSE := $(patsubst %,--ignore=tests/attribution/test_%.py,steps data_entry)
+	$(wildcard tests/seeds/test_*hook*.py)
+WITHOUT_THOSE := $(patsubst %,--ignore=tests/attribution/test_%.py,steps data_entry device_graphs \
+	function_attribution function_infos memory_growth memory_owners module_flops program_facts \
+	tensor_memory work)
 
 test: $(VENV)/test.installed  ## run the tests that every change has to pass
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not thorough"

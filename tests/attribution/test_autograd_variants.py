@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.planted import Work, check
 
 MODEL = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
@@ -96,7 +97,7 @@ def test_same_results(way: Callable[[], Any]) -> None:
     assert sum(row.self_ns for row in rows.values()) == prof.profile.wall_ns
 
 
-@pytest.mark.parametrize("functions", [False, True])
+@pytest.mark.parametrize("functions", [False, pytest.param(True, marks=NATIVE_CORE)])
 def test_optimizer_that_runs_the_model_itself(functions: bool) -> None:
     model = nn.Sequential(Work(1, 2), Work(2, 3))
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)

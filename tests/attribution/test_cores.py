@@ -75,6 +75,7 @@ class _Alarm(SteadyMemory):
         return super().read()
 
 
+@NATIVE_CORE
 @pytest.mark.parametrize(
     ("phase", "readings"),
     [*(("forward", n) for n in range(1, 11)), *(("backward", n) for n in range(1, 6))],
@@ -97,18 +98,32 @@ def test_what_is_raised_while_we_work_reaches_the_program(
     assert min(t.self_ns for t in cells.values()) >= 0
 
 
-FUNCTIONS = """
+ALL_OPTIONS = """
 import torch, torchprof_hooks
-with torchprof_hooks.profile(functions=True) as prof:
-    torch.nn.Linear(2, 2)(torch.ones(2))
-print(*prof.profile.not_measured, *[r.name for r in prof.profile.rows() if r.calls])
+from torchprof_hooks.link_hooks import MemoryProfileHook
+wanted = dict(functions=True, memory=True, kernels=True)
+with torchprof_hooks.profile(**wanted) as prof:
+    for _ in range(4):
+        torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()
+print(*prof.profile.not_measured, prof.profile.memory.unavailable, sep="\\n")
+print(*[row.name for row in prof.profile.rows() if row.kind == "module"])
+try:
+    MemoryProfileHook("cpu")
+except torchprof_hooks.MemoryUnavailableError as error:
+    print(error)
 """
 
 
-def test_without_the_native_core_modules_are_measured_and_functions_missed() -> None:
-    done = run("-c", FUNCTIONS, TORCHPROF_HOOKS_CORE="python")
-    missing = "functions: they need the native core, which does not run"
-    assert done.stdout == f"{missing}: TORCHPROF_HOOKS_CORE=python Linear\n"
+def test_without_the_native_core_modules_are_measured_and_the_rest_is_told() -> None:
+    done = run("-c", ALL_OPTIONS, TORCHPROF_HOOKS_CORE="python")
+    missing = "they need the native core, which does not run: TORCHPROF_HOOKS_CORE="
+    how = "(install a wheel of this package, or a C++ compiler)"
+    told = [line for line in done.stdout.splitlines() if "devices" not in line]
+    named = [
+        f"{what}: {missing}python {how}"
+        for what in ("functions", "kernels", "bytes", "bytes")
+    ]
+    assert told == [*named[:3], "Linear", named[3]], done.stderr
 
 
 # Which one runs

@@ -161,6 +161,7 @@ def test_calls_that_take_no_time_and_calls_that_take_days(options: Any) -> None:
         assert row.squares == pytest.approx(expected.squares, rel=1e-12)
 
 
+@NATIVE_CORE
 @each_option
 def test_functions(options: Any) -> None:
     work = Work()

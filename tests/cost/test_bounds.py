@@ -19,17 +19,16 @@ from tests.cores import NATIVE_CORE, PYTHON_CORE
 from tests.running import TORCH, python
 from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks, profile, region
-from torchprof_hooks.capture.core import CORE, reference, reference_meters, span_log
+from torchprof_hooks.capture.core import CORE, reference, span_log
 from torchprof_hooks.capture.functions.operator_calls import (
     SHAPES_KEPT,
     OperatorCalls,
 )
-from torchprof_hooks.capture.record import memory_log
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 
-#: Logs between two foldings hold up to 768 integers here, those of memory 640. That is
+#: Logs between two foldings hold up to 768 integers here. That is
 #: less than what 3 000 calls leave behind if each leaves one object.
 LOG_BLOCKS = 2_000
 
@@ -37,7 +36,6 @@ LOG_BLOCKS = 2_000
 @pytest.fixture(autouse=True)
 def short_logs(small_tables: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "FOLD_AT", span_log.FIELDS * 256)
-    monkeypatch.setattr(reference_meters, "FOLD_AT", memory_log.FIELDS * 128)
 
 
 def run(model: nn.Module, calls: int, backward: bool) -> None:

@@ -89,6 +89,7 @@ def work(*functions: str) -> dict[Any, float]:
     return {(path, "forward"): 3, (path, "backward"): 5}
 
 
+@NATIVE_CORE
 @pytest.mark.usefixtures("costing")
 def test_readings_of_memory_are_time_of_the_caller() -> None:
     with counted_by(SlowMemory()), profile(memory=True) as prof:
@@ -117,6 +118,7 @@ def test_finding_the_place_of_a_new_call_is_the_profilers(
     assert times(prof.profile) == {PROFILER: len(found + found_too), **expected}
 
 
+@NATIVE_CORE
 @pytest.mark.usefixtures("costing")
 def test_the_end_of_a_step_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -> None:
     model = net()

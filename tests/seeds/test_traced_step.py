@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cores import NATIVE_CORE
 from tests.running import python
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
 from torchprof_hooks.capture.tracing import device_tracer
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
+
+pytestmark = NATIVE_CORE
 
 
 def train(count: int, **options: Any) -> tuple[Profile, list[Any]]:

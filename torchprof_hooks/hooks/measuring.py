@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from _thread import get_ident
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,7 @@ from torchprof_hooks.capture.tracking.meters.device import device_meters
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
 from torchprof_hooks.capture.tracking.meters.meters import Meter, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.measure.accelerator import current_accelerator
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class ThreadRounds:
     def __init__(self, settings: Settings) -> None:
         self._depth = 0  # how many blocks are open
         self._steps = make_steps(settings)
-        self._tracer = new_tracer(settings.kernels)
+        self._tracer = new_tracer(settings.kernels and CORE.module is not None)
         if self._tracer is not None:
             self._steps.at_step = held_weakly(self._trace_between)
         self._life: weakref.ref[_Life] | None = None
@@ -167,20 +169,26 @@ def make_tracker(
         tracker.is_left_out = lambda site, module: (
             site.module is None and not isinstance(module, cls)
         )
-    if settings.functions and functions is None:
-        tracker.not_measured = (
-            f"functions: they need the native core, which does not run: {CORE.reason}",
-        )
+    if CORE.module is None:
+        tracker.not_measured = tuple(map(CORE.needed_for, _needs_native(settings)))
     for meter in meters_of(tracker, MemoryMeter):
-        if meter.knows_owners:  # imported only where memory is measured
-            from torchprof_hooks.capture.tracking.meters.memory_owners import (
-                MemoryOwners,
-            )
+        # imported only where memory is measured
+        from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
 
-            tracker.memory_owners = MemoryOwners(
-                meter.log, tracker, forgets=not meter.counts_tensors
-            )
+        tracker.memory_owners = MemoryOwners(
+            meter.log, tracker, forgets=not meter.counts_tensors
+        )
     return tracker, unmeasured
+
+
+def _needs_native(settings: Settings) -> Iterator[str]:
+    """What the reference core does not measure, memory aside, which says so itself."""
+    if settings.functions:
+        yield "functions"
+    if settings.kernels:
+        yield "kernels"
+    if current_accelerator() is not None:
+        yield "times of devices"
 
 
 def _new_functions() -> OperatorCalls | None:

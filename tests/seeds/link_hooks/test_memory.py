@@ -33,6 +33,7 @@ def memory() -> Iterator[FakeMemory]:
         yield memory
 
 
+@NATIVE_CORE
 @pytest.mark.parametrize("kind", MEMORY_HOOKS)
 def test_peaks_and_what_inner_calls_take(kind: str, memory: FakeMemory) -> None:
     taken = MEMORY_HOOKS[kind](memory)
@@ -65,6 +66,7 @@ FunctionName  UsedBytes  AcquiredBytes  PeakBytes  Occurrence
 }
 
 
+@NATIVE_CORE
 @pytest.mark.parametrize("kind", MEMORY_HOOKS)
 def test_reports(
     kind: str, memory: FakeMemory, capsys: pytest.CaptureFixture[str]
@@ -111,6 +113,7 @@ def test_a_wrong_device_is_refused(make: Any, device: str) -> None:
 # Modules, with counters that are known exactly
 
 
+@NATIVE_CORE
 def test_sums_by_class(memory: FakeMemory) -> None:
     taken = of_modules(memory)
     with MemoryProfileHook() as hook:
@@ -131,6 +134,7 @@ def test_sums_by_class(memory: FakeMemory) -> None:
     }
 
 
+@NATIVE_CORE
 def test_the_peak_where_the_allocator_sets_no_new_one(memory: FakeMemory) -> None:
     memory.take(1000)
     memory.free(1000)
@@ -144,6 +148,7 @@ def test_the_peak_where_the_allocator_sets_no_new_one(memory: FakeMemory) -> Non
     assert peaks == {"Net.a": 40, "Net.b": 30, "Net": 72}
 
 
+@NATIVE_CORE
 def test_inner_modules_are_left_out_in_the_middle_of_the_first_call(
     memory: FakeMemory,
 ) -> None:
@@ -163,6 +168,7 @@ class Announcing(MemoryProfileHook):
         self.announced.append(args.path)
 
 
+@NATIVE_CORE
 def test_a_subclass_gets_callbacks_and_bytes(memory: FakeMemory) -> None:
     taken = of_modules(memory)
     with Announcing(by="module") as hook:

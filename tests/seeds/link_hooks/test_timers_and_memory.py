@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import burn
 from tests.functions import ONE, Runs, raises, x
 from tests.helpers import in_thread, names, occurrences
@@ -37,7 +38,10 @@ def memory() -> Iterator[FakeMemory]:
 @pytest.fixture(
     params=[
         *(f"times of {kind}" for kind in TIMERS),
-        *(f"memory of {kind}" for kind in MEMORY_HOOKS),
+        *(
+            pytest.param(f"memory of {kind}", marks=NATIVE_CORE)
+            for kind in MEMORY_HOOKS
+        ),
     ]
 )
 def planted(request: pytest.FixtureRequest, memory: FakeMemory) -> Timed | Taken:

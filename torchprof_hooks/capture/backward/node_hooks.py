@@ -156,6 +156,8 @@ class HookedPasses(Passes):
         if running.task == -1:
             running.task = current_graph_task()
             at_end_of_nodes(partial(self.nodes_end, tracker, running))
+        if not tracker.works_here():  # the reference core follows one thread alone
+            return
         node = current_autograd_node()
         if node._sequence_nr() == running.node:  # hooked twice
             return
@@ -168,6 +170,8 @@ class HookedPasses(Passes):
         """The engine has run all nodes of the pass. Now come callbacks that others have
         asked for, such as waiting for gradients."""
         if not tracker.passes or tracker.passes[-1] is not running:
+            return
+        if not tracker.works_here():
             return
         running.ran_nodes = True
         now_ns = perf_counter_ns()

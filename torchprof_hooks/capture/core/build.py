@@ -53,6 +53,13 @@ class Core(NamedTuple):
     module: ModuleType | None = None
     reason: str = ""
 
+    def needed_for(self, what: str) -> str:
+        """One line: `what` is missing without the native core, and how to get it."""
+        return (
+            f"{what}: they need the native core, which does not run: {self.reason} "
+            "(install a wheel of this package, or a C++ compiler)"
+        )
+
 
 def choose() -> Core:
     """The native core, unless it cannot be loaded, or the environment forbids it."""

@@ -2,8 +2,9 @@
 there is no native core, and tests compare the two.
 
 A cursor says where one thread is in its tree of calls, and books what every call took.
-It knows no names, no files and no reports. A derived class handles rare cases: calls
-that are new, and calls that do not end in order.
+It knows no names, no files and no reports, and reads nothing but the clock of the host:
+all else that can be measured needs the native core. A derived class handles rare cases:
+calls that are new, and calls that do not end in order.
 """
 
 from __future__ import annotations
@@ -16,13 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.core.reference_meters import ReadsMeters
 from torchprof_hooks.capture.core.reference_nodes import Owner
-from torchprof_hooks.capture.core.span_log import FOLD_AT, SpanLog, times_of
-from torchprof_hooks.capture.torch_names.autograd import (
-    current_graph_task,
-    next_sequence_number,
-)
+from torchprof_hooks.capture.core.span_log import FOLD_AT, Int64s, SpanLog, times_of
+from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 NODES_KEPT: Final = 1 << 18
 
 
-class Cursor(ReadsMeters):
+class Cursor:
     """Where one thread is, and which autograd nodes its calls make: the counter of
     nodes is read before and after each call.
 
@@ -45,12 +42,11 @@ class Cursor(ReadsMeters):
     garbage: where Python's full collections of garbage are booked; None: nowhere.
     sites: all sites, by their codes.
     log: sums of the calls that have ended.
-    passes: backward passes that run; the engine may run parts of them in other threads.
+    passes: backward passes that run.
     owns_nodes: whether passes are followed, and divided among the owners of their
         nodes.
     callbacks: told when a module is `called`, after the call is open, and when it has
         `returned`, after the call is booked; None if nobody wants to know.
-    functions: which functions are followed; None: none.
     on_pause: called with an entry that ended, when, and what it returned; of forwards,
         only for outermost ones. Or None.
     """
@@ -60,7 +56,6 @@ class Cursor(ReadsMeters):
     garbage: Site | None
 
     def __init__(self, *given: Any) -> None:
-        super().__init__()
         self.thread = get_ident()
         self.garbage = None
         self.sites: list[Site] = []
@@ -76,20 +71,12 @@ class Cursor(ReadsMeters):
         self.gives_time_back = True
         self.owns_nodes = False
         self.callbacks: CallListener | None = None
-        self.functions: Any = None  # FunctionCalls; their methods need a Tracker
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 
     def works_here(self) -> bool:
-        """Whether the running thread is the followed one, or runs a part of a pass for
-        it: for devices, the engine has threads of its own."""
-        thread = get_ident()
-        if thread == self.thread or not self.passes:
-            return thread == self.thread
-        task = current_graph_task()
-        return task != -1 and any(
-            p.thread == thread or p.task == task for p in self.passes
-        )
+        """Whether the running thread is the followed one."""
+        return get_ident() == self.thread
 
     read_times = times_of
 
@@ -98,7 +85,6 @@ class Cursor(ReadsMeters):
         def called_site(self, module: torch.nn.Module) -> Site | None: ...
         def is_open(self, called: object) -> bool: ...
         def unwind_to(self, called: object) -> Site: ...
-        def close_left_calls(self) -> None: ...
         def count_if_aborted(self) -> None: ...
         def open_sites(self) -> Iterator[Site]: ...
 
@@ -114,7 +100,7 @@ class Cursor(ReadsMeters):
         if site is None:
             self.site.ignored += self.is_open(module)
             return
-        self.open_call(site, is_new=known is None)
+        self.open_call(site)
         if self.callbacks is not None:
             self.callbacks.called(site, args)
 
@@ -130,7 +116,6 @@ class Cursor(ReadsMeters):
             site = self.unwind_to(module)
             if site is self.outside:
                 return
-        self.read_at_end(site, end_ns)
         self.site = site.caller  # first: an interrupt must book no call twice
         self.own_until(site, next_sequence_number())
         if outputs is None:
@@ -148,15 +133,9 @@ class Cursor(ReadsMeters):
 
     def open_entry(self, site: Site) -> None:
         """Begin an entry."""
-        self.look_for_device()
         site.low = next_sequence_number()
         site.start_ns = perf_counter_ns()
         self.site = site
-        try:
-            self.read_at_begin(site)
-        except BaseException:  # the handler of a signal has raised
-            self.site = site.caller  # nobody closes it
-            raise
 
     def close_entry(
         self, site: Site, outputs: object = None, end_ns: int | None = None
@@ -167,20 +146,16 @@ class Cursor(ReadsMeters):
         """
         if end_ns is None:
             end_ns = perf_counter_ns()
-        self.read_at_end(site, end_ns)
         self.site = site.caller
         self.finish_entry(site, end_ns, outputs)
 
     def finish_entry(
         self, site: Site, end_ns: int, outputs: object, is_told: bool = True
     ) -> None:
-        """Book an entry, and call `on_pause`. The time that this takes is profiler
-        overhead of the caller."""
-        began_ns = perf_counter_ns()
+        """Book an entry, and call `on_pause`."""
         self.end_entry(site, end_ns)
         if is_told and self.on_pause is not None:
             self.on_pause(site, end_ns, outputs)
-        site.caller.reading_ns += perf_counter_ns() - began_ns
 
     def end_entry(self, site: Site, end_ns: int) -> None:
         """Take the entry's time out of the callers that it interrupted, then book it.
@@ -193,29 +168,13 @@ class Cursor(ReadsMeters):
             caller = caller.caller
         self.book((site.code, site.start_ns, end_ns))
 
-    # Functions
-
-    def open_call(self, site: Site, is_new: bool = False) -> None:
-        """Open a call of a module or a function."""
-        if site.is_entry or is_new:
-            self.look_for_device()
+    def open_call(self, site: Site) -> None:
+        """Open a call of a module."""
         site.low, site.ignored = next_sequence_number(), 0
         if self.owns_nodes:
             self.own_from(site, site.low)
         site.start_ns = perf_counter_ns()
         self.site = site  # last: an interrupt before this line has opened nothing
-        self.read_at_begin(site)
-
-    def close_call(self, site: Site, end_ns: int) -> None:
-        """Close the call of a function: the innermost one that is open."""
-        self.read_at_end(site, end_ns)
-        self.site = site.caller
-        self.own_until(site, next_sequence_number())
-        if site.is_entry:
-            self.end_entry(site, end_ns)
-        else:
-            self.book((site.code, site.start_ns, end_ns))
-        self.fold_if_due()
 
     # Booking
 
@@ -232,6 +191,13 @@ class Cursor(ReadsMeters):
     # Backward passes: nodes have hooks (see `HookedPasses`)
 
     if TYPE_CHECKING:  # of the native core alone
+        #: The meters that are read at each begin and end of a call.
+        memory: Any
+        device: Any
+        functions: Any  # OperatorCalls; None: they are not followed
+        look_for_device: Callable[[], None]
+        read_memory: Callable[[], tuple[Int64s, ...]]
+        owners_moved: Callable[[list[Site], list[Site]], None]
         #: Begins, or ends, hearing of this thread's operators (see `OperatorCalls`).
         hear_operators: Callable[[bool], None]
         #: What the newest pass is working for, and how many calls are open in it.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.record.site import Site
-    from torchprof_hooks.measure.allocator_counter import Reading
 
 
 class Node:
@@ -36,11 +35,6 @@ class Node:
     owner: the open call, as an owner of autograd nodes; None: it owns none.
     heard: how many autograd nodes of passes ran here.
     cut: how many calls here did not run to their end.
-    reading: what the meter of memory said when the open call began; None: nothing.
-    peak_bytes: the highest level of memory in use since it began.
-    reading_ns: the profiler overhead in the node's time: for reading meters, finding
-        nodes for new calls, beginning and ending passes, booking entries and telling
-        of their ends.
     """
 
     __slots__ = (
@@ -57,9 +51,6 @@ class Node:
         "key",
         "low",
         "owner",
-        "peak_bytes",
-        "reading",
-        "reading_ns",
         "sees_operators",
         "start_ns",
     )
@@ -69,11 +60,9 @@ class Node:
         self.children: dict[int, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
         self.heard = self.cut = self.ignored = 0
-        self.reading_ns = self.peak_bytes = 0
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
         self.sees_operators = False
         self.owner: Owner | None = None
-        self.reading: Reading | None = None
 
     def child(self, key: int) -> Site | None:
         """The node of calls of the module whose id is `key`, from here."""
@@ -100,8 +89,6 @@ class Node:
         self.start_ns = other.start_ns
         self.low = other.low
         self.owner, other.owner = other.owner, None
-        self.reading, other.reading = other.reading, None
-        self.peak_bytes = other.peak_bytes
         if self.owner is not None:
             self.owner.code = self.code
 

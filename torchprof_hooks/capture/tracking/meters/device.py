@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torchprof_hooks.capture.core import CORE, NATIVE, Cursor
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, at_length
@@ -25,15 +25,17 @@ class Waits(NamedTuple):
 
 class DeviceMeter:
     """Stamps a device's queue of work where the thread leaves a call for another: the
-    core does, once the program uses the device (see `DeviceMeter` in
-    core/reference_meters.py).
+    core does, once the program uses the device. What the device did between two stamps
+    belongs to the call that was left.
 
     stamped_steps: in which steps it does.
     """
 
     def __init__(self, clock: EventClock) -> None:
         self.name = clock.name
-        self._core = _meter_of_core(clock)
+        self._core = NATIVE.DeviceMeter(
+            clock.name, clock.is_initialized, clock.is_in_use, clock.is_capturing
+        )
         self.stamped_steps = StampedSteps(self._core)
         #: By code of the site, as of the last `settle`; and calls as of the mark.
         self._own_ns = self._marked_ns = self._marked_calls = NO_SUMS
@@ -84,17 +86,7 @@ class DeviceMeter:
 
 
 def device_meters() -> list[DeviceMeter]:
-    """A meter for the accelerator of this machine, if there is one. This does not put
-    the accelerator into use."""
-    clock = default_device_clock()
+    """A meter for the accelerator of this machine, if there is one, and the native core
+    runs. This does not put the accelerator into use."""
+    clock = None if CORE.module is None else default_device_clock()
     return [] if clock is None else [DeviceMeter(clock)]
-
-
-def _meter_of_core(clock: EventClock) -> Any:
-    if CORE.module is None:
-        from torchprof_hooks.capture.core import reference_meters
-
-        return reference_meters.DeviceMeter(clock)
-    return NATIVE.DeviceMeter(
-        clock.name, clock.is_initialized, clock.is_in_use, clock.is_capturing
-    )

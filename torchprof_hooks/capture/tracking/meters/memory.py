@@ -26,15 +26,16 @@ class MemoryMeter:
     any two readings is kept, so the peak of each call is exact; that of the run counts
     from the level at its begin.
 
-    On a device, it reads the counters of the allocator (see `MemoryMeter` in
-    core/reference_meters.py). Who has what is in use is known of a device, too, if the
-    native core hears of its blocks while `heard_allocators` has users.
+    On a device, it reads the counters of the allocator: the highest level within a call
+    is the highest of the readings within it, or the allocator's own peak, if that rose
+    during the call. Who has what is in use is known of a device, too, if the core hears
+    of its blocks while `heard_allocators` has users.
 
     counter: what is read of a device; None: the memory is the CPU's.
     log: the sums; and the calls one by one, if it has an `on_fold`.
 
     Raises:
-        MemoryUnavailableError: only the native core counts the CPU's.
+        MemoryUnavailableError: the native core does not run.
     """
 
     is_awake = True
@@ -57,11 +58,6 @@ class MemoryMeter:
     def counts_tensors(self) -> bool:
         """Whether tensors on the CPU are to be counted for it."""
         return self._counter is None
-
-    @property
-    def knows_owners(self) -> bool:
-        """Whether the core can tell who has the memory."""
-        return CORE.module is not None
 
     def serve(self, cursor: Cursor) -> None:
         """Have the cursor read it."""
@@ -92,18 +88,12 @@ def memory_meter(
 
 
 def _meter_of_core(counter: AllocatorCounter | None) -> Any:
-    if CORE.module is not None:
-        if counter is None:
-            return NATIVE.MemoryMeter()
-        index = -1 if counter.index is None else counter.index
-        return NATIVE.MemoryMeter(counter.kind, index, counter)
+    if CORE.module is None:
+        raise MemoryUnavailableError(CORE.needed_for("bytes"))
     if counter is None:
-        raise MemoryUnavailableError(
-            f"bytes on the CPU need the native core, which does not run: {CORE.reason}"
-        )
-    from torchprof_hooks.capture.core import reference_meters
-
-    return reference_meters.MemoryMeter(counter)
+        return NATIVE.MemoryMeter()
+    index = -1 if counter.index is None else counter.index
+    return NATIVE.MemoryMeter(counter.kind, index, counter)
 
 
 class _Counting(Attachment):

@@ -27,6 +27,8 @@ def start_meters(tracker: Tracker) -> None:
     """Measuring begins, for the first time or again."""
     for meter in tracker.meters:
         meter.start()
+    if not tracker.meters:
+        return
     tracker.look_for_device()
 
 
