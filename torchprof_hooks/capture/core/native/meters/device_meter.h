@@ -165,7 +165,7 @@ int device_meter_clear(PyObject* self) {
   return 0;
 }
 
-// See `DeviceMeter.settle` in core/reference_meters.py. Waits without the GIL. Returns whether
+// Waits for the device, without the GIL, and books everything. Returns whether
 // the sums have changed since the last time.
 PyObject* device_meter_settle(PyObject* self, PyObject*) {
   bool has_changed;
@@ -175,7 +175,7 @@ PyObject* device_meter_settle(PyObject* self, PyObject*) {
   return PyBool_FromLong(has_changed);
 }
 
-// See `DeviceMeter.mark` and `DeviceMeter.interrupt` in core/reference_meters.py.
+// `mark`: `marked_ns` is the time between the stamps so far. `interrupt`: what was queued since the last is nobody's.
 template <auto does>
 PyObject* device_meter_do(PyObject* self, PyObject*) {
   (*DeviceMeter::of(self)->stamps.*does)();
@@ -188,12 +188,12 @@ PyObject* device_meter_sums(PyObject* self, void*) {
   return as_array((*DeviceMeter::of(self)->stamps.*which)());
 }
 
-// See `DeviceMeter.stamps` in core/reference_meters.py.
+// How many stamps there are.
 PyObject* device_meter_stamps(PyObject* self, void*) {
   return PyLong_FromLongLong(DeviceMeter::of(self)->stamps->recorded());
 }
 
-// See `DeviceMeter.stamp_ns` in core/reference_meters.py.
+// What a stamp takes; 0 if that is not known.
 PyObject* device_meter_stamp_ns(PyObject* self, void*) {
   StampCost cost = copy_of(DeviceMeter::of(self), &DeviceMeter::cost);
   int64_t on_host_ns = cost.timed == 0 ? 0 : cost.took_ns / cost.timed;
@@ -214,7 +214,7 @@ int device_meter_set_stamping(PyObject* self, PyObject* value, void*) {
 
 PyObject* device_meter_is_awake(PyObject* self, void*) { return PyBool_FromLong(DeviceMeter::of(self)->is_awake); }
 
-// See `DeviceMeter.waits` in core/reference_meters.py.
+// How often the device was asked, before a stamp, whether it waits for the host, and how often it did.
 PyObject* device_meter_waits(PyObject* self, void*) {
   Waits waits = copy_of(DeviceMeter::of(self), &DeviceMeter::waits);
   return Py_BuildValue("LL", (long long)waits.asked, (long long)waits.waited);
