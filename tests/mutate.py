@@ -82,7 +82,7 @@ TESTS: Final = (
         "tests/seeds/link_hooks/test_timers_and_memory.py",
         "tests/seeds/link_hooks/test_timer.py",
     ),
-    *("tests/attribution/test_exceptions.py"),
+    "tests/attribution/test_exceptions.py",
     *("tests/seeds/function_hooks/test_timer.py", "tests/cost/test_overhead.py"),
     "tests/attribution/test_random_graphs.py",
 )

@@ -23,7 +23,6 @@ from tests.functions import FunctionKeeper
 from tests.planted import Work
 from torchprof_hooks import Profile, function_hooks, profile
 from torchprof_hooks.link_hooks import TimerHook
-from torchprof_hooks.profiles.cells import without_functions
 from torchprof_hooks.profiles.totals import Totals
 
 
@@ -188,10 +187,10 @@ def booked(seed: int, functions: bool) -> Any:
     """All that was counted and timed, but for what a core does for itself."""
     program = Program(seed, functions)
     timer = TimerHook(backward=True, by="module")
-    with timer, profile(functions=functions) as prof:
+    with timer, profile() as prof:
         program.run()
         if seed % 3 == 0:
-            _in_thread(Program(seed + 1000, functions).run, functions)
+            _in_thread(Program(seed + 1000, functions).run)
     return [cells(prof.profile), timer.summary()]
 
 
@@ -208,10 +207,9 @@ def told(seed: int) -> Any:
 
 
 def cells(found: Profile) -> list[Any]:
-    by_module, _ = without_functions(found.cells, found.modules)
     return sorted(
         [list(path), phase, *numbers(totals)]
-        for (path, phase), totals in by_module.items()
+        for (path, phase), totals in found.cells.items()
         if phase != "profiler"
     )
 
@@ -221,9 +219,9 @@ def numbers(totals: Totals) -> tuple[int, ...]:
     return totals.calls, totals.self_ns, totals.duration_ns, *extremes
 
 
-def _in_thread(work: Callable[[], object], functions: bool) -> None:
+def _in_thread(work: Callable[[], object]) -> None:
     def measured() -> None:
-        with profile(functions=functions):
+        with profile():
             work()
 
     thread = threading.Thread(target=measured)

@@ -20,12 +20,11 @@ pytestmark = pytest.mark.slow
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
-@pytest.fixture(scope="module", params=["native", "driver", "python"])
+@pytest.fixture(scope="module", params=["native", "driver"])
 def found(request: pytest.FixtureRequest, extension: Path) -> dict[str, Any]:
-    """What each scenario has found, with either core; "driver": the native one, which
-    asks the driver whether a stream is captured, as it does with CUDA."""
-    core = "python" if request.param == "python" else "native"
-    environment = {**os.environ, "TORCHPROF_HOOKS_CORE": core}
+    """What each scenario has found; "driver": where the core asks the driver whether a
+    stream is captured, as it does with CUDA."""
+    environment = {**os.environ, "TORCHPROF_HOOKS_CORE": "native"}
     driver = planted_library(extension.parent, "libcuda.so.1")
     planted = [str(extension), str(driver)]
     if request.param == "driver":
@@ -96,9 +95,8 @@ def test_a_second_device(found: dict[str, Any]) -> None:
     assert found["second_device"]["Work"]["forward"] == 9
 
 
-def test_functions(found: dict[str, Any], request: pytest.FixtureRequest) -> None:
-    core = request.node.callspec.params["found"]
-    assert found["functions"] == (None if core == "python" else 0.01)
+def test_functions(found: dict[str, Any]) -> None:
+    assert found["functions"] == 0.01
 
 
 def test_what_is_captured_has_no_time(found: dict[str, Any]) -> None:
@@ -129,28 +127,24 @@ def core_of(request: pytest.FixtureRequest) -> str:
     return core
 
 
-def test_events_are_used_again(
-    found: dict[str, Any], request: pytest.FixtureRequest
-) -> None:
+def test_events_are_used_again(found: dict[str, Any]) -> None:
     times, made, waits = found["many_calls"]
 
     assert times == {"forward": 1800, "backward": 1800, "recompute": 0}
     *first, next_profile = made
     assert first[-1] <= first[2] + 1  # where stamps pause, one more may wait
-    # The native core uses those of other profiles, but for two by which a device is
-    # asked whether it has a clock.
-    assert next_profile - first[-1] == (14 if core_of(request) == "python" else 2)
+    # Those of other profiles, but for two by which a device is asked whether it has a
+    # clock.
+    assert next_profile - first[-1] == 2
     assert waits == 0
 
 
 def test_what_is_done_at_each_call(
     found: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    """By the native core; a module of the model calls two functions, and has one node
-    of its own in backward."""
+    """A module of the model calls two functions, and has one node of its own in
+    backward."""
     core = core_of(request)
-    if core == "python":
-        pytest.skip("this core calls Python")
     each = found["at_each_call"]
 
     stamps = {"forward": 2, "backward": 2 + 1, "functions": 2 + 2 * 2}
@@ -197,12 +191,10 @@ def test_parts_on_other_devices_and_streams(found: dict[str, Any]) -> None:
 
 
 def test_a_first_step_that_ends_while_its_spans_are_booked(
-    found: dict[str, Any], request: pytest.FixtureRequest
+    found: dict[str, Any],
 ) -> None:
     of_parts, of_calls = found["mark_while_booking"]
 
-    if core_of(request) == "python":  # the call is ending: its stamp is there already
-        of_calls = [of_calls[0] + 1, of_calls[1] - 1]
     assert of_parts == of_calls
 
 
@@ -223,21 +215,13 @@ def test_the_first_step_has_what_it_queued(found: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
 @pytest.mark.parametrize("option", ["True", "planted", "planted:0"])
-def test_memory_is_that_of_its_allocator(
-    found: dict[str, Any], option: str, request: pytest.FixtureRequest
-) -> None:
+def test_memory_is_that_of_its_allocator(found: dict[str, Any], option: str) -> None:
     used, source, not_measured = found["memory"][option]
 
     # In blocks of 512 bytes.
     assert used == {"Sequential": 0, "Sequential.0": 1536, "Sequential.1": 4608}
     assert source == "planted:0"
-    if core_of(request) != "python":
-        assert not_measured == []
-    else:
-        why = "that needs the native core"
-        assert not_measured == [
-            f"not measured: who holds the memory of planted:0: {why}"
-        ]
+    assert not_measured == []
 
 
 @pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
