@@ -107,8 +107,10 @@ subprocess.run([sys.executable, child], env=kept, check=True)
 """
     path = written(tmp_path, "import torch\n" + start)
     run = profiled("--children", path, PYTHONPATH=str(tmp_path))
-    told = f"{tmp_path} 1.0"
-    assert (run.code, run.out.splitlines()[-2:]) == (0, ["customized", told]), run.err
+    assert run.code == 0, run.err
+    assert (
+        f"customized\n{tmp_path} 1.0\n" in run.out
+    )  # and the parent's own, at its end
     assert "Error in sitecustomize" not in run.err
 
 
