@@ -65,7 +65,6 @@ class _PassCounter:
     """Is told of backward passes as trackers are, and only tells when one has ended."""
 
     backward = None
-    hears_foreign_passes = False
 
     def __init__(self, ended: Callable[[bool, int], object]) -> None:
         self._ended = ended

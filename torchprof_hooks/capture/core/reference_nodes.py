@@ -20,8 +20,6 @@ class Node:
     key: id of the module, optimizer or data loader that is called here; else 0.
     is_entry: whether a call here interrupts its caller instead of being a part of it.
     is_called: whether calls here are forwards, or recomputations of forwards.
-    is_outer: whether modules called from here are outermost ones: the node stands for
-        the program itself, or for an optimizer.
     is_function: whether a function is called here.
     is_loading: whether data is loaded here, and modules that are called from here are
         a part of that.

@@ -201,7 +201,6 @@ class FollowedFunctions:
     """
 
     #: What the engine's patch asks its users for.
-    hears_foreign_passes = False
     needs_roots = True
 
     def __init__(
