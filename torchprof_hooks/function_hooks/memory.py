@@ -54,7 +54,6 @@ class MemoryProfileHook(MemoryReport, FunctionHook):
 
     name = "MemoryProfileHook"
     _name_header = "FunctionName"
-    _not_copied = ("_records",)
 
     def __init__(
         self,

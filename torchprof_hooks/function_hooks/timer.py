@@ -58,7 +58,6 @@ class TimerHook(TimeReport, FunctionHook):
 
     name = "TimerHook"
     _name_header = "FunctionName"
-    _not_copied = ("_records",)
 
     def __init__(
         self,

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
 from weakref import WeakValueDictionary
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.call_records import CallRecords
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.measure.uninterrupted import (
     enter_uninterrupted,
     leave_uninterrupted,
 )
-from torchprof_hooks.profiles.options import check_whole
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
@@ -55,6 +50,10 @@ def check_known(name: str, subscriptions: Mapping[str, object]) -> None:
         raise KeyError(f"no hook {name!r} here; the registered ones: {known}")
 
 
+#: Attributes of hooks that copies do not get: they make their own when needed.
+_OWN: Final = frozenset({"_threads", "_local", "_records", "_ranges"})
+
+
 class Hook:
     """A hook that has a name, and is active for a thread or for one target."""
 
@@ -62,8 +61,6 @@ class Hook:
     name: str = "Hook"
     #: The active hooks of this kind: on modules, or on functions.
     _thread_wide: ThreadWide
-    #: Attributes of this class that copies do not get: they make their own when needed.
-    _not_copied: tuple[str, ...] = ("_threads", "_local")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Copies, also pickled ones, get the options that users gave to the hook, but
@@ -80,9 +77,7 @@ class Hook:
             return tuple(map(self._copied, state))
         if not isinstance(state, dict):
             return state
-        classes = map(vars, type(self).__mro__)
-        own = {name for each in classes for name in each.get("_not_copied", ())}
-        return {name: value for name, value in state.items() if name not in own}
+        return {name: value for name, value in state.items() if name not in _OWN}
 
     def __enter__(self: Self) -> Self:
         """Activate the hook for all modules, or all functions, that this thread calls.
@@ -177,30 +172,3 @@ class Hook:
     # Not made in `__init__`, which subclasses need not call:
     _threads: ThreadTrackers | None = None
     _local: threading.local | None = None
-
-
-class CallSums(ABC):
-    """A hook that adds up numbers of calls, by name.
-
-    history_size: how many calls `call_history` keeps.
-    """
-
-    #: The name of the hook, and the header of the names in its table.
-    name: str
-    _name_header: str
-    _not_copied: tuple[str, ...] = ("_records",)
-
-    def __init__(self, history_size: int) -> None:
-        self._history_size = check_whole("history_size", history_size, least=0)
-
-    @cached_property
-    def _records(self) -> CallRecords:
-        return CallRecords(self._history_size, self._is_call)
-
-    @abstractmethod
-    def _is_call(self, site: Site) -> bool:
-        """Whether calls at `site` are counted."""
-
-    @abstractmethod
-    def _name(self, tracker: Tracker, site: Site) -> str:
-        """The name of the row that calls at `site` belong to."""

@@ -7,9 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final, Literal, TextIO, TypedDict
 
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.hook import CallSums
 from torchprof_hooks.profiles.names import Phase, TimeUnit
 from torchprof_hooks.profiles.options import check_file, keyword_only
 
@@ -78,57 +75,3 @@ class TimeReport(ABC):
     @abstractmethod
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
         """The fields of the summary that the table shows, with their headers."""
-
-
-class CallTimes(TimeReport, CallSums):
-    """Sums of the durations of calls, by name."""
-
-    #: The phases that have fields of their own in the summary.
-    _phases: tuple[Phase, ...] = ()
-
-    @property
-    def call_history(self) -> list[tuple[str, float]]:
-        """(name, seconds) of the newest calls, in the order in which they ended."""
-        return [
-            (self._name(*place), (end_ns - start_ns) / 1e9)
-            for place, (start_ns, end_ns) in self._records.newest()
-        ]
-
-    def total_time(self) -> float:
-        """Seconds in calls. Time in nested calls counts once."""
-        total_ns = sum(
-            int(tracker.log.total_ns[site.code])
-            for tracker, site in self._records.places()
-            if self._is_call(site) and not self._is_nested(site)
-        )
-        return total_ns / 1e9
-
-    def summary(self) -> dict[str, TimerSummary]:
-        """Sums by name, in the order in which the first calls ended."""
-        summary: dict[str, TimerSummary] = {}
-        for tracker, site in self._records.places():
-            if self._has_name(tracker, site):
-                sums: TimerSummary = {"elapsed_time": 0.0, "occurrence": 0}
-                sums = summary.setdefault(self._name(tracker, site), sums)
-                seconds = int(tracker.log.total_ns[site.code]) / 1e9
-                if self._is_call(site):
-                    sums["elapsed_time"] += seconds
-                    sums["occurrence"] += int(tracker.log.calls[site.code])
-                for phase in self._phases:
-                    field = PHASE_FIELDS[phase]
-                    before = sums.get(field, 0.0)
-                    sums[field] = before + seconds * (site.phase == phase)
-        return summary
-
-    def _is_nested(self, site: Site) -> bool:
-        """Whether a counted outer call includes the time of calls at `site`. A call of
-        another phase does not: a recompute is no time of the backward around it."""
-        while not site.is_entry:
-            site = site.caller
-            if self._is_call(site):
-                return True
-        return False
-
-    def _has_name(self, tracker: Tracker, site: Site) -> bool:
-        """Whether the time at `site` belongs to a row of the summary."""
-        return self._is_call(site)
