@@ -146,7 +146,7 @@ def test_of_more_calls_in_one_graph_the_oldest_belong_to_the_call_around() -> No
 def test_calls_without_nodes_leave_nothing() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     with profile() as prof:
-        steps: Any = prof._rounds[0]._steps
+        steps: Any = prof._threads.rounds[0]._steps
         with torch.no_grad():
             for _ in range(1_000):
                 model(torch.ones(2))
@@ -169,7 +169,7 @@ def test_nothing_is_written_into_nodes(functions: bool) -> None:
 
 def steps_of(prof: Profiler) -> int:
     """Of the search, so far: the native core counts them."""
-    steps: Any = prof._rounds[0]._steps
+    steps: Any = prof._threads.rounds[0]._steps
     _, searched = getattr(steps.tracker, "tape_sizes", (0, 0))
     return int(searched)
 

@@ -84,7 +84,7 @@ def traced(small_tables: None) -> Iterator[None]:
 def fold(measurer: Any) -> None:
     """Empty the log."""
     if isinstance(measurer, Profiler):
-        steps: Any = measurer._rounds[0]._steps
+        steps: Any = measurer._threads.rounds[0]._steps
         steps.tracker.log.fold()
     elif not isinstance(measurer, FunctionHook):
         measurer._tracker_of_thread().log.fold()
@@ -132,7 +132,7 @@ def test_sites_and_totals_do_not_grow() -> None:
     chain = make_chain(CASES["profile()"], SHORT)
     sizes = []
     with profile(functions=True) as prof:
-        steps: Any = prof._rounds[0]._steps
+        steps: Any = prof._threads.rounds[0]._steps
         tracker = steps.tracker
         for _ in range(2):
             run(chain, STEPS)

@@ -102,10 +102,10 @@ def test_what_programs_do_with_classes() -> None:
 
 
 MANY_THREADS = """
-from torchprof_hooks.hooks import ended_threads
+from torchprof_hooks.hooks import measuring
 from torchprof_hooks.capture.attach.engine import engine_patch
 
-ended_threads.ENDED_KEPT = 10
+measuring.ENDED_KEPT = 10
 
 def work():
     model(torch.ones(256, 256)).sum().backward()
@@ -116,7 +116,7 @@ for _ in range(20):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-kept = len(Block.__profiler__._rounds)
+kept = len(Block.__profiler__._threads.rounds)
 rows = [row for row in Block.__profiler__.profile.rows() if row.name == "Block"]
 phases = {name: phase.calls for name, phase in rows[0].phases.items()}
 print(max(users), kept, phases)
