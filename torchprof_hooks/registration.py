@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.functions.function_callbacks import (
+from torchprof_hooks.capture.functions.function_targets import (
     FunctionSubscription,
     NodeSubscription,
     forget_node,

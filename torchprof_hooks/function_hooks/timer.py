@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from time import perf_counter_ns
 from typing import Any, Final
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.function_records import FunctionRecords
+from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
 from torchprof_hooks.hooks.timer import PHASE_FIELDS, TimeReport, TimerSummary
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
@@ -16,7 +15,7 @@ from torchprof_hooks.profiles.names import (
     check_grouping,
     function_call_name,
 )
-from torchprof_hooks.profiles.options import check_flag, check_whole
+from torchprof_hooks.profiles.options import check_flag
 
 _COLUMNS: Final = {
     "elapsed_time": "ElapsedTime",
@@ -26,7 +25,7 @@ _COLUMNS: Final = {
 }
 
 
-class TimerHook(TimeReport, FunctionHook):
+class TimerHook(TimeReport, MeasuredCalls):
     """Measures the time of every function, as ``chainer.function_hooks.TimerHook``.
 
     Args:
@@ -57,7 +56,6 @@ class TimerHook(TimeReport, FunctionHook):
     """
 
     name = "TimerHook"
-    _name_header = "FunctionName"
 
     def __init__(
         self,
@@ -68,7 +66,7 @@ class TimerHook(TimeReport, FunctionHook):
     ) -> None:
         check_grouping(by, FUNCTION_GROUPINGS)
         check_flag("phases", phases)
-        self._history_size = check_whole("history_size", history_size, least=0)
+        super().__init__(history_size)
         self.by = by
         self.phases = phases
 
@@ -83,10 +81,6 @@ class TimerHook(TimeReport, FunctionHook):
                 f"by={self.by!r} needs the whole thread: use `with hook:`, or "
                 "by='function'"
             )
-
-    @cached_property
-    def _records(self) -> FunctionRecords:
-        return FunctionRecords(self._history_size, self._name)
 
     @property
     def call_history(self) -> list[tuple[str, float]]:
@@ -109,6 +103,9 @@ class TimerHook(TimeReport, FunctionHook):
                 [ns] = sums.by_phase.get(phase, [0])
                 found[name][field] = ns / 1e9
         return found
+
+    def _read(self, innermost: OpenCall | None) -> tuple[int, ...]:
+        return (perf_counter_ns(),)
 
     def _name(self, call: FunctionCall) -> str:
         if self.by == "function":
