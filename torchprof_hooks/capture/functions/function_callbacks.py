@@ -31,8 +31,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.custom_functions import Run
-from torchprof_hooks.capture.torch_names.functions import shapes_of
+from torchprof_hooks.capture.torch_names.functions import Run, shapes_of
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import modules_on_stack
 

@@ -26,10 +26,9 @@ class FunctionSubscription:
         self._follows = FollowedFunctions(
             hook, lambda called: called is find(), in_any_thread=is_class
         )
-        (_classes if is_class else _of_thread.functions).setdefault(function, {})[
-            name
-        ] = self
         self._follows.open(sees_functions=not is_class, sees_applications=is_class)
+        table: Any = _classes if is_class else _of_thread.functions
+        table.setdefault(function, {})[name] = self
 
     def close(self) -> None:
         """Disconnect the hook."""
