@@ -16,7 +16,7 @@ from torchprof_hooks.capture.functions.function_targets import (
 from torchprof_hooks.capture.record.function_names import (
     as_seen,
     is_function_class,
-    what_to_hook,
+    is_never_seen,
 )
 from torchprof_hooks.capture.tracking.make_tracker import ask_again
 from torchprof_hooks.capture.tracking.module_subscription import (
@@ -115,11 +115,10 @@ def _subscriptions_of(target: Any) -> dict[str, Any]:
     if isinstance(target, torch.autograd.graph.Node):
         return subscriptions_of_node(target)
     function = target if is_function_class(target) else as_seen(target)
-    instead = what_to_hook(target) if function is None else ""
-    if instead:
+    if function is None and is_never_seen(target):
         raise TypeError(
             "target must be a function whose calls torch makes known, not "
-            f"{_describe(target)}: hook {instead}"
+            f"{_describe(target)}: hook the functions that it calls"
         )
     if function is None:
         raise TypeError(

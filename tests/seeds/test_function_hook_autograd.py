@@ -288,6 +288,8 @@ def bare(tensor: torch.Tensor) -> Any:
 SUM_OF_SINES = [*forward("sin", "sum"), *backward("sum", "sin")]
 #: A Function with setup_context is one call by the user, and one pair of callbacks.
 ONE_SINE = [*forward("Sine", "sum"), *backward("sum", "Sine")]
+#: ``torch.func`` makes a class that applies it.
+MADE = ["pre SineGenerated", *forward("Sine"), "post SineGenerated"]
 ONES = torch.ones(2, 3)
 #: What is done, what comes of it, and what a hook is told.
 TRANSFORMS: dict[str, tuple[Any, torch.Tensor, list[str]]] = {
@@ -298,11 +300,14 @@ TRANSFORMS: dict[str, tuple[Any, torch.Tensor, list[str]]] = {
         *(ONES.cos().sum(), forward("sin", "sum")),
     ),
     "a custom Function": (bare, ONES.cos(), ONE_SINE),
-    "vmap of it": (torch.func.vmap(Sine.apply), ONES.sin(), forward("Sine")),
-    "grad of it": (torch.func.grad(sine_of), ONES.cos(), ONE_SINE),
+    "vmap of it": (torch.func.vmap(Sine.apply), ONES.sin(), forward("VmappedSine")),
+    "grad of it": (
+        torch.func.grad(sine_of),
+        *(ONES.cos(), [*MADE, *forward("sum"), *backward("sum", "SineGenerated")]),
+    ),
     "jvp of it": (
         lambda t: torch.func.jvp(Sine.apply, (t,), (t,))[1],
-        *(ONES.cos(), forward("Sine")),
+        *(ONES.cos(), MADE),
     ),
 }
 

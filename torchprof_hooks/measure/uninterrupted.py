@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 import signal
 import threading
-from _signal import getsignal  # those of `signal` make enums, which takes longer than
-from _signal import signal as set_handler  # all the rest of entering a hook
+
+# Those of `signal` make enums, which takes longer than all the rest of entering a hook.
+from _signal import getsignal  # type: ignore[import-not-found]
+from _signal import signal as set_handler
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

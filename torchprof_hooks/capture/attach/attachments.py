@@ -59,10 +59,7 @@ class Attachment(ABC):
     @property
     def is_used(self) -> bool:
         """Whether any user is alive."""
-        for reference in self._users:  # a loop: a generator would take longer
-            if reference() is not None:
-                return True
-        return False
+        return any(reference() is not None for reference in self._users)
 
     def trackers_here(self) -> list[Any]:
         """The users, all of which must be trackers, that this thread works for."""

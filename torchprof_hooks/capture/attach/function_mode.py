@@ -34,19 +34,18 @@ from torchprof_hooks.capture.torch_names.place import Function
 
 
 class Follower(Protocol):
-    """Who is shown functions."""
+    """Who is shown functions.
 
-    def works_here(self) -> bool:
-        """Whether it follows the running thread."""
+    works_here: whether it follows the running thread.
+    shown: calls a function that a mode was given.
+    sees: whether it wants to see applications of a custom Function.
+    applied: calls `run`, which applies a custom Function.
+    """
 
-    def shown(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function that a mode was given."""
-
-    def sees(self, cls: Any) -> bool:
-        """Whether it wants to see an application of this custom Function."""
-
-    def applied(self, cls: Any, run: Run, *args: Any, **kwargs: Any) -> Any:
-        """Call `run`, which applies `cls`."""
+    def works_here(self) -> bool: ...
+    def shown(self, function: Any, args: Any, kwargs: Any) -> Any: ...
+    def sees(self, cls: Any) -> bool: ...
+    def applied(self, cls: Any, run: Run, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class ModeOnStack(Attachment):
@@ -108,16 +107,12 @@ class FunctionMode(TorchFunctionMode):
     """
 
     def __init__(self, follower: Follower) -> None:
-        self._call: Callable[..., Any] | None = _shown_to(follower)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._call is None
+        self._find: Callable[[], Follower | None] = weakref.ref(follower)
+        self.is_closed = False
 
     def close(self) -> None:
         """Show nothing any more."""
-        self._call = None
+        self._find, self.is_closed = _nobody, True
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -125,10 +120,14 @@ class FunctionMode(TorchFunctionMode):
         # Dynamo traces this, and must find nothing in it but the call.
         if is_dynamo_compiling():
             return func(*args, **(kwargs or {}))
-        call = self._call
-        if call is None:
+        follower = self._find()
+        if follower is None:
             return func(*args, **(kwargs or {}))
-        return call(func, args, kwargs)
+        return follower.shown(func, args, kwargs or {})
+
+
+def _nobody() -> None:
+    """A reference to nothing."""
 
 
 def remove_closed_modes() -> None:
@@ -149,19 +148,6 @@ def _is_handling(mode: FunctionMode) -> bool:
 
 
 _HANDLER: Final = FunctionMode.__torch_function__.__code__
-
-
-def _shown_to(follower: Follower) -> Callable[..., Any]:
-    """What calls a function, and shows it to the follower while that lives."""
-    find = weakref.ref(follower)
-
-    def call(function: Any, args: Any, kwargs: Any) -> Any:
-        living = find()
-        if living is None:
-            return function(*args, **(kwargs or {}))
-        return living.shown(function, args, kwargs or {})
-
-    return call
 
 
 def _make_check(original: Function, layer: Layer) -> Function:

@@ -3,7 +3,6 @@ replaced ``apply`` show functions (see attach/function_mode.py)."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
@@ -21,10 +20,7 @@ from torchprof_hooks.capture.functions.function_call import (
     tell,
 )
 from torchprof_hooks.capture.functions.function_passes import HIDDEN, FollowedPasses
-from torchprof_hooks.capture.record.function_names import (
-    function_name,
-    transformed_name,
-)
+from torchprof_hooks.capture.record.function_names import function_name
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.compiler import (
@@ -36,14 +32,6 @@ from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import modules_on_stack
 
 _keys: Final = count()
-
-
-class _Transformed(threading.local):
-    """name: of the custom Function whose transformed form is running: ``torch.func``
-    applies the Function itself inside of that."""
-
-    def __init__(self) -> None:
-        self.name: str | None = None
 
 
 class FollowedFunctions:
@@ -70,7 +58,6 @@ class FollowedFunctions:
     ) -> None:
         self._hook = hook
         self._wants, self._is_replaced = wants, is_replaced
-        self._transformed = _Transformed()
         self._key = "torchprof_hooks call", next(_keys)
         self._names = ModuleNames()
         self._times_closed = 0
@@ -115,18 +102,11 @@ class FollowedFunctions:
 
     def sees(self, cls: Any) -> bool:
         """Whether an application of this custom Function is followed."""
-        is_inner = self._transformed.name == cls.__name__
-        return not is_inner and self._name_of(cls) is not None
+        return self._name_of(cls) is not None
 
     def applied(self, cls: Any, run: Run, *args: Any, **kwargs: Any) -> Any:
         """Call `run`, which applies `cls`."""
-        here = self._transformed
-        around = here.name
-        here.name = transformed_name(cls) or around
-        try:
-            return self._call(function_name(cls) or "", cls, run, args, kwargs)
-        finally:
-            here.name = around
+        return self._call(cls.__name__, cls, run, args, kwargs)
 
     def _name_of(self, function: Any) -> str | None:
         """The name of a function that is called; None if it is not followed. In a
@@ -184,8 +164,8 @@ class FollowedFunctions:
             if names.get(caller) is None:
                 names.add_root(modules[0])
             path = names.get(caller) or names.add_root(caller)
-        shapes = tuple(map(tuple, shapes_of(values)))
-        return FunctionCall(name, path, tensors_in(values), shapes)
+        tensors = tensors_in(values)
+        return FunctionCall(name, path, tensors, shapes_of(tensors))
 
     def _tie(self, call: FunctionCall, outputs: object, low: int) -> None:
         """Have the nodes that `call` made, from number `low` on, remember it."""

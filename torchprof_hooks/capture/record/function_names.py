@@ -20,89 +20,25 @@ _COMPUTED_ATTRIBUTES: Final = frozenset({"H", "T", "imag", "mH", "mT", "real"})
 #: Calls that compute nothing: they look at what a tensor is rather than at its
 #: elements, or set how torch itself behaves. Reading elements (``item``, ``tolist``) is
 #: a function: on a device it waits for the work before it.
-_NOT_FUNCTIONS: Final = frozenset(
-    [
-        "__delete__",
-        "__dir__",
-        "__dlpack_device__",
-        "__hash__",
-        "__len__",
-        "__reduce_ex__",
-        "__repr__",
-        "__set__",
-        "__setstate__",
-        "__format__",
-        "_autocast_to_full_precision",
-        "_autocast_to_reduced_precision",
-        "_dimI",
-        "_dimV",
-        "_is_view",
-        "_nested_tensor_size",
-        "_nested_tensor_strides",
-        "_nnz",
-        "_record_function_enter",
-        "_record_function_enter_new",
-        "_record_function_exit",
-        "_set_grad_enabled",
-        "_set_multithreading_enabled",
-        "_set_view_replay_enabled",
-        "set_grad_enabled",
-        "as_subclass",
-        "backward",
-        "can_cast",
-        "custom_function_call",
-        "const_data_ptr",
-        "data_ptr",
-        "dense_dim",
-        "dim",
-        "dim_order",
-        "element_size",
-        "get_device",
-        "get_default_dtype",
-        "grad",
-        "has_names",
-        "is_coalesced",
-        "is_complex",
-        "is_conj",
-        "is_contiguous",
-        "is_distributed",
-        "is_floating_point",
-        "is_inference",
-        "is_neg",
-        "is_pinned",
-        "is_same_size",
-        "is_set_to",
-        "is_shared",
-        "is_signed",
-        "is_storage",
-        "is_tensor",
-        "ndimension",
-        "nelement",
-        "numel",
-        "promote_types",
-        "qscheme",
-        "record_stream",
-        "refine_names",
-        "register_hook",
-        "register_post_accumulate_grad_hook",
-        "rename",
-        "rename_",
-        "requires_grad_",
-        "result_type",
-        "retain_grad",
-        "retains_grad",
-        "size",
-        "sparse_dim",
-        "storage",
-        "storage_offset",
-        "storage_type",
-        "stride",
-        "untyped_storage",
-    ]
-)
-
-#: What torch adds to the name of a custom Function that ``torch.func`` transforms.
-_TRANSFORMED: Final = ("Vmapped", "Generated")
+_NOT_FUNCTIONS: Final = frozenset({
+    "__delete__", "__dir__", "__dlpack_device__", "__format__", "__hash__",
+    "__len__", "__reduce_ex__", "__repr__", "__set__", "__setstate__",
+    "_autocast_to_full_precision", "_autocast_to_reduced_precision", "_dimI",
+    "_dimV", "_is_view", "_nested_tensor_size", "_nested_tensor_strides", "_nnz",
+    "_record_function_enter", "_record_function_enter_new", "_record_function_exit",
+    "_set_grad_enabled", "_set_multithreading_enabled", "_set_view_replay_enabled",
+    "as_subclass", "backward", "can_cast", "const_data_ptr", "custom_function_call",
+    "data_ptr", "dense_dim", "dim", "dim_order", "element_size",
+    "get_default_dtype", "get_device", "grad", "has_names", "is_coalesced",
+    "is_complex", "is_conj", "is_contiguous", "is_distributed", "is_floating_point",
+    "is_inference", "is_neg", "is_pinned", "is_same_size", "is_set_to", "is_shared",
+    "is_signed", "is_storage", "is_tensor", "ndimension", "nelement", "numel",
+    "promote_types", "qscheme", "record_stream", "refine_names", "register_hook",
+    "register_post_accumulate_grad_hook", "rename", "rename_", "requires_grad_",
+    "result_type", "retain_grad", "retains_grad", "set_grad_enabled", "size",
+    "sparse_dim", "storage", "storage_offset", "storage_type", "stride",
+    "untyped_storage",
+})  # fmt: skip
 
 
 def function_name(function: Any) -> str | None:
@@ -114,9 +50,7 @@ def function_name(function: Any) -> str | None:
         ``y.__radd__(x)``, and ``add_`` is ``x += y``; ``__bool__`` is ``bool(x)``.
     """
     if isinstance(function, type):
-        if not hasattr(function, "apply"):  # torch.device, say
-            return None
-        return transformed_name(function) or function.__name__
+        return function.__name__ if hasattr(function, "apply") else None
     name = str(getattr(function, "__name__", type(function).__name__))
     if name == "__get__":
         attribute = getattr(function.__self__, "__name__", "")
@@ -125,15 +59,6 @@ def function_name(function: Any) -> str | None:
     if name in _NOT_FUNCTIONS:
         return None
     return _operator(name) if name.startswith("__") else name
-
-
-def transformed_name(cls: type) -> str | None:
-    """The name of the custom Function for which ``torch.func`` made `cls`; None if
-    `cls` is not such a class."""
-    prefix, suffix = _TRANSFORMED
-    name = cls.__name__.removeprefix(prefix).removesuffix(suffix)
-    is_made = cls.__module__.startswith("torch._functorch") and name != cls.__name__
-    return name if is_made else None
 
 
 def _operator(dunder: str) -> str:
@@ -145,22 +70,10 @@ def _operator(dunder: str) -> str:
     return f"{name[1:]}_" if name in _IN_PLACE else name
 
 
-_OPERATORS: Final = [
-    "add",
-    "and",
-    "div",
-    "floordiv",
-    "lshift",
-    "matmul",
-    "mod",
-    "mul",
-    "or",
-    "pow",
-    "rshift",
-    "sub",
-    "truediv",
-    "xor",
-]
+_OPERATORS: Final = (
+    "add", "and", "div", "floordiv", "lshift", "matmul", "mod", "mul", "or", "pow",
+    "rshift", "sub", "truediv", "xor",
+)  # fmt: skip
 #: Conversions to a Python value. ``bool(x)`` is not ``x.bool()``, which is a tensor.
 _PYTHON_VALUES: Final = frozenset(
     f"__{name}__" for name in ("bool", "complex", "float", "index", "int")
@@ -211,16 +124,9 @@ def as_seen(target: Any) -> Any:
     return target if _is_told_of(target) else None
 
 
-def what_to_hook(target: Any) -> str:
-    """What to hook in place of `target`, a function of torch that no mode ever sees; ""
-    if it is no such function."""
-    if not _is_of_torch(target) or as_seen(target) is not None:
-        return ""
-    name = target.__name__
-    called = getattr(getattr(target, "__code__", None), "co_names", ())
-    if name in called and hasattr(torch.Tensor, name):
-        return f"torch.Tensor.{name}, which it calls"
-    return "the functions that it calls"
+def is_never_seen(target: Any) -> bool:
+    """Whether `target` is a function of torch that no mode ever sees."""
+    return _is_of_torch(target) and as_seen(target) is None
 
 
 def _is_of_torch(target: Any) -> bool:

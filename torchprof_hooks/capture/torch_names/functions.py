@@ -12,7 +12,6 @@ import torch
 from torch.autograd import function as autograd_function
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
@@ -107,25 +106,14 @@ def is_operator(target: object) -> bool:
 Shape = tuple[int | str, ...]
 
 
-def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
-    """The shapes of the tensors in `values`, which may be lists of tensors. Modes, and
-    classes derived from Tensor, do not see this call. Sizes that are no plain numbers
-    (of symbolic or nested tensors), or that only code of the user's can tell, are
-    "?"."""
+def shapes_of(tensors: Iterable[torch.Tensor]) -> tuple[Shape, ...]:
+    """Their shapes. Modes, and classes derived from Tensor, do not see this call. Sizes
+    that are no plain numbers (of symbolic or nested tensors), or that only code of the
+    user's can tell, are "?"."""
     if torch._C._get_tracing_state() is not None:
         return ()  # torch.jit would record our reads in its trace
-    shapes: list[Shape] = []
     with torch._C.DisableTorchFunction():
-        for value in values:
-            if type(value) in _PLAIN and not value.is_nested:
-                shapes.append(value.shape)  # the usual case, made short
-            elif issubclass(type(value), _SEARCHED):
-                shapes += map(_shape, tensors_in((value,)))
-    return tuple(shapes)
-
-
-_SEARCHED: Final = (torch.Tensor, list, tuple, dict)
-_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+        return tuple(map(_shape, tensors))
 
 
 def referred_tensor(reference: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
