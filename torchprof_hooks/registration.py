@@ -56,7 +56,7 @@ def add_hook(
             Torch does not report calls of some functions, such as
             ``torch.nn.functional.sigmoid``; then hook the function that they call, here
             ``torch.Tensor.sigmoid``.
-        ValueError: `name` is empty, or `hook` works thread-wide (``with hook:``) only.
+        ValueError: `name` is empty.
     """
     if name is not None:
         check_text("name", name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Final
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
@@ -31,7 +31,7 @@ class TimerHook(TimeReport, MeasuredCalls):
     Args:
         by: sums are by function ("function", as in Chainer), by the module that calls
             it ("module"), or by both and the shapes of the inputs ("call":
-            ``Net.fc: linear(32x64, 10x64, 10)``). The latter two need ``with hook:``.
+            ``Net.fc: linear(32x64, 10x64, 10)``).
         phases: whether the summary has times of forward, backward and recompute, too.
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
 
@@ -69,18 +69,6 @@ class TimerHook(TimeReport, MeasuredCalls):
         super().__init__(history_size)
         self.by = by
         self.phases = phases
-
-    def added(self, function: Any) -> None:
-        """Called when the hook is registered: on `function`, or thread-wide (None).
-
-        Raises:
-            ValueError: `by` asks for modules, which a hook on one function never sees.
-        """
-        if function is not None and self.by != "function":
-            raise ValueError(
-                f"by={self.by!r} needs the whole thread: use `with hook:`, or "
-                "by='function'"
-            )
 
     @property
     def call_history(self) -> list[tuple[str, float]]:

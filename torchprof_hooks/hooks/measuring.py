@@ -8,6 +8,7 @@ import weakref
 from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
@@ -195,10 +196,7 @@ def trace_between(tracer: DeviceTracer, steps: ThreadSteps) -> bool:
 
 def make_steps(settings: Settings) -> ThreadSteps:
     """The object that measures the steps of this thread: all, or some."""
-
-    def make(names: ModuleNames) -> tuple[Tracker, str]:
-        return make_tracker(settings, names)
-
+    make = partial(make_tracker, settings)
     return ThreadSteps(make, steps=settings.steps, every=settings.every)
 
 

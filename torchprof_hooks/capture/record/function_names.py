@@ -82,33 +82,10 @@ _REFLECTED: Final = frozenset(f"r{name}" for name in _OPERATORS)
 _IN_PLACE: Final = frozenset(f"i{name}" for name in _OPERATORS)
 
 
-def is_function_of_torch(function: Any) -> bool:
-    """Whether `function` is torch's own: a function, a method of tensors, or one of
-    torch's operators; but no custom Function."""
-    if isinstance(function, type):
-        return False
-    home = getattr(function, "__objclass__", None)
-    if home is not None:
-        return issubclass(torch.Tensor, home) and home is not object
-    module = str(getattr(function, "__module__", None))
-    if is_operator(function):
-        return module == "torch._ops.aten"
-    return isinstance(function, FUNCTION_TYPES) and module.partition(".")[0] == "torch"
-
-
 def is_function_class(target: object) -> bool:
     """Whether `target` is a class of custom autograd Functions."""
     base = torch.autograd.Function
     return isinstance(target, type) and issubclass(target, base) and target is not base
-
-
-#: The types of torch's functions and of methods of tensors.
-FUNCTION_TYPES: Final = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-)
 
 
 def as_seen(target: Any) -> Any:
@@ -131,11 +108,20 @@ def is_never_seen(target: Any) -> bool:
 
 def _is_of_torch(target: Any) -> bool:
     """Whether `target` is a function of torch, or a method of tensors."""
-    return (
-        isinstance(target, FUNCTION_TYPES)
-        and function_name(target) is not None
-        and is_function_of_torch(target)
-    )
+    if not isinstance(target, _FUNCTION_TYPES) or function_name(target) is None:
+        return False
+    home = getattr(target, "__objclass__", None)
+    if home is not None:
+        return issubclass(torch.Tensor, home) and home is not object
+    return str(getattr(target, "__module__", None)).partition(".")[0] == "torch"
+
+
+_FUNCTION_TYPES: Final = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
 
 
 def _is_told_of(function: Any) -> bool:
