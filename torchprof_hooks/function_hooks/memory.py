@@ -7,7 +7,7 @@ import torch
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
 from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
-from torchprof_hooks.hooks.memory import MemoryHookSummary, MemoryReport
+from torchprof_hooks.hooks.tables import MemoryHookSummary, MemoryReport
 
 
 class MemoryProfileHook(MemoryReport, MeasuredCalls):

@@ -8,7 +8,7 @@ from typing import Final
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
-from torchprof_hooks.hooks.timer import PHASE_FIELDS, TimeReport, TimerSummary
+from torchprof_hooks.hooks.tables import PHASE_FIELDS, TimeReport, TimerSummary
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
     FunctionGrouping,
