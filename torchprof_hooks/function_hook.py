@@ -90,15 +90,9 @@ class FunctionHook(Hook):
         """What has to be on torch while the hook is active."""
         return ()
 
-    def _subscription(self) -> FollowedFunctions:
-        """The same each time that the hook is entered in this thread: it knows the
-        nodes that functions have made before."""
-        local = self._of_thread()
-        found: FollowedFunctions | None = getattr(local, "functions", None)
-        if found is None:
-            found = local.functions = FollowedFunctions(
-                self,
-                is_replaced=lambda f: self.name in subscriptions_of_function(f),
-                names_nodes=True,
-            )
-        return found
+    def _new_subscription(self) -> FollowedFunctions:
+        return FollowedFunctions(
+            self,
+            is_replaced=lambda f: self.name in subscriptions_of_function(f),
+            names_nodes=True,
+        )

@@ -87,7 +87,7 @@ def fold(measurer: Any) -> None:
         steps: Any = measurer._threads.rounds[0]._steps
         steps.tracker.log.fold()
     elif not isinstance(measurer, FunctionHook):
-        measurer._tracker_of_thread().log.fold()
+        measurer._here.subscription.tracker.log.fold()
 
 
 def objects_per_step(case: Case, links: int) -> float:

@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
-from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.measure.uninterrupted import (
     enter_uninterrupted,
     leave_uninterrupted,
@@ -18,7 +17,6 @@ from torchprof_hooks.measure.uninterrupted import (
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
-    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 Self = TypeVar("Self", bound="Hook")
 
@@ -48,6 +46,13 @@ def check_known(name: str, subscriptions: Mapping[str, object]) -> None:
     if name not in subscriptions:
         known = ", ".join(map(repr, subscriptions)) or "none"
         raise KeyError(f"no hook {name!r} here; the registered ones: {known}")
+
+
+class _OfThread(threading.local):
+    """What a hook has in a thread. subscription: has it notified of calls."""
+
+    subscription: TrackerSubscription | FollowedFunctions | None = None
+    is_entered = False
 
 
 #: Attributes of hooks that copies do not get: they make their own when needed.
@@ -89,11 +94,12 @@ class Hook:
         active = self._thread_wide.hooks
         check_free(self.name, active.get(self.name))
         self.added(None)
-        subscription = self._subscription()
+        here = self._here
+        subscription = here.subscription = here.subscription or self._new_subscription()
 
         def begin() -> None:
             active[self.name] = self
-            self._of_thread().subscription = subscription
+            here.is_entered = True
             subscription.open()
 
         enter_uninterrupted(begin, undo=lambda: self._leave(by_exception=True))
@@ -106,7 +112,7 @@ class Hook:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._entered() is None:
+            if not self._here.is_entered:
                 raise RuntimeError(
                     f"hook {self.name!r} was not entered in this thread, or has been "
                     "left already"
@@ -116,17 +122,13 @@ class Hook:
             leave_uninterrupted(lambda: self._leave(error is not None))
 
     def _leave(self, by_exception: bool) -> None:
-        subscription, active = self._entered(), self._thread_wide.hooks
+        here, active = self._here, self._thread_wide.hooks
         # Not by name: the user may have changed it.
         for name in [name for name, hook in active.items() if hook is self]:
             del active[name]
-        if subscription is not None:
-            subscription.close(by_exception)
-            self._of_thread().subscription = None
-
-    def _entered(self) -> TrackerSubscription | FollowedFunctions | None:
-        """What lets the hook see the calls of this thread, while it is active there."""
-        return getattr(self._of_thread(), "subscription", None)
+        if here.is_entered and here.subscription is not None:
+            here.subscription.close(by_exception)
+            here.is_entered = False
 
     def added(self, target: Any) -> None:
         """Called when the hook is registered: on `target`, or thread-wide (None)."""
@@ -134,41 +136,15 @@ class Hook:
     def deleted(self, target: Any) -> None:
         """Called when the hook is removed: from `target`, or thread-wide (None)."""
 
-    def _subscription(self) -> TrackerSubscription | FollowedFunctions:
-        """What is opened where the hook is entered, and closed at the end."""
-        return TrackerSubscription(self._tracker_of_thread())
-
-    def _make_tracker(self, everywhere: bool) -> Tracker:
-        """A tracker that serves this hook in the running thread.
-
-        everywhere: whether it serves the whole thread, not only the hook's targets.
-        """
+    def _new_subscription(self) -> TrackerSubscription | FollowedFunctions:
+        """What is opened each time that the hook is entered in this thread."""
         raise NotImplementedError
 
-    def _tracker_of_thread(self) -> Tracker:
-        """The tracker of this thread, the same each time that the hook is entered."""
-        local = self._of_thread()
-        tracker: Tracker | None = getattr(local, "tracker", None)
-        if tracker is None:
-            tracker = local.tracker = self._make_tracker(everywhere=True)
-        return tracker
-
-    def _of_thread(self) -> threading.local:
-        """What the hook has in the running thread."""
+    @property
+    def _here(self) -> _OfThread:
         if self._local is None:
-            self._local = threading.local()
+            self._local = _OfThread()
         return self._local
 
-    @property
-    def _target_threads(self) -> ThreadTrackers:
-        """The trackers that serve this hook on all of its targets."""
-        if self._threads is None:
-            self._threads = self._new_target_threads()
-        return self._threads
-
-    def _new_target_threads(self) -> ThreadTrackers:
-        return ThreadTrackers(lambda: self._make_tracker(everywhere=False))
-
     # Not made in `__init__`, which subclasses need not call:
-    _threads: ThreadTrackers | None = None
-    _local: threading.local | None = None
+    _local: _OfThread | None = None
