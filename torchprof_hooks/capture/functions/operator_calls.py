@@ -97,7 +97,7 @@ class OperatorCalls:
             return None
         function = caller.functions.get(operator) or _function(caller, operator)
         known = function.by_shapes
-        shapes: object = _shapes_of(inputs)
+        shapes: object = tuple(kind.shape for kind in tensors_among(inputs))
         if function.name == SMALL_NAME:
             shapes = None
         elif shapes not in known and len(known) >= SHAPES_KEPT:
@@ -212,22 +212,10 @@ class Call(NamedTuple):
         return name, info
 
 
-def _shapes_of(inputs: list[Any]) -> tuple[Any, ...]:
-    found: list[Any] = []
-    for value in inputs:
-        if type(value) is tuple:
-            found.append(value[0])
-        elif type(value) is list:
-            found += _shapes_of(value)
-    return tuple(found)
-
-
 def _autocast(inputs: list[Any]) -> str:
     """The type to which autocast converts the inputs of products; "": it is off."""
-    first: Any = inputs
-    while type(first) is list:
-        first = next((value for value in first if type(value) in (tuple, list)), None)
-    found = autocast_type(first[2]) if first else None
+    first = next(tensors_among(inputs), None)
+    found = None if first is None else autocast_type(first.device)
     return str(found or "").removeprefix("torch.")
 
 

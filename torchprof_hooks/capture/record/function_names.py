@@ -94,19 +94,14 @@ def as_seen(target: Any) -> Any:
     None if `target` is neither, or no mode ever sees it."""
     if is_operator(target):
         return target
-    if not _is_of_torch(target):
+    if not is_of_torch(target):
         return None
     if target.__name__[:2] == "__":
         return _operator_as_seen(target)
     return target if _is_told_of(target) else None
 
 
-def is_never_seen(target: Any) -> bool:
-    """Whether `target` is a function of torch that no mode ever sees."""
-    return _is_of_torch(target) and as_seen(target) is None
-
-
-def _is_of_torch(target: Any) -> bool:
+def is_of_torch(target: Any) -> bool:
     """Whether `target` is a function of torch, or a method of tensors."""
     if not isinstance(target, _FUNCTION_TYPES) or function_name(target) is None:
         return False
