@@ -82,9 +82,12 @@ class FunctionHook(Hook):
     ) -> None:
         """Called after the backward of a function."""
 
-    def _aborted(self, function: FunctionCall | None) -> None:
-        """A call has raised, or its backward; None: the hook was taken off, and is not
-        told any more how open calls end."""
+    def _begins(self, function: FunctionCall, is_backward: bool = False) -> None:
+        """A call, or its backward, is just about to run."""
+
+    def _over(self, function: FunctionCall | None, failed: bool = False) -> None:
+        """A call, or its backward, has just run; None: the hook was taken off, and is
+        not told any more how open calls end."""
 
     def _attachments(self) -> tuple[Attachment, ...]:
         """What has to be on torch while the hook is active."""

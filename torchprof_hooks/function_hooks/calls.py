@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.capture.torch_names.autograd import current_graph_task
-from torchprof_hooks.function_hook import FunctionHook, Tensors
+from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.options import check_whole
 
@@ -121,34 +121,10 @@ class MeasuredCalls(FunctionHook):
         """Read the numbers. innermost: the open call that runs."""
         raise NotImplementedError
 
-    def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
-        """Begin a call."""
-        self._begin(function, "forward" if current_graph_task() == -1 else "recompute")
-
-    def forward_postprocess(self, function: FunctionCall, in_data: Tensors) -> None:
-        """End a call."""
-        self._end(function)
-
-    def backward_preprocess(
-        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
-    ) -> None:
-        """Begin the backward of a call."""
-        self._begin(function, "backward")
-
-    def backward_postprocess(
-        self, function: FunctionCall, in_data: Tensors, out_grad: Tensors
-    ) -> None:
-        """End the backward of a call."""
-        self._end(function)
-
-    def _aborted(self, function: FunctionCall | None) -> None:
-        if function is not None:
-            self._end(function, failed=True)
-        else:
-            self._records.open.clear()
-            self._records.here.open.clear()
-
-    def _begin(self, function: FunctionCall, phase: Phase) -> None:
+    def _begins(self, function: FunctionCall, is_backward: bool = False) -> None:
+        phase: Phase = "backward" if is_backward else "forward"
+        if not is_backward and current_graph_task() != -1:
+            phase = "recompute"
         records, open_here = self._records, self._records.here.open
         name = self._name(function)
         if len(records.sums) >= NAMES_KEPT and name not in records.sums:
@@ -162,8 +138,12 @@ class MeasuredCalls(FunctionHook):
         open_here.append(one)
         records.open[id(function)] = one
 
-    def _end(self, function: FunctionCall, failed: bool = False) -> None:
-        records, one = self._records, self._records.open.pop(id(function), None)
+    def _over(self, function: FunctionCall | None, failed: bool = False) -> None:
+        records = self._records
+        if function is None:
+            records.open.clear()
+            records.here.open.clear()
+        one = records.open.pop(id(function), None)
         if one is None:
             return
         now, open_here = self._read(one), records.here.open

@@ -83,7 +83,8 @@ class FunctionCallbacks(Protocol):
     def backward_postprocess(
         self, function: FunctionCall, in_data: InData, out_grad: InData
     ) -> None: ...
-    def _aborted(self, function: FunctionCall | None) -> None: ...
+    def _begins(self, function: FunctionCall, is_backward: bool = ...) -> None: ...
+    def _over(self, function: FunctionCall | None, failed: bool = ...) -> None: ...
     def _attachments(self) -> tuple[Attachment, ...]: ...
 
 
@@ -125,14 +126,12 @@ class OpenBackward:
         self._hook, self.function = hook, function
         self._gradients = [None if g is None else weakref.ref(g) for g in out_grad]
         tell(hook, hook.backward_preprocess, function, function.in_data, out_grad)
+        hook._begins(function, True)
 
     def end(self, failed: bool = False) -> None:
         """The last node of the function has run, or the pass has failed in it."""
         hook, function = self._hook, self.function
-        if failed:
-            hook._aborted(function)
-            return
-        living = tuple(
-            None if g is None else referred_tensor(g) for g in self._gradients
-        )
-        tell(hook, hook.backward_postprocess, function, function.in_data, living)
+        hook._over(function, failed)
+        if not failed:
+            found = (None if g is None else referred_tensor(g) for g in self._gradients)
+            tell(hook, hook.backward_postprocess, function, function.in_data, (*found,))

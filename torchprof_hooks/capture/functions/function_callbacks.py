@@ -86,7 +86,7 @@ class FollowedFunctions:
             attachments.detach(attachment, self)
         attachments.detach(engine_patch, self._passes)
         self._passes.drop()
-        self._hook._aborted(None)
+        self._hook._over(None)
 
     def works_here(self) -> bool:
         """Whether it follows the running thread, or a pass that this thread works
@@ -145,11 +145,11 @@ class FollowedFunctions:
         try:
             tell(hook, hook.forward_preprocess, call, call.in_data)
             low = next_sequence_number()
+            hook._begins(call)
             outputs = run(*args, **kwargs)
             failed = False
         finally:
-            if failed:
-                hook._aborted(call)
+            hook._over(call, failed)
         if times_closed == self._times_closed:  # else the hook was taken off meanwhile
             self._tie(call, (outputs, args, kwargs), low)
             tell(hook, hook.forward_postprocess, call, call.in_data)
