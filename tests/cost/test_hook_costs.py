@@ -80,8 +80,8 @@ EXPECTED = {
     "link timer with backward": Expected(Costs(2, 34)),
     "link timer on each module": Expected(Costs(13, 0), Costs(12, 0), Costs(12, 0)),
     "link callbacks": Expected(Costs(32, 148), Costs(10, 35), Costs(26, 98)),
-    "function timer": Expected(Costs(0, 193), Costs(141, 68), None),
-    "function callbacks": Expected(Costs(0, 193), Costs(111, 40), None),
+    "function timer": Expected(Costs(0, 193), Costs(134, 59), None),
+    "function callbacks": Expected(Costs(0, 193), Costs(108, 34), None),
     "profile() in another thread": Expected(Costs(0, 19)),
 }
 

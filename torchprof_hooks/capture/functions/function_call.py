@@ -106,13 +106,14 @@ def is_telling(hook: object) -> bool:
 
 def tell(hook: object, callback: Callable[..., None], *args: object) -> None:
     """Call a callback of a hook, unless that has called a function itself."""
-    if is_telling(hook):
+    hooks, key = _telling.hooks, id(hook)
+    if key in hooks:
         return
-    _telling.hooks.add(id(hook))
+    hooks.add(key)
     try:
         callback(*args)
     finally:
-        _telling.hooks.discard(id(hook))
+        hooks.discard(key)
 
 
 class OpenBackward:
