@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import perf_counter_ns
-from typing import Final
+from typing import Final, Literal
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
-from torchprof_hooks.hooks.tables import PHASE_FIELDS, TimeReport, TimerSummary
+from torchprof_hooks.hooks.tables import TimeReport, TimerSummary
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
     FunctionGrouping,
+    Phase,
     check_grouping,
     function_call_name,
 )
 from torchprof_hooks.profiles.options import check_flag
 
-_COLUMNS: Final = {
-    "elapsed_time": "ElapsedTime",
-    "forward_time": "ForwardTime",
-    "backward_time": "BackwardTime",
-    "recompute_time": "RecomputeTime",
+_Field = Literal["forward_time", "backward_time", "recompute_time"]
+#: Fields of phases in the summary, and their headers in the table.
+_PHASES: Final[dict[Phase, tuple[_Field, str]]] = {
+    "forward": ("forward_time", "ForwardTime"),
+    "backward": ("backward_time", "BackwardTime"),
+    "recompute": ("recompute_time", "RecomputeTime"),
 }
 
 
@@ -87,7 +89,7 @@ class TimerHook(TimeReport, MeasuredCalls):
                 "elapsed_time": sums.total(0) / 1e9,
                 "occurrence": sums.calls,
             }
-            for phase, field in PHASE_FIELDS.items() if self.phases else ():
+            for phase, (field, _) in _PHASES.items() if self.phases else ():
                 [ns] = sums.by_phase.get(phase, [0])
                 found[name][field] = ns / 1e9
         return found
@@ -105,8 +107,8 @@ class TimerHook(TimeReport, MeasuredCalls):
         return f"{call.module_path}: {name}" if call.module_path else name
 
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
-        return {
-            field: header
-            for field, header in _COLUMNS.items()
-            if any(sums.get(field) for sums in summary.values())
-        }
+        columns = {"elapsed_time": "ElapsedTime"}
+        for field, header in _PHASES.values():
+            if any(sums.get(field) for sums in summary.values()):
+                columns[field] = header
+        return columns

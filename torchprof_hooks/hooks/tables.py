@@ -6,12 +6,12 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Final, Literal, TextIO, TypedDict
+from typing import TextIO, TypedDict
 
 import torch
 
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
-from torchprof_hooks.profiles.names import ByteUnit, Phase, TimeUnit
+from torchprof_hooks.profiles.names import ByteUnit, TimeUnit
 from torchprof_hooks.profiles.options import check_file, keyword_only
 
 
@@ -31,14 +31,6 @@ class TimerSummary(_Times, total=False):
     forward_time: float
     backward_time: float
     recompute_time: float
-
-
-_PhaseField = Literal["forward_time", "backward_time", "recompute_time"]
-PHASE_FIELDS: Final[dict[Phase, _PhaseField]] = {
-    "forward": "forward_time",
-    "backward": "backward_time",
-    "recompute": "recompute_time",
-}
 
 
 class TimeReport(ABC):
