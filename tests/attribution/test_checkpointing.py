@@ -24,13 +24,25 @@ from tests.attribution.checkpointed_models import (
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock, burn
 from tests.helpers import hand_built, timed
+from tests.thorough import THOROUGH
 from torchprof_hooks import profile
 from torchprof_hooks.profiles.batch import largest_batch
 
 pytestmark = NATIVE_CORE
 
 
-@pytest.mark.parametrize("name", MODELS)
+def each_model(*names: str) -> pytest.MarkDecorator:
+    """These, and in thorough tests all."""
+    return pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=() if name in names else THOROUGH)
+            for name in MODELS
+        ],
+    )
+
+
+@each_model("MLP", "transformer", "mixture of experts", "U-Net")
 def test_ten_models_that_are_really_checkpointed(name: str) -> None:
     found = [*predictions(MODELS[name])]
     assert found
@@ -51,12 +63,12 @@ def test_a_result_that_only_the_module_itself_keeps_is_told_as_kept() -> None:
 
 
 def test_reentrant_checkpoints_keep_a_little_more() -> None:
-    for name in ("MLP", "transformer", "LSTM"):
+    for name in ("MLP", "LSTM"):
         for each in predictions(MODELS[name], use_reentrant=True):
             assert each.predicted == pytest.approx(each.measured, rel=0.05)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model("MLP", "LSTM")
 def test_larger_batches(name: str) -> None:
     for predicted, found in peaks_of_batches(MODELS[name]):
         assert predicted == pytest.approx(found, rel=0.05)

@@ -80,16 +80,6 @@ def test_the_first_step_is_apart(options: dict[str, Any]) -> None:
     assert whole[FORWARD].calls == loop[FORWARD].calls + 1
 
 
-def test_a_first_step_of_two_optimizers_is_one_step() -> None:
-    model = nn.Sequential(Slow(4, 6), Work(1, 2))
-    with profile() as prof:
-        train(model, [sgd(model[0]), sgd(model[1])], 3)
-    found = prof.profile
-    check_parts(found)
-    assert found.start_up.wall_ns == (100 + 4 + 6 + 1 + 2 + 1) * MS
-    assert [part.steps for part in (found.start_up, found.loop)] == [1, 2]
-
-
 def test_a_step_that_ends_in_a_call_of_a_module() -> None:
     class Trains(nn.Module):
         def __init__(self) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from tests.cost.loops import followed
 from tests.cost.loops import train as train_for
@@ -230,23 +229,6 @@ def test_what_young_objects_take_is_the_time_of_whoever_makes_them(
     with profile() as prof, long_collections():
         Collects(Work(2, 5), generation)(X)
     assert GARBAGE_NAME not in prof.profile.modules
-
-
-def test_it_does_not_matter_whose_object_was_the_one_too_many() -> None:
-    """Ours, in the middle of loading data: that is not what loading takes."""
-    ours = compile("gc.collect()", garbage.__file__, "exec")
-
-    class Data(list[int]):
-        def __getitem__(self, index: Any) -> Any:
-            burn(1)
-            exec(ours)
-            return super().__getitem__(index)
-
-    with profile() as prof, long_collections():
-        list(DataLoader(Data([1, 2]), batch_size=2))  # type: ignore[arg-type]
-    times = prof.profile.phase_times_ns()
-    assert times["data"] == 2 * MS
-    assert times["garbage"] == 2 * TAKES_MS * MS
 
 
 def test_collections_in_other_threads_are_not_in_this_ones_time() -> None:

@@ -29,10 +29,11 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 
 #: Where not all steps are measured, evaluation calls in the others are parts of steps.
-ALL = pytest.mark.parametrize("follow", ["all", "functions"], indirect=True)
+FUNCTIONS = pytest.param("functions", marks=THOROUGH)
+ALL = pytest.mark.parametrize("follow", ["all", FUNCTIONS], indirect=True)
 
 
-@pytest.fixture(params=["all", "functions", "some"])
+@pytest.fixture(params=["all", FUNCTIONS, "some"])
 def follow(request: pytest.FixtureRequest) -> Follow:
     every: dict[str, dict[str, Any]] = {
         "all": {},

@@ -3,8 +3,6 @@ not tried, reports say what canaries have found."""
 
 from __future__ import annotations
 
-import gc
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,30 +50,6 @@ def test_a_canary_is_not_seen_by_modes_and_changes_no_state_of_the_program() -> 
     assert mode.seen == []
     assert autograd.next_sequence_number() == number
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_garbage_of_the_program_is_not_collected_while_a_canary_is_tried() -> None:
-    """Its thread is waited for by one that may have a lock that a finalizer needs."""
-    ended_in: list[threading.Thread] = []
-
-    class Garbage:
-        def __init__(self) -> None:
-            self.cycle = self
-
-        def __del__(self) -> None:
-            ended_in.append(threading.current_thread())
-
-    def check() -> bool:
-        return len([[] for _ in range(100_000)]) > 0
-
-    gc.disable()
-    Garbage()
-    gc.enable()
-    assert Canary("something", (), check).works()
-    assert gc.isenabled()
-
-    gc.collect()
-    assert ended_in == [threading.current_thread()]
 
 
 # What is hidden, one at a time

@@ -151,17 +151,6 @@ def test_a_reentrant_checkpoint() -> None:
     ]
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_tells_the_same_of_each_call(reentrant: bool) -> None:
-    with FunctionKeeper() as hook:
-        checkpoint(block, x(), use_reentrant=reentrant).sum().backward()
-
-    first, again = (s for s in hook.seen if s.event == "pre exp")
-    assert first.call is not again.call
-    assert first.call.input_shapes == again.call.input_shapes == ((2, 3),)
-    assert hook.only("backward pre exp").out_grad == [(2, 3)]
-
-
 # Kinds of functions and tensors
 
 
@@ -326,14 +315,6 @@ def test_transforms_of_torch_func(
     assert torch.allclose(found, result)
     names = {event.split()[-1] for event in events} | {"custom_function_call"}
     assert [e for e in hook.events if e.split()[-1] in names] == events
-
-
-def test_shapes_are_those_that_a_mapped_function_sees() -> None:
-    batch = x().detach()
-    with FunctionKeeper() as hook:
-        torch.func.vmap(loss_of)(batch)
-
-    assert hook.only("pre sin").call.input_shapes == ((3,),)
 
 
 @forward_mode

@@ -67,17 +67,6 @@ def test_a_host_that_has_waited_for_the_device(found: dict[str, Any]) -> None:
     assert found["waiting_host"][2] == {"planted:0": [4, {"Sequential.1 forward": 8}]}
 
 
-def test_streams_that_are_busy_at_once(found: dict[str, Any]) -> None:
-    assert found["streams"][2] == {"planted:0": [9, {"Sequential.2 forward": 12 - 9}]}
-
-
-def test_each_device_has_rows_of_its_own(found: dict[str, Any]) -> None:
-    assert found["devices"][2] == {
-        "planted:0": [5, {"Work forward": 15}],
-        "planted:1": [7, {"Work forward": 13}],
-    }
-
-
 def test_a_device_that_is_not_in_use(found: dict[str, Any]) -> None:
     begun, [*_, reason] = found["unused"]
     assert not begun
@@ -86,14 +75,6 @@ def test_a_device_that_is_not_in_use(found: dict[str, Any]) -> None:
 
 def test_a_step_without_work_for_a_device(found: dict[str, Any]) -> None:
     assert found["nothing"] == [4, 4, {}, ""]
-
-
-def test_another_profiler_of_torch(found: dict[str, Any]) -> None:
-    begun, before, meanwhile = found["other_profiler"]
-
-    assert not begun
-    assert before[3] == "another profiler of torch was running"
-    assert meanwhile[3] == "another profiler of torch began during the step"
 
 
 def test_what_is_computed_is_what_it_was(found: dict[str, Any]) -> None:
