@@ -137,12 +137,3 @@ def test_the_tip_names_the_layers(clock: FakeClock) -> None:
     text = profiled(made).report()
     assert "checkpointing Sequential.*: 6 TransformerEncoderLayer" in text
     assert "would lower the peak of a step to 7.0" in text
-
-
-def test_a_module_that_is_called_by_the_profiler_alone_is_no_candidate() -> None:
-    with profile(memory="cpu") as prof, torch.no_grad():
-        for _ in range(3):
-            mlp_block(32)(torch.randn(512, 32))
-    memory = prof.profile.memory
-    assert memory is not None
-    assert memory.step is None

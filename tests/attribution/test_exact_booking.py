@@ -18,8 +18,6 @@ from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT
-from torchprof_hooks.capture.snapshot import _without_debts
-from torchprof_hooks.profiles.totals import Totals
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -172,14 +170,6 @@ def test_what_interrupts_a_call_is_not_its_time() -> None:
     for measured, known in ((seen[0], in_closure), (prof.profile, in_the_end)):
         assert booked(measured) == known
         assert sum(ms for _, ms in known.values()) * MS == measured.wall_ns
-
-
-def test_time_that_was_booked_twice_is_no_time_below_zero() -> None:
-    """In the profile that is read, and so in its file: not when that is written."""
-    own_ns = {"inner": -3, "model": 10, "other": 8, "outer": -4}
-    cells: Any = {((name,), "forward"): Totals(self_ns=n) for name, n in own_ns.items()}
-    settled = {key[0][0]: each.self_ns for key, each in _without_debts(cells).items()}
-    assert settled == {"inner": 0, "model": 3, "other": 8, "outer": 0}
 
 
 def test_sums_go_on_when_the_log_is_folded() -> None:

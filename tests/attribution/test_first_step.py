@@ -164,19 +164,6 @@ def test_parts_without_an_optimizer_of_torchs_count_each_step_once(
     assert prof.profile.steps == 9
 
 
-def test_a_step_that_goes_on_in_the_next_part_is_whole() -> None:
-    model = Slow(4, 6)
-    prof, optimizer = profile(), sgd(model)
-    with prof:
-        train(model, [optimizer], 2)
-        model(torch.ones(2)).sum().backward()
-    assert prof.take().steps == 2
-    with prof:
-        optimizer.step()
-        train(model, [optimizer], 1)
-    assert prof.take().step_times.later_ns == (10 + 11) * MS
-
-
 def test_blocks_go_on_with_the_next_part() -> None:
     """The first steps of a part are not measured because they are the first."""
     some: dict[str, Any] = {"steps": 2, "every": 5}

@@ -25,7 +25,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from tests.running import python, written
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import profile
 from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
@@ -198,22 +198,6 @@ def test_while_we_are_at_work_it_may_be_our_cost_and_all_adds_up(
     check(prof.profile)
 
 
-def test_before_the_end_of_what_is_open() -> None:
-    seen: list[Profile] = []
-
-    def ask() -> None:
-        burn(4)
-        gc.collect()
-        seen.append(prof.profile)
-
-    with profile() as prof, long_collections():
-        Does(ask)(X)
-    assert own_ms(seen[0]) == {
-        ("Does", "forward"): 4,
-        (GARBAGE_NAME, "garbage"): TAKES_MS,
-    }
-
-
 def test_the_first_step_has_its_own() -> None:
     with profile() as prof, long_collections():
         train_for(Collects(nn.Linear(4, 1)), 3)
@@ -306,14 +290,3 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
         thread.join()
     assert kept
     assert not errors
-
-
-@pytest.mark.parametrize("options", [{}, {"steps": 1}], ids=str)
-def test_collections_while_measuring_begins_or_ends_leave_no_time_below_zero(
-    options: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("start", "stop"):
-        collecting_first(StepDetector, name, monkeypatch)
-    with long_collections(), profile(**options) as prof:
-        burn(1)
-    check(prof.profile)

@@ -514,16 +514,6 @@ def test_what_is_taken_while_nothing_is_measured_is_nobodys() -> None:
     del second
 
 
-def test_the_higher_of_two_runs_has_the_peak() -> None:
-    found = []
-    for size in (100, 200):
-        with profile(memory="cpu") as prof:
-            torch.empty(size)
-        found.append(prof.profile)
-    merged = found[0].merge(found[1])
-    assert summary_of(merged) == summary_of(found[1])
-
-
 def test_the_course_of_a_step_tells_where_functions_were_called() -> None:
     net, x = Net(), torch.ones(ROWS, 64)
 

@@ -339,18 +339,6 @@ def test_in_a_context(context: Any, gradients: int) -> None:
     assert of_all(profile, "backward") == gradients * 2 * 2 * product
 
 
-def test_calls_that_one_name_stands_for_are_all_counted() -> None:
-    def step(last: int) -> None:
-        torch.linalg.multi_dot([*[x(2, 2), x(2, 3), x(3, 2)] * 2, x(2, last)])
-
-    def both() -> None:
-        step(2)
-        step(9)
-
-    each = [of_all(profiled(partial(step, last)), "forward") for last in (2, 9)]
-    assert of_all(profiled(both, times=2), "forward") == 2 * sum(each)
-
-
 # Nothing of the user's is run, kept or changed
 
 
@@ -547,19 +535,6 @@ def test_what_a_program_registers_is_counted_beyond_the_shapes_kept() -> None:
     finally:
         del flop_counter.flop_registry[packet]
     assert of_all(profile, "forward") == 7 * sum(sizes)
-
-
-def test_an_evaluation_before_does_not_tell_what_training_takes() -> None:
-    layer, value = nn.Linear(8, 16), const(3, 8)
-
-    def step() -> None:
-        with torch.no_grad():
-            layer(value)
-        layer(value).sum().backward()
-
-    profile = profiled(step, times=2)
-    assert of_all(profile, "forward") == 4 * ONE_PRODUCT
-    assert of_all(profile, "backward") == 2 * ONE_PRODUCT
 
 
 def test_python_is_not_asked_for_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,14 +176,6 @@ def test_without_the_native_core_canaries_are_not_asked(
     assert verify.untried(None) == ("torch 2.99.0 was not tried",)
 
 
-def test_where_findings_cannot_be_kept_they_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core: Any = Loaded(tmp_path / "nowhere" / "core.so")
-    monkeypatch.setattr(verify, "TORCH_VERSION", "2.99.0")
-    assert verify.untried(core) == ("torch 2.99.0 was not tried",)
-
-
 def test_reports_and_files_say_it(tmp_path: Path) -> None:
     lines = ("torch 9.0 was not tried",)
     made = profile_of(not_measured=lines)

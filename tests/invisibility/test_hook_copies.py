@@ -179,24 +179,6 @@ def test_the_copy_of_a_model_is_not_measured(duplicate: Duplicate) -> None:
     assert hook.taken()
 
 
-@EACH_WAY
-def test_a_model_that_has_its_hook(duplicate: Duplicate) -> None:
-    model: Any = nn.Sequential(nn.Linear(3, 3))
-    model.hook, model.timer = Modules(), link_hooks.TimerHook()
-    add_hook(add_hook(model, model.hook), model.timer)
-    model(inputs())
-
-    twin = duplicate(model)
-    assert torch.equal(twin(inputs()), model(inputs()))
-
-    assert model.hook.seen == ["Sequential"] * 2
-    assert twin.hook.seen == ["Sequential"]  # the copy is not hooked
-    add_hook(twin, twin.hook)
-    twin(inputs())
-    assert twin.hook.seen == ["Sequential"] * 2
-    assert not twin.timer.call_history
-
-
 @pytest.mark.slow
 def test_a_saved_model_is_loaded_where_this_package_is_not(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"

@@ -233,19 +233,6 @@ def test_module_that_answers_to_every_name() -> None:
     assert "Obliging" in {row.name for row in prof.profile.rows("class")}
 
 
-def test_modules_made_inside_a_forward_share_a_row() -> None:
-    class Makes(nn.Module):
-        def forward(self, x: torch.Tensor) -> Any:
-            return nn.Softmax(-1)(x)
-
-    model = Makes()
-    with torchprof_hooks.profile() as prof:
-        for _ in range(30):
-            model(X)
-    rows = {row.name: row.calls for row in prof.profile.rows()}
-    assert rows["Makes.<Softmax>"] == 30
-
-
 def test_hooks_added_and_deleted_do_not_add_sites() -> None:
     model = nn.ReLU()
     with TimerHook() as timer:

@@ -241,22 +241,6 @@ def test_autocast() -> None:
     assert len(hook.only("backward pre linear").call.node_names) == 4
 
 
-def test_saved_tensors_hooks() -> None:
-    packed: list[torch.Tensor] = []
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        packed.append(tensor)
-        return tensor
-
-    with FunctionRecorder() as hook:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = x().exp().sum()
-        loss.backward()
-
-    assert len(packed) == 1
-    assert hook.events[1:-1] == [*forward("exp", "sum"), *backward("sum", "exp")]
-
-
 # torch.func
 
 #: torch itself calls something that it has deprecated, when this is used first.
@@ -315,13 +299,3 @@ def test_transforms_of_torch_func(
     assert torch.allclose(found, result)
     names = {event.split()[-1] for event in events} | {"custom_function_call"}
     assert [e for e in hook.events if e.split()[-1] in names] == events
-
-
-@forward_mode
-def test_hessian_of_torch_func() -> None:
-    with FunctionRecorder() as hook:
-        hessian = torch.func.hessian(lambda t: (t**3).sum())(x(2).detach())
-
-    assert hessian.tolist() == [[6.0, 0.0], [0.0, 6.0]]
-    events = hook.events
-    assert events.count("backward pre pow") == events.count("backward post pow") > 0

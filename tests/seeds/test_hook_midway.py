@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from tests.functions import (
     FunctionRecorder,
     Runs,
-    Tensors,
     backward,
     forward,
     x,
@@ -21,7 +19,6 @@ from tests.helpers import MyModel, Recorder, inputs
 from tests.seeds.hook_places import AROUND, PLACES, Around
 from torchprof_hooks import (
     FunctionCall,
-    FunctionHook,
     LinkCall,
     LinkHook,
     add_hook,
@@ -153,21 +150,6 @@ def test_a_hook_may_hook_modules() -> None:
         MyModel()(inputs())
 
     assert inner.events == ["added Linear", *forward("Linear")]
-
-
-def test_a_hook_may_hook_functions() -> None:
-    inner = FunctionRecorder("inner")
-
-    class Spreads(FunctionHook):
-        def forward_preprocess(self, function: FunctionCall, in_data: Tensors) -> None:
-            if function.name == "exp":
-                add_hook(F.relu, inner)
-
-    with Spreads():
-        F.relu(F.relu(x()).exp())
-        delete_hook(F.relu, "inner")
-
-    assert inner.events == ["added relu", *forward("relu"), "deleted relu"]
 
 
 def test_a_hook_may_call_a_module() -> None:

@@ -301,24 +301,6 @@ def nested(device: Any) -> Any:
     return [len(calls), are_ours, is_undone, before, outsides]
 
 
-def again(device: Any) -> Any:
-    """A block that goes on: what was taken and freed in between was not heard of."""
-    net, x = Net().to(PLANTED), torch.ones(ROWS, 64, device=PLANTED)
-    prof, kept = profile(memory="planted:0"), []
-    with prof:
-        net(x)
-        kept.append(take(10_240))
-    kept.append(take(20_480))
-    del kept[0]
-    torch.accelerator.reset_peak_memory_stats(0)
-    with prof:
-        net(x)
-        kept.append(take(10**6))
-    memory = summary(prof.profile)
-    peak = torch.accelerator.max_memory_allocated(0)
-    return [memory.peak_bytes == peak, memory.bytes_by_kind()]
-
-
 def other_device(device: Any) -> Any:
     """Blocks of another device are not counted."""
     kept = take(512, index=1)
@@ -388,19 +370,6 @@ def fork(device: Any) -> Any:
     return [status, summary(prof.profile).peak_bytes == level()]
 
 
-def grows(device: Any) -> Any:
-    """Each batch is kept."""
-    net, kept = Net().to(PLANTED), list[torch.Tensor]()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with profile(memory=PLANTED) as prof:
-        for _ in range(24):
-            kept.append(torch.ones(ROWS, 64, device=PLANTED))
-            net(kept[-1]).sum().backward()
-            optimizer.step()
-    growing = summary(prof.profile).growing
-    return [[one.owner, one.kind, one.bytes_per_step] for one in growing]
-
-
 SCENARIOS = (
     first_use,  # first
     trained,
@@ -410,10 +379,8 @@ SCENARIOS = (
     random_blocks,
     beside_torchs_profiler,
     nested,
-    again,
     other_device,
     out_of_memory,
-    grows,
     silent,
     fork,
 )

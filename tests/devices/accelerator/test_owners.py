@@ -133,15 +133,6 @@ def test_blocks_in_blocks(found: dict[str, Any]) -> None:
     assert outer == {"temporary": 2048 + 4096 + 512, "other": 1024}
 
 
-def test_a_block_that_goes_on(found: dict[str, Any]) -> None:
-    is_the_allocators, kinds = found["again"]
-
-    assert is_the_allocators
-    assert kinds["parameter"] == A + B
-    assert kinds["temporary"] == PEAK
-    assert kinds["other"] == INPUT + 20_480 + ROUNDED - BUFFER
-
-
 def test_another_device_is_not_counted(found: dict[str, Any]) -> None:
     peak, before = found["other_device"]
 
@@ -155,10 +146,6 @@ def test_who_had_the_memory_when_it_ran_out(found: dict[str, Any]) -> None:
     assert (path, phase) == (["Greedy"], "forward")
     assert held["Greedy.relu, activation"] == 2 * HIDDEN
     assert held["Greedy.a, parameter"] == held["Greedy.a, gradient"] == A
-
-
-def test_batches_that_are_kept_are_said_to_grow(found: dict[str, Any]) -> None:
-    assert found["grows"] == [["(outside modules)", "other", blocks_of(ROWS * 64 * 4)]]
 
 
 def test_an_allocator_that_does_not_report_is_said(found: dict[str, Any]) -> None:

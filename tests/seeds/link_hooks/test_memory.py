@@ -133,20 +133,6 @@ def test_sums_by_class(memory: FakeMemory) -> None:
     }
 
 
-@NATIVE_CORE
-def test_the_peak_where_the_allocator_sets_no_new_one(memory: FakeMemory) -> None:
-    memory.take(1000)
-    memory.free(1000)
-    taken = of_modules(memory)
-    with taken.hook() as hook:
-        for _ in range(2):
-            taken.step()
-
-    # What the allocator has at the end of a call: a rises by 40, Net by 2 more and 30.
-    peaks = {name: sums["peak_bytes"] for name, sums in hook.summary().items()}
-    assert peaks == {"Net.a": 40, "Net.b": 30, "Net": 72}
-
-
 class Announcing(MemoryProfileHook):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

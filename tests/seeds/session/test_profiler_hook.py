@@ -102,13 +102,6 @@ def test_the_first_step_is_traced_if_asked_for(loop: Loop, tmp_path: Path) -> No
     assert files(tmp_path) == timelines(1, 3, 5)
 
 
-def test_a_hook_can_be_used_again(loop: Loop, tmp_path: Path) -> None:
-    hook = ProfilerHook(2, output_dir=tmp_path)
-    run_session(hook, loop, 3)
-    run_loop(hook, loop, None, None, None)
-    assert files(tmp_path) == timelines(2, "2-2")
-
-
 # Exceptions
 
 
@@ -238,31 +231,6 @@ def test_of_two_hooks_at_once_the_second_gets_no_trace_and_says_so_once(
     assert (first.skipped, second.skipped) == (0, 3)
     assert files(tmp_path / "first") == timelines(2, 4, 6)
     assert files(tmp_path / "second") == timelines(3, 5)
-
-
-def test_a_hook_in_another_thread_waits_for_another_turn(
-    loop: Loop, tmp_path: Path
-) -> None:
-    own = ProfilerHook(1, output_dir=tmp_path / "own", trace_first=True)
-    other, other_loop = ProfilerHook(1, output_dir=tmp_path / "other"), Loop()
-
-    def run_other() -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run_session(other, other_loop, 3)
-
-    def step() -> None:
-        loop.step()
-        thread = threading.Thread(target=run_other)
-        thread.start()
-        thread.join()
-
-    with TrainingSession([own]) as session:
-        session.run(step)
-    assert files(tmp_path / "own") == timelines(1)
-    assert (files(tmp_path / "other"), other.skipped) == ([], 2)
-    run_session(other, other_loop, 3)
-    assert files(tmp_path / "other") == timelines(2, 3)
 
 
 def test_a_hook_serves_one_session_at_a_time(loop: Loop, tmp_path: Path) -> None:
