@@ -27,7 +27,7 @@ NAMES = (
 )
 #: Steps in which something kept of each would be seen, and how often they are run: more
 #: than are held back until it is clear that no optimizer follows them.
-STEPS, ROUNDS = 60, 5
+STEPS, ROUNDS = 60, 8
 OURS = f"{PACKAGE}/"
 
 
