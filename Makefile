@@ -32,20 +32,18 @@ LONG_IMPORTS := tests/invisibility/databases tests/invisibility/models
 NOT_FAST := $(LONG_IMPORTS) tests/attribution/test_device_graphs.py tests/ranks
 
 # Without the native core, times of modules are measured (see docs/native_core.md): where
-# those are booked, and what the hooks promise, is tested with both cores; not what the cores
-# have no part in, such as when a step ends (`make test-all` does more with both).
+# those are booked, and what hooks on modules promise, is tested with both cores; not what the
+# cores have no part in (`make test-all` does more with both).
 IN_PYTHON := TORCHPROF_HOOKS_CORE=python $(PYTEST) $(IN_TWO)
-OF_BOTH_CORES := tests/attribution tests/seeds/function_hooks tests/seeds/link_hooks \
-	$(wildcard tests/seeds/test_*hook*.py)
-WITHOUT_THOSE := $(patsubst %,--ignore=tests/attribution/test_%.py,steps data_entry device_graphs \
-	function_attribution function_infos memory_growth memory_owners module_flops program_facts \
-	tensor_memory work)
+OF_BOTH_CORES := tests/seeds/link_hooks tests/seeds/test_link_hook.py \
+	$(wildcard tests/seeds/test_hook_*.py) $(patsubst %,tests/attribution/test_%.py,attribution \
+	autograd_variants engine_time exact_booking exact_calls exact_interruptions exact_threads \
+	exceptions garbage random_graphs recomputation region)
 
 test: $(VENV)/test.installed  ## run the tests that every change has to pass
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not serial and not thorough"
 	$(PYTEST) $(ALONE)
-	$(IN_PYTHON) -m "not serial and not slow and not thorough" $(WITHOUT_THOSE) \
-		$(OF_BOTH_CORES)
+	$(IN_PYTHON) -m "not serial and not slow and not thorough" $(OF_BOTH_CORES)
 
 test-fast: $(VENV)/test.installed  ## run the tests that are quick, in half a minute
 	$(PYTEST) $(IN_TWO) $(NOT_FAST:%=--ignore=%) -m "not serial and not slow and not thorough"
@@ -53,8 +51,8 @@ test-fast: $(VENV)/test.installed  ## run the tests that are quick, in half a mi
 test-all: $(VENV)/test.installed  ## try everything with everything, with both cores (half an hour)
 	$(THOROUGH) $(PYTEST) $(SIDE_BY_SIDE) -m "not serial"
 	$(PYTEST) $(ALONE)
-	$(THOROUGH) $(IN_PYTHON) -m "not serial" $(OF_BOTH_CORES) tests/invisibility tests/cost tests/ranks \
-		tests/programs
+	$(THOROUGH) $(IN_PYTHON) -m "not serial" tests/attribution tests/seeds tests/invisibility tests/cost \
+		tests/ranks tests/programs
 
 # Quick tests of both cores. Those that trace lines themselves take the place of what
 # follows them here.

@@ -111,13 +111,8 @@ class Comparison(NamedTuple):
         }
 
 
-def compared(
-    workload: Workload, steps: int, clock: kernel_times.Clock | None = None
-) -> list[Comparison]:
-    """Our times of a workload's modules, and those of their kernels.
-
-    clock: that of the device, if it is not the host's.
-    """
+def compared(workload: Workload, steps: int) -> list[Comparison]:
+    """Our times of a workload's modules, and those of their kernels."""
 
     def step() -> None:
         hold_device()
@@ -125,14 +120,12 @@ def compared(
 
     step()
     wait()
-    recording = kernel_times.trace(workload.model, *([clock] if clock else []))
-    with recording as traced, profile() as prof:
+    with kernel_times.trace(workload.model) as traced, profile() as prof:
         for _ in range(steps):
             step()
         wait()
     intervals = find_intervals(traced.activities(), traced.timeline())
-    # Where clocks differ, nobody else finds the modules of kernels.
-    by_kernels = None if clock else traced_kernels_us(step)
+    by_kernels = traced_kernels_us(step)
     return comparisons(intervals, stamps_us(prof.profile), by_kernels, steps)
 
 

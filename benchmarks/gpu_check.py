@@ -28,27 +28,25 @@ BUILD: Final = (
     "from torchprof_hooks.capture.core import CORE; print(CORE.name, CORE.reason)"
 )
 PARTS: Final = ("build", "accuracy", "counts", "cost", "tests")
+#: Those that the planted device can run.
+PLANTED_PARTS: Final = ("build", "counts", "cost")
 #: What takes long, and is run only if it is asked for.
 MORE: Final = ("bench_overhead", "bench_coverage")
 
 
-def parts(folder: Path, planted: bool) -> dict[str, Part]:
+def parts(folder: Path) -> dict[str, Part]:
     """All parts, in the order in which they run: first those that tell the most.
 
     folder: for their logs.
     """
-    tests = ["tests/devices/accelerator"] if planted else test_files(ROOT / "tests")
-    marked = ["-k", "test_reasons"] if planted else ["-m", "gpu"]
-    pytest = ["-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider"]
-    accuracy = ["benchmarks/gpu_accuracy.py"]
-    if planted:
-        accuracy = ["-m", "tests.devices.accelerator.reasons"]
+    pytest = ["-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", "-m", "gpu"]
+    tests = test_files(ROOT / "tests")
     found = [
         Part("build", ["-c", BUILD], 150),
-        Part("accuracy", accuracy, 100),
+        Part("accuracy", ["benchmarks/gpu_accuracy.py"], 100),
         Part("counts", ["benchmarks/gpu_counts.py"], 50),
         Part("cost", ["benchmarks/gpu_cost.py"], 170),
-        Part("tests", [*pytest, *marked, *tests], 170, folder / "tests.log"),
+        Part("tests", [*pytest, *tests], 170, folder / "tests.log"),
         *(Part(name, [f"benchmarks/{name}.py"], 400) for name in MORE),
     ]
     return {part.name: part for part in found}
@@ -93,7 +91,7 @@ def run(names: Sequence[str], planted: bool, budget: Budget) -> dict[str, Outcom
     gpu_verdict.forget(names)
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as folder:
-        known = parts(Path(folder), planted)
+        known = parts(Path(folder))
         for name in names:
             outcomes[name] = budget.run(known[name], environment(planted, folder))
             log = known[name].log
@@ -140,7 +138,7 @@ def main() -> None:
 
 def check(arguments: Any) -> None:
     budget = Budget(arguments.seconds)
-    names = arguments.parts or list(PARTS)
+    names = arguments.parts or list(PLANTED_PARTS if arguments.planted else PARTS)
     unknown = set(names) - {*PARTS, *MORE}
     if unknown:
         sys.exit(f"gpu-check: there is no part {', '.join(sorted(unknown))}")

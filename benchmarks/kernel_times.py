@@ -30,10 +30,6 @@ _WORK: Final = {"kernel", "gpu_memcpy", "gpu_memset"}
 #: Calls by which the host gives devices something to do: "cuda_runtime", ...
 _CALLS: Final = ("_runtime", "_driver")
 
-#: Takes a time of the host to that of the device. They are one in Kineto's traces, but
-#: not where a test plants the device's.
-Clock = Callable[[int], int]
-
 
 class Owner(NamedTuple):
     """A module by the name that our rows have ("": none), and a phase."""
@@ -86,20 +82,15 @@ class Activity(NamedTuple):
     launch_ns: int | None
 
 
-def _same(time_ns: int) -> int:
-    return time_ns
-
-
 class Trace:
     """What was recorded, once `trace` is over."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self) -> None:
         self.events: Sequence[Any] = ()
-        self._clock = clock
 
     def timeline(self) -> Timeline:
         """Where the host was."""
-        return Timeline(find_moves(self.events, self._clock))
+        return Timeline(find_moves(self.events))
 
     def activities(self) -> list[Activity]:
         """What devices ran, the first first."""
@@ -117,9 +108,9 @@ class Trace:
 
 
 @contextmanager
-def trace(model: nn.Module, clock: Clock = _same) -> Iterator[Trace]:
+def trace(model: nn.Module) -> Iterator[Trace]:
     """Record what devices run for `model`, with torch's profiler."""
-    traced = Trace(clock)
+    traced = Trace()
     with named_ranges(model), recorded() as traced.events:
         yield traced
 
@@ -198,11 +189,11 @@ class _Place(NamedTuple):
         return self.name.startswith(_NODE)
 
 
-def find_moves(events: Iterable[Any], clock: Clock = _same) -> Iterator[Move]:
+def find_moves(events: Iterable[Any]) -> Iterator[Move]:
     """The way of the host through modules and nodes, by time alone: while an engine's
     thread runs nodes, the one that has called `backward()` waits."""
     places = sorted(_places(events), key=lambda each: (each.start_ns, -each.end_ns))
-    return (Move(clock(time_ns), owner) for time_ns, owner in _Walk().moves(places))
+    return (Move(time_ns, owner) for time_ns, owner in _Walk().moves(places))
 
 
 def _places(events: Iterable[Any]) -> Iterator[_Place]:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import torchprof_hooks
 from tests.cores import NATIVE_CORE
@@ -134,19 +133,3 @@ def test_module_called_by_a_hook_of_a_tensor() -> None:
         model(x).sum().backward()
 
     check(step, model)
-
-
-@pytest.mark.usefixtures("alone")
-def test_all_who_measure_see_the_waiting_for_gradients() -> None:
-    parallel = DistributedDataParallel(nn.Sequential(Work(2, 4), Work(3, 5)))
-    with (
-        torchprof_hooks.profile() as first,
-        torchprof_hooks.profile(functions=True) as second,
-        torchprof_hooks.profile() as third,
-    ):
-        for _ in range(3):
-            parallel(torch.ones(3)).sum().backward()
-        nn.Linear(3, 3)(torch.ones(3)).sum().backward()  # that waits for nobody
-    for prof in (first, second, third):
-        rows = {row.name: row.calls for row in prof.profile.rows()}
-        assert rows["(waiting for gradients)"] == 3

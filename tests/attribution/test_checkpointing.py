@@ -24,13 +24,25 @@ from tests.attribution.checkpointed_models import (
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock, burn
 from tests.helpers import hand_built, timed
+from tests.thorough import THOROUGH
 from torchprof_hooks import profile
 from torchprof_hooks.profiles.batch import largest_batch
 
 pytestmark = NATIVE_CORE
 
 
-@pytest.mark.parametrize("name", MODELS)
+def each_model(*names: str) -> pytest.MarkDecorator:
+    """These, and in thorough tests all."""
+    return pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=() if name in names else THOROUGH)
+            for name in MODELS
+        ],
+    )
+
+
+@each_model("MLP", "transformer", "mixture of experts", "U-Net")
 def test_ten_models_that_are_really_checkpointed(name: str) -> None:
     found = [*predictions(MODELS[name])]
     assert found
@@ -51,12 +63,12 @@ def test_a_result_that_only_the_module_itself_keeps_is_told_as_kept() -> None:
 
 
 def test_reentrant_checkpoints_keep_a_little_more() -> None:
-    for name in ("MLP", "transformer", "LSTM"):
+    for name in ("MLP", "LSTM"):
         for each in predictions(MODELS[name], use_reentrant=True):
             assert each.predicted == pytest.approx(each.measured, rel=0.05)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model("MLP", "LSTM")
 def test_larger_batches(name: str) -> None:
     for predicted, found in peaks_of_batches(MODELS[name]):
         assert predicted == pytest.approx(found, rel=0.05)
@@ -125,12 +137,3 @@ def test_the_tip_names_the_layers(clock: FakeClock) -> None:
     text = profiled(made).report()
     assert "checkpointing Sequential.*: 6 TransformerEncoderLayer" in text
     assert "would lower the peak of a step to 7.0" in text
-
-
-def test_a_module_that_is_called_by_the_profiler_alone_is_no_candidate() -> None:
-    with profile(memory="cpu") as prof, torch.no_grad():
-        for _ in range(3):
-            mlp_block(32)(torch.randn(512, 32))
-    memory = prof.profile.memory
-    assert memory is not None
-    assert memory.step is None

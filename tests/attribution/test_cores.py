@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import pwd
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext, redirect_stderr
+from contextlib import redirect_stderr
 from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,7 +21,6 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.helpers import SteadyMemory, counted_by
 from tests.profile_of import profile_of
 from tests.running import python
 from tests.thorough import IS_THOROUGH
@@ -30,7 +28,6 @@ from torchprof_hooks import profile
 from torchprof_hooks.capture.core import CORE, build, verify
 from torchprof_hooks.capture.core import compiler as compiling
 from torchprof_hooks.capture.core.build import cached_path, choose, native_module
-from torchprof_hooks.measure.allocator_counter import Reading
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 25 if IS_THOROUGH else 6
@@ -56,46 +53,6 @@ def booked_by(core: str) -> list[Any]:
 def test_random_programs_are_booked_alike_by_both() -> None:
     for native, other in zip(booked_by("native"), booked_by("python"), strict=True):
         assert native == other, native[:2]
-
-
-class _AlarmError(Exception):
-    """What the handler of a signal may raise wherever Python runs."""
-
-
-class _Alarm(SteadyMemory):
-    """The handler of a signal runs as memory is read."""
-
-    def __init__(self) -> None:
-        self.readings_left = -1
-
-    def read(self) -> Reading:
-        self.readings_left -= 1
-        if not self.readings_left:
-            raise _AlarmError
-        return super().read()
-
-
-@NATIVE_CORE
-@pytest.mark.parametrize(
-    ("phase", "readings"),
-    [*(("forward", n) for n in range(1, 11)), *(("backward", n) for n in range(1, 6))],
-)
-def test_what_is_raised_while_we_work_reaches_the_program(
-    phase: str, readings: int
-) -> None:
-    model, memory = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _Alarm()
-    x, is_forward = torch.ones(2, requires_grad=True), phase == "forward"
-    with counted_by(memory), profile(functions=is_forward, memory=True) as prof:
-        for readings_left in (readings, -1):
-            work = (lambda: model(x)) if is_forward else model(x).sum().backward
-            memory.readings_left = readings_left
-            with pytest.raises(_AlarmError) if readings_left > 0 else nullcontext():
-                work()
-    path = ("Sequential", "Sequential.1", *(["relu(2)"] if is_forward else []))
-    cells: Any = prof.profile.cells
-    assert cells[path, phase].calls in (1, 2)
-    assert cells[path[:2], "forward"].calls in ((1, 2) if is_forward else (2,))
-    assert min(t.self_ns for t in cells.values()) >= 0
 
 
 ALL_OPTIONS = """
@@ -295,25 +252,10 @@ def test_what_is_built_needs_no_compiler_any_more(
     assert choose().name == "native"
 
 
-def test_something_in_the_way_of_the_binary_ends_no_program(fails: None) -> None:
-    cached_path().mkdir()
-    assert choose().reason.startswith("the native core cannot be loaded: ")
-
-
 def test_a_cache_that_cannot_be_written(
     fails: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "compiler"))  # a file
-    assert choose().reason.startswith("no cache for the native core: ")
-
-
-def test_a_user_without_a_home(fails: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(number: int) -> None:
-        raise KeyError(number)
-
-    for name in ("HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
     assert choose().reason.startswith("no cache for the native core: ")
 
 
@@ -334,14 +276,6 @@ def test_a_cache_that_is_no_absolute_path_is_none(
     folder = tmp_path / "home" / ".cache" / "torchprof_hooks"
     assert cached_path().parent == folder
     assert not Path("cache").exists()
-
-
-def test_a_file_for_another_torch_is_not_used(
-    fails: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = cached_path()
-    monkeypatch.setattr(build, "TORCH_VERSION", "2.999.0")
-    assert cached_path() != before
 
 
 @NATIVE_CORE

@@ -15,17 +15,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
-from tests.cores import numbers_in_log
 from tests.fake_clock import MS, burn
 from tests.functions import raises
 from tests.planted import Work
 from torchprof_hooks import Profile, ProfilerHook, profile
-from torchprof_hooks.capture.attach import loaders
-from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.attach.loaders import loader_patches
-from torchprof_hooks.capture.core import reference
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.names import GROUPINGS
 from torchprof_hooks.profiles.rows import Row
@@ -224,24 +217,6 @@ def test_functions_called_by_a_loader_are_a_part_of_loading() -> None:
     assert " data " in found.report(full=True)  # the column of its memory
 
 
-def test_batches_that_carry_a_graph_find_their_owners() -> None:
-    weight = torch.ones(3, requires_grad=True)
-    with profile(functions=True) as prof:
-        batches = DataLoader(
-            Slow(128), collate_fn=lambda rows: torch.stack(rows).mul(weight)
-        )
-        for batch in list(batches):
-            batch.sum().backward()
-    rows = {row.name: row for row in prof.profile.rows("function")}
-    assert rows["mul"].phases["backward"].calls == 128
-
-
-def test_hooks_on_modules_show_no_loading() -> None:
-    with TimerHook(backward=True) as timer:
-        train(nn.Linear(3, 3), DataLoader(Slow(4)))
-    assert list(timer.summary()) == ["Linear"]
-
-
 def test_a_trace_shows_loading(tmp_path: Any) -> None:
     with ProfilerHook(1, output_dir=tmp_path) as hook:
         for _ in DataLoader(Slow(3)):
@@ -249,22 +224,6 @@ def test_a_trace_shows_loading(tmp_path: Any) -> None:
     events = json.loads(hook.paths[-1].read_text())["traceEvents"]
     found = [event["name"] for event in events if event.get("cat") == "data"]
     assert found == ["(data loading)"]
-
-
-def test_the_log_does_not_grow_with_the_number_of_batches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reference, "FOLD_AT", 100)
-    tracker = new_tracker()
-    sites_before = len(tracker.sites)
-    for patch in loader_patches:
-        attachments.attach(patch, tracker)
-    for _ in DataLoader(Slow(100), batch_size=None):
-        pass
-    assert numbers_in_log(tracker) <= 100 + 3
-    assert len(tracker.sites) == sites_before + 2
-    for patch in loader_patches:
-        attachments.detach(patch, tracker)
 
 
 # Loops that do not end in order
@@ -310,23 +269,6 @@ def test_measuring_may_begin_and_end_in_the_middle_of_a_loop() -> None:
     assert row_of(prof, "(outside modules)").self_ns == 2 * MS
 
 
-def test_loading_that_an_interrupt_kept_from_ending(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = nn.Linear(3, 3)
-    with profile() as prof:
-        with monkeypatch.context() as patch:
-            patch.setattr(loaders, "end_loading", raises(KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                train(model, DataLoader(Slow(2)))
-        burn(20)
-        train(model, DataLoader(Slow(2)))
-    assert prof.profile.aborted_calls == 1
-    assert row_of(prof, "Linear").calls == 2
-    assert row_of(prof, "(outside modules)").self_ns == 20 * MS
-    assert prof.profile.tree().children[0].name == "Linear"
-
-
 # Nothing of it is to be seen
 
 
@@ -349,27 +291,6 @@ def test_a_loader_can_be_pickled_meanwhile() -> None:
         assert pickle.dumps(loader) == bare
         assert len(list(pickle.loads(bare))) == 2
         assert BaseIterator.__next__.__qualname__ == name
-
-
-def test_somebody_else_replaces_the_method_after_us() -> None:
-    ask = vars(BaseIterator)["__next__"]
-    with profile():
-        ours = vars(BaseIterator)["__next__"]
-
-        def theirs(iterator: Any) -> Any:
-            nn.Identity()(1)  # a module that was not called before
-            return ours(iterator)
-
-        BaseIterator.__next__ = theirs
-    try:
-        assert vars(BaseIterator)["__next__"] is theirs
-        with profile() as prof:
-            assert len(list(DataLoader(Slow(3)))) == 3
-        assert row_of(prof).calls == 3
-        assert prof.profile.aborted_calls == 0
-        assert vars(BaseIterator)["__next__"] is theirs
-    finally:
-        BaseIterator.__next__ = ask
 
 
 @pytest.fixture

@@ -111,12 +111,3 @@ def test_what_only_the_with_statement_has_goes_on() -> None:
         hooked = registered()
         step()
         assert registered() == hooked
-
-
-def test_a_profiler_that_is_kept_measures_on() -> None:
-    prof = profile()
-    prof.start()
-    for _ in range(3):
-        step()
-    prof.stop()
-    assert {row.name: row.calls for row in prof.profile.rows()}["Sequential"] == 3

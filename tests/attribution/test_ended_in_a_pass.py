@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from tests.helpers import in_fork
 from torchprof_hooks import profile
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.profiler import Profiler
@@ -66,34 +63,3 @@ def test_a_profile_that_a_signal_stops(
         model(X).sum().backward()
     (row,) = [row for row in after.profile.rows() if row.name == "Sequential"]
     assert row.phases["backward"].calls == 1
-
-
-def test_a_fork_while_another_thread_is_in_a_pass(
-    when_a_node_is_looked_up: Any,
-) -> None:
-    """The child can read what was measured by then."""
-    is_asked, may_go_on = Event(), Event()
-
-    def wait() -> None:
-        is_asked.set()
-        may_go_on.wait(60)
-
-    when_a_node_is_looked_up(1, wait)
-    prof, model = profile(), nn.Sequential(nn.Linear(2, 2))
-
-    def train() -> None:
-        with prof:
-            model(X).sum().backward()
-
-    def was_called_once() -> bool:
-        rows = prof.profile.rows()
-        return [row.calls for row in rows if row.name == "Sequential"] == [1]
-
-    with ThreadPoolExecutor(1) as pool:
-        training = pool.submit(train)
-        assert is_asked.wait(60)
-        try:
-            assert in_fork(was_called_once)
-        finally:
-            may_go_on.set()
-        training.result()

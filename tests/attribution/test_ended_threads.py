@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -76,20 +74,6 @@ def test_what_is_taken_is_taken_once() -> None:
     in_threads(1, prof(step))
     assert [calls(one) for one in taken] == [2 * KEPT] * 2
     assert calls(prof.profile) == 4 * KEPT + 1
-
-
-def test_threads_that_go_on_stay_as_they_are() -> None:
-    prof = profile()
-    count = 2 * KEPT
-    with ExitStack() as stack:
-        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(count)]
-        for pool in pools:
-            pool.submit(prof(step)).result()
-        in_threads(count, prof(step))
-        assert len(prof._threads.rounds) == count + KEPT
-        for pool in pools:
-            pool.submit(prof(step)).result()
-    assert calls(prof.profile) == 3 * count
 
 
 def test_a_thread_that_ends_without_a_stop_is_measured_until_then() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as torch_profiler
 
-from tests.doing import DoesInBackward, Net, X, at_the_end
+from tests.doing import Net, X, at_the_end
 from tests.exact import (
     NET_FORWARD,
     calls,
@@ -27,11 +27,9 @@ from tests.exact import (
     passes,
 )
 from tests.fake_clock import burn
-from tests.functions import FunctionRecorder
-from tests.helpers import BACKWARD, FORWARD, MyModel, Recorder, in_thread, inputs
+from tests.helpers import in_thread
 from tests.planted import Work
-from torchprof_hooks import Profile, add_hook, profile
-from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks import Profile, profile
 
 ENGINE = ("(autograd engine)", "backward")
 PASSES = ("(backward outside modules)", "backward")
@@ -72,20 +70,6 @@ def test_it_is_nobodys_backward(options: Any, tmp_path: Path) -> None:
     places = {node.name: node for _, node in loaded.tree().walk()}
     assert places[ENGINE[0]].phases["backward"].self_ns == 10_000_000
     assert ENGINE[0] in loaded.report(full=True)
-
-
-@pytest.mark.usefixtures("slow_engine")
-def test_what_runs_first_may_belong_to_nobody() -> None:
-    net = Net(nothing)
-    with profile() as prof:
-        loss: Any = DoesInBackward.apply(net(X), lambda: burn(3))
-        loss.sum().backward()
-    assert found(prof.profile) == {
-        **NET_FORWARD,
-        **net_backward(),
-        **passes(20, own=3),
-        ENGINE: no_calls(5),
-    }
 
 
 def over_a_graph_that_is_gone(loss: torch.Tensor) -> None:
@@ -176,29 +160,6 @@ def test_a_pass_inside_of_another_is_a_part_of_what_started_it() -> None:
     rows = found(prof.profile)
     assert rows[ENGINE] == no_calls(5)
     assert rows["Net", "backward"].own == 5
-
-
-@pytest.mark.usefixtures("slow_engine")
-def test_hooks_are_told_of_modules_alone() -> None:
-    model = MyModel()
-    with Recorder() as hook, TimerHook(backward=True, by="module") as timer:
-        model(inputs()).sum().backward()
-    assert hook.taken()[1:-1] == FORWARD + BACKWARD
-    assert set(timer.summary()) == {"MyModel", "MyModel.l1", "MyModel.l2"}
-
-
-@pytest.mark.usefixtures("slow_engine")
-def test_a_hook_on_the_node_that_runs_first_begins_after_it() -> None:
-    hook = FunctionRecorder()
-    loss = (LEAF * 2).sum()
-    add_hook(loss.grad_fn, hook)
-    with profile() as prof:
-        loss.backward()
-    assert hook.taken()[1:] == [
-        "backward pre SumBackward0",
-        "backward post SumBackward0",
-    ]
-    assert found(prof.profile)[ENGINE] == no_calls(5)
 
 
 def test_where_a_pass_with_several_roots_begins_is_no_function() -> None:

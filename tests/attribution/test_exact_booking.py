@@ -17,9 +17,7 @@ from tests.exact import calls, each_option, found, outside, own_in
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT, SpanLog
-from torchprof_hooks.capture.snapshot import _without_debts
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -174,14 +172,6 @@ def test_what_interrupts_a_call_is_not_its_time() -> None:
         assert sum(ms for _, ms in known.values()) * MS == measured.wall_ns
 
 
-def test_time_that_was_booked_twice_is_no_time_below_zero() -> None:
-    """In the profile that is read, and so in its file: not when that is written."""
-    own_ns = {"inner": -3, "model": 10, "other": 8, "outer": -4}
-    cells: Any = {((name,), "forward"): Totals(self_ns=n) for name, n in own_ns.items()}
-    settled = {key[0][0]: each.self_ns for key, each in _without_debts(cells).items()}
-    assert settled == {"inner": 0, "model": 3, "other": 8, "outer": 0}
-
-
 def test_sums_go_on_when_the_log_is_folded() -> None:
     """That of the reference core, again and again."""
     inner = Does(lambda: burn(next(durations)))
@@ -196,25 +186,3 @@ def test_sums_go_on_when_the_log_is_folded() -> None:
         ("Sequential.0", "forward"): calls(*times),
         **outside(5),
     }
-
-
-def test_folding_adds_up() -> None:
-    log, large = SpanLog(), 1 << 16
-    batches: list[list[list[int]]] = []
-    log.on_fold = lambda spans: batches.append(spans.tolist())
-    log.fold()  # nothing
-    first = [[4, 10, 13], [1, 20, 25], [4, 30, 31]]
-    second, third = [[0, 40, 40], [4, 50, 60]], [[large, 1, 3]]
-    for spans, so_far in (first, 3), (second, 5), (third, 6):
-        log.entries.extend(number for span in spans for number in span)
-        assert log.spans == so_far
-        log.fold()
-        assert (log.spans, log.entries) == (so_far, [])
-    assert batches == [first, second, third]
-    codes = [0, 1, 2, 3, 4, large]
-    assert log.calls[codes].tolist() == [1, 1, 0, 0, 3, 1]
-    assert log.total_ns[codes].tolist() == [0, 5, 0, 0, 14, 2]
-    assert log.min_ns[[0, 1, 4, large]].tolist() == [0, 5, 1, 2]
-    assert log.max_ns[codes].tolist() == [0, 5, 0, 0, 10, 2]
-    assert [log.squares[code] for code in codes] == [0, 25, 0, 0, 9 + 1 + 100, 4]
-    assert log.first_ended == [4, 1, 0, large]

@@ -58,30 +58,6 @@ def everything() -> None:
     in_communication(lambda: burn(32))
 
 
-@NATIVE_CORE
-def test_one_interceptor_serves_all_threads() -> None:
-    threads = 5
-    all_are_in = Barrier(threads)
-
-    def work(number: int) -> tuple[object, int]:
-        model = Does(lambda: None)
-        with profile() as prof, profile() as inner:
-            all_are_in.wait(60)
-            interceptor = vars(nn.Module)["_compiled_call_impl"]
-            all_are_in.wait(60)
-            for _ in range(number):
-                model(X)
-            all_are_in.wait(60)
-        numbers = found(prof.profile)["Does", "forward"]
-        assert found(inner.profile)["Does", "forward"].calls == numbers.calls
-        return interceptor, numbers.calls
-
-    with ThreadPoolExecutor(threads) as pool:
-        results = [*pool.map(work, range(1, 1 + threads))]
-    assert [calls for _, calls in results] == [*range(1, 1 + threads)]
-    assert len({id(interceptor) for interceptor, _ in results}) == 1
-
-
 @each_option
 @pytest.mark.usefixtures("alone")
 def test_what_another_thread_does_is_only_waited_for(options: Any) -> None:

@@ -16,7 +16,6 @@ from tests.fake_clock import MS, burn
 from tests.functions import raises
 from tests.planted import Work
 from torchprof_hooks import LinkCall, LinkHook, Profile
-from torchprof_hooks.capture.tracking.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -196,34 +195,3 @@ def test_calls_while_an_exception_is_handled(call: Callable[[bool], None]) -> No
                 call(True)
             call(False)
     assert (hook.posts, prof.profile.aborted_calls) == (4, 2)
-
-
-def test_a_pass_that_fails_while_an_exception_is_handled() -> None:
-    failing = Failing()
-    model = model_with(failing)
-    with torchprof_hooks.profile() as prof:
-        try:
-            raise ValueError("other")
-        except ValueError:
-            run(failing, model, "", "backward", "")
-    assert (prof.profile.steps, prof.profile.aborted_calls) == (2, 3)
-
-
-def test_pass_that_an_interrupt_kept_from_ending(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = nn.Sequential(Work(1, 1))
-    with torchprof_hooks.profile() as prof:
-        with monkeypatch.context() as patch:
-            patch.setattr(Tracker, "end_pass", lambda *_: raises(KeyboardInterrupt)())
-            with pytest.raises(KeyboardInterrupt):
-                model(X).sum().backward()
-        for _ in range(3):
-            model(X).sum().backward()
-    phases = next(r for r in prof.profile.rows() if r.name == "Sequential").phases
-    assert {phase: phases[phase].calls for phase in phases} == {
-        "forward": 4,
-        "backward": 4,
-        "recompute": 0,
-    }
-    check_sums(prof.profile)

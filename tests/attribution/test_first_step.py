@@ -80,16 +80,6 @@ def test_the_first_step_is_apart(options: dict[str, Any]) -> None:
     assert whole[FORWARD].calls == loop[FORWARD].calls + 1
 
 
-def test_a_first_step_of_two_optimizers_is_one_step() -> None:
-    model = nn.Sequential(Slow(4, 6), Work(1, 2))
-    with profile() as prof:
-        train(model, [sgd(model[0]), sgd(model[1])], 3)
-    found = prof.profile
-    check_parts(found)
-    assert found.start_up.wall_ns == (100 + 4 + 6 + 1 + 2 + 1) * MS
-    assert [part.steps for part in (found.start_up, found.loop)] == [1, 2]
-
-
 def test_a_step_that_ends_in_a_call_of_a_module() -> None:
     class Trains(nn.Module):
         def __init__(self) -> None:
@@ -172,19 +162,6 @@ def test_parts_without_an_optimizer_of_torchs_count_each_step_once(
         assert part.steps == 3
         assert part.step_times.first_steps == (number == 0)
     assert prof.profile.steps == 9
-
-
-def test_a_step_that_goes_on_in_the_next_part_is_whole() -> None:
-    model = Slow(4, 6)
-    prof, optimizer = profile(), sgd(model)
-    with prof:
-        train(model, [optimizer], 2)
-        model(torch.ones(2)).sum().backward()
-    assert prof.take().steps == 2
-    with prof:
-        optimizer.step()
-        train(model, [optimizer], 1)
-    assert prof.take().step_times.later_ns == (10 + 11) * MS
 
 
 def test_blocks_go_on_with_the_next_part() -> None:

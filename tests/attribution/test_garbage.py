@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from tests.cost.loops import followed
 from tests.cost.loops import train as train_for
@@ -26,7 +25,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from tests.running import python, written
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import profile
 from torchprof_hooks.capture.attach import garbage
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
@@ -199,22 +198,6 @@ def test_while_we_are_at_work_it_may_be_our_cost_and_all_adds_up(
     check(prof.profile)
 
 
-def test_before_the_end_of_what_is_open() -> None:
-    seen: list[Profile] = []
-
-    def ask() -> None:
-        burn(4)
-        gc.collect()
-        seen.append(prof.profile)
-
-    with profile() as prof, long_collections():
-        Does(ask)(X)
-    assert own_ms(seen[0]) == {
-        ("Does", "forward"): 4,
-        (GARBAGE_NAME, "garbage"): TAKES_MS,
-    }
-
-
 def test_the_first_step_has_its_own() -> None:
     with profile() as prof, long_collections():
         train_for(Collects(nn.Linear(4, 1)), 3)
@@ -230,23 +213,6 @@ def test_what_young_objects_take_is_the_time_of_whoever_makes_them(
     with profile() as prof, long_collections():
         Collects(Work(2, 5), generation)(X)
     assert GARBAGE_NAME not in prof.profile.modules
-
-
-def test_it_does_not_matter_whose_object_was_the_one_too_many() -> None:
-    """Ours, in the middle of loading data: that is not what loading takes."""
-    ours = compile("gc.collect()", garbage.__file__, "exec")
-
-    class Data(list[int]):
-        def __getitem__(self, index: Any) -> Any:
-            burn(1)
-            exec(ours)
-            return super().__getitem__(index)
-
-    with profile() as prof, long_collections():
-        list(DataLoader(Data([1, 2]), batch_size=2))  # type: ignore[arg-type]
-    times = prof.profile.phase_times_ns()
-    assert times["data"] == 2 * MS
-    assert times["garbage"] == 2 * TAKES_MS * MS
 
 
 def test_collections_in_other_threads_are_not_in_this_ones_time() -> None:
@@ -324,14 +290,3 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
         thread.join()
     assert kept
     assert not errors
-
-
-@pytest.mark.parametrize("options", [{}, {"steps": 1}], ids=str)
-def test_collections_while_measuring_begins_or_ends_leave_no_time_below_zero(
-    options: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("start", "stop"):
-        collecting_first(StepDetector, name, monkeypatch)
-    with long_collections(), profile(**options) as prof:
-        burn(1)
-    check(prof.profile)

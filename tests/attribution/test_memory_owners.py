@@ -28,7 +28,7 @@ from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names.storages import storages_of
 from torchprof_hooks.hooks.results import is_out_of_memory, print_failure
-from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary
+from torchprof_hooks.profiles.memory import MemorySummary
 
 pytestmark = NATIVE_CORE
 
@@ -474,18 +474,6 @@ def test_a_copy_of_the_model_is_something_else() -> None:
     assert others == A + B
 
 
-@pytest.mark.parametrize("functions", [False, True])
-def test_data_made_before_the_first_forward_are_no_activations(functions: bool) -> None:
-    def run() -> None:
-        data = torch.zeros(1000) + 1.0
-        for _ in range(2):
-            nn.Linear(1000, 2)(data).sum().backward()
-
-    kinds = measured(run, functions=functions).bytes_by_kind()
-    assert 1000 * NUMBER <= kinds["other"] < 1010 * NUMBER
-    assert kinds.get("activation", 0) < 100
-
-
 def test_autocast_keeps_its_copies_of_weights() -> None:
     net, x = Net(), torch.ones(ROWS, 64)
 
@@ -524,27 +512,6 @@ def test_what_is_taken_while_nothing_is_measured_is_nobodys() -> None:
         second = torch.empty(900)
     assert summary_of(prof.profile).peak_bytes == 1000 * NUMBER
     del second
-
-
-def test_the_higher_of_two_runs_has_the_peak() -> None:
-    found = []
-    for size in (100, 200):
-        with profile(memory="cpu") as prof:
-            torch.empty(size)
-        found.append(prof.profile)
-    merged = found[0].merge(found[1])
-    assert summary_of(merged) == summary_of(found[1])
-
-
-def test_they_are_saved_and_read(tmp_path: Any) -> None:
-    net, x = Net(), torch.ones(ROWS, 64)
-    with profile(memory="cpu", save=tmp_path / "profile.json") as prof:
-        net(x).sum().backward()
-    loaded = summary_of(Profile.load(tmp_path / "profile.json"))
-    assert loaded == summary_of(prof.profile)
-    weights = HeldMemory(("Net", "Net.a"), "outside", "parameter", A)
-    assert weights in loaded.at_peak
-    assert weights.owner == "Net.a"
 
 
 def test_the_course_of_a_step_tells_where_functions_were_called() -> None:

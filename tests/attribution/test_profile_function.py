@@ -50,23 +50,6 @@ def test_a_name_of_its_own_and_where_it_was_made() -> None:
     assert info.place == f"made at test_profile_function.py:{line}"
 
 
-def test_a_method() -> None:
-    class Trainer:
-        def __init__(self) -> None:
-            self.steps = 0
-
-        @profile_function
-        def step(self, count: int) -> int:
-            self.steps += count
-            return self.steps
-
-    trainer = Trainer()
-    with profile() as prof:
-        assert trainer.step(2) == 2
-        assert trainer.step(count=3) == 5
-    assert sum(row.calls for row in prof.profile.rows()) == 2
-
-
 def test_exceptions_pass() -> None:
     def fails() -> None:
         raise KeyError("mine")

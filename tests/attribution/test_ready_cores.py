@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
 import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from tests.cores import NATIVE_CORE
 from tests.running import python
-from torchprof_hooks.capture.core import CORE, build
+from torchprof_hooks.capture.core import CORE, build, verify
 from torchprof_hooks.capture.core.build import choose, ready_path
 from torchprof_hooks.capture.core.compiler import (
     NotBuiltError,
-    find_compiler,
     run_compiler,
 )
+from torchprof_hooks.capture.torch_names.autograd import sequence_number
+from torchprof_hooks.capture.torch_names.storages import storage_of
 from torchprof_hooks.capture.torch_names.tried import minor
 
 SUFFIX = EXTENSION_SUFFIXES[0]
@@ -210,18 +210,35 @@ def headers_with(lie: Lie, folder: Path) -> Path:
 
 
 @NATIVE_CORE
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
+    ("name", "otherwise", "found"),
     [
-        "record",
-        *(
-            pytest.param(name, marks=pytest.mark.thorough)
-            for name in LIES
-            if name != "record"
+        (
+            "sequence_number",
+            lambda node: sequence_number(node) + 1,
+            "the counter of autograd nodes",
+        ),
+        (
+            "storage_of",
+            lambda tensor: storage_of(torch.zeros(3, 5)),
+            "the storage of a tensor",
         ),
     ],
+    ids=["node", "storage"],
 )
+def test_a_core_that_reads_something_else_than_torch_is_refused(
+    name: str, otherwise: Any, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it would with wrong headers (see below)."""
+    assert CORE.module is not None
+    assert not verify.why_not(CORE.module)
+    monkeypatch.setattr(verify, name, otherwise)
+    assert verify.why_not(CORE.module).endswith(f": {found}")
+
+
+@NATIVE_CORE
+@pytest.mark.thorough  # each is compiled
+@pytest.mark.parametrize("name", LIES)
 def test_a_core_with_wrong_headers_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,33 +251,6 @@ def test_a_core_with_wrong_headers_is_refused(
     done = python("-c", LOAD, str(path), fresh=True)
     assert done.returncode == 0, done.stderr
     assert lie.found in json.loads(done.stdout.splitlines()[-1])
-
-
-STATS = Lie(
-    "c10/core/CachingDeviceAllocator.h",
-    "  int64_t max_split_size = 0;",
-    "  int64_t max_split_size = 0;\n  int64_t more = 0;",
-    "",
-)
-
-
-@NATIVE_CORE
-@pytest.mark.thorough
-def test_counters_of_a_device_that_are_laid_out_otherwise(tmp_path: Path) -> None:
-    """They are read through Python: all tests of a device hold."""
-    compiler = tmp_path / "compiler"
-    changed = headers_with(STATS, tmp_path / "include")
-    compiler.write_text(f'#!/bin/sh\nexec {find_compiler()} -I {changed} "$@"\n')
-    compiler.chmod(0o755)
-    variables = {"CXX": str(compiler), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = python(
-        *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"),
-        "tests/devices/accelerator/test_accelerator.py",
-        environment={**os.environ, **variables, "TORCHPROF_HOOKS_CORE": "native"},
-        folder=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stdout
-    assert len([*(tmp_path / "cache").rglob("*.so")]) == 1
 
 
 def built_with(headers: Path, path: Path) -> Path:

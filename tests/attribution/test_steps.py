@@ -29,10 +29,11 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 
 #: Where not all steps are measured, evaluation calls in the others are parts of steps.
-ALL = pytest.mark.parametrize("follow", ["all", "functions"], indirect=True)
+FUNCTIONS = pytest.param("functions", marks=THOROUGH)
+ALL = pytest.mark.parametrize("follow", ["all", FUNCTIONS], indirect=True)
 
 
-@pytest.fixture(params=["all", "functions", "some"])
+@pytest.fixture(params=["all", FUNCTIONS, "some"])
 def follow(request: pytest.FixtureRequest) -> Follow:
     every: dict[str, dict[str, Any]] = {
         "all": {},
@@ -338,17 +339,6 @@ def test_optimizers_that_step_inside_of_backward(
         assert calls(seen.found, "Many") == 12
 
 
-@pytest.mark.slow
-def test_optimizers_inside_of_backward_that_come_and_go(follow: Follow) -> None:
-    """Layers are frozen, and not any more."""
-    many = Many(62)
-    with follow(80) as seen:
-        for resting in (20, 0, 40, 0):
-            many.resting = resting
-            many.train_steps(20)
-    assert seen.found.step_times.later_ns == 79 * 5 * MS
-
-
 def test_an_optimizer_after_those_inside_of_backward(follow: Follow) -> None:
     many, work = Many(62), Trained(1, 2)
     with follow(12) as seen:
@@ -411,17 +401,6 @@ def test_optimizers_that_are_not_of_torch(follow: Follow) -> None:
     if seen.is_whole:
         after = {row.name: row for row in seen.found.rows()}[AFTER_BACKWARD_NAME]
         assert (after.kind, after.self_ns) == ("outside", 63 * 6 * MS)
-
-
-@pytest.mark.usefixtures("no_optimizer")
-def test_neither_modules_nor_optimizers(follow: Follow) -> None:
-    """Nothing but backward passes shows steps."""
-    x = torch.ones(4, requires_grad=True)
-    with follow(50, first=3, later=[(49, 5)]):
-        for _ in range(50):
-            burn(3)
-            (x.sin() * 2).sum().backward()
-            burn(2)
 
 
 class Forces(nn.Module):
@@ -493,30 +472,6 @@ def test_a_teacher_before_its_student_is_a_part_of_the_step(follow: Follow) -> N
             y = student(torch.ones(2))
             y.sum().backward()
             student.optimizer.step()
-
-
-@ALL
-def test_evaluations_with_a_teacher_stay_apart(follow: Follow) -> None:
-    student, teacher = Trained(4, 6), Work(2, 0)
-    # With the calls of an evaluation, the teacher's of the next step.
-    with follow(15, evaluations=1 + 2 * 21 + 20, later=[(2, 11), (12, 13)]):
-        for _ in range(3):
-            for _ in range(5):
-                evaluate(teacher, 1)
-                student.train_steps(1)
-            evaluate(student, 20)
-
-
-@ALL
-def test_what_is_played_before_learning_may_take_longer_and_shorter(
-    follow: Follow,
-) -> None:
-    policy, counts = Trained(1, 2), (3, 5, 2, 8, 3)
-    later = [(1, n + 4) for n in sorted(counts[1:])]
-    with follow(5, evaluations=counts[0], first=4, later=later):
-        for count in counts:
-            evaluate(policy, count)
-            policy.train_steps(1)
 
 
 @ALL

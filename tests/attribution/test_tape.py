@@ -110,38 +110,6 @@ def test_calls_that_are_open_for_long_keep_what_happens_in_them() -> None:
     assert calls.cursor.tape_sizes[0] == ROOM
 
 
-class Scale(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 1.5
-
-
-class Unrolled(nn.Module):
-    def __init__(self, calls: int) -> None:
-        super().__init__()
-        self.cell = Scale()
-        self.calls = calls
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(self.calls):
-            x = self.cell(x)
-        return x
-
-
-@NATIVE_CORE
-@pytest.mark.thorough  # what is owned is shown above
-def test_of_more_calls_in_one_graph_the_oldest_belong_to_the_call_around() -> None:
-    calls = ROOM + 1_000
-    model = Unrolled(calls)
-    with profile() as prof:
-        model(torch.ones(1, requires_grad=True)).backward()
-    cells = {key: totals.calls for key, totals in prof.profile.cells.items()}
-    inner = ("Unrolled", "Unrolled.cell")
-    assert cells[inner, "forward"] == calls
-    # The outermost call has an entry, too.
-    assert cells[inner, "backward"] == ROOM
-    assert cells[("Unrolled",), "backward"] == 1
-
-
 @NATIVE_CORE
 def test_calls_without_nodes_leave_nothing() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())

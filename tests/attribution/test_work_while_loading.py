@@ -14,7 +14,6 @@ import torchprof_hooks
 from tests.exact import own_ms
 from tests.fake_clock import MS, burn
 from tests.planted import Work
-from torchprof_hooks import LinkHook
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -123,20 +122,3 @@ def test_the_model_that_loads_is_the_one_that_is_trained() -> None:
         ("Asks.inner", "backward"): 9,
     }
     assert prof.profile.aborted_calls == 0
-
-
-def test_whoever_asks_to_be_told_is_told() -> None:
-    class Listener(LinkHook):
-        name = "Listener"
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.told: list[str] = []
-
-        def forward_preprocess(self, args: Any) -> None:
-            self.told.append(type(args.link).__name__)
-
-    loader = LOADERS["transforms"][0]()
-    with Listener() as hook:
-        next(iter(loader))
-    assert hook.told == 2 * ["Sequential", "Normalize", "Normalize"]

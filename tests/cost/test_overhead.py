@@ -133,18 +133,6 @@ def test_the_end_of_a_step_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -> 
     assert times(prof.profile) == {PROFILER: 3, **expected}
 
 
-@NATIVE_CORE
-@pytest.mark.usefixtures("costing")
-def test_being_told_of_the_end_of_a_call_is_the_profilers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told = slowed(StepDetector, "call_ended", monkeypatch)
-    with profile() as prof:
-        net()(X).sum().backward()
-    assert len(told) == 2
-    assert times(prof.profile) == {PROFILER: 2, **work()}
-
-
 @pytest.mark.usefixtures("costing", "ticking")
 @pytest.mark.parametrize("functions", [False, True])
 @pytest.mark.parametrize("memory", [False, True])
@@ -187,16 +175,6 @@ def test_what_measuring_took_grows_with_calls_and_nodes(
     nodes = took_ms(5) - 12 * 3
     assert nodes % 5 == 0
     assert nodes >= 5 * 2
-
-
-def test_nothing_is_tried_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> float:
-        raise AssertionError
-
-    monkeypatch.setattr(overhead, "call_ns", fail)
-    with profile(functions=True) as prof:
-        pass
-    assert prof.profile.overhead_ns == 0
 
 
 def test_a_call_reads_the_clock_twice(ticking: FakeClock) -> None:

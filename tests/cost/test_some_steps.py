@@ -155,18 +155,6 @@ def test_a_program_that_ends_before_the_first_block_is_over() -> None:
     assert prof.profile.is_empty
 
 
-@pytest.mark.parametrize("options", [{"functions": True}, {"memory": True}], ids=str)
-def test_options_are_those_of_measured_steps(options: dict[str, Any]) -> None:
-    model = Net()
-    with profile(steps=1, every=3, **options) as prof:
-        train(model, 9)
-    found = prof.profile
-    if "functions" in options:
-        named = {row.name: row for row in found.rows("function")}
-        assert named["linear"].phases["forward"].calls == 3 * 2
-    check_sums(found)
-
-
 def test_slow_steps_are_those_that_were_measured() -> None:
     work = Work(2, 3)
     with profile(steps=5, every=10) as prof:
@@ -366,14 +354,6 @@ def test_each_thread_counts_its_own_steps() -> None:
         in_thread(work)
     found = prof.profile
     assert steps_of(found) == {"start-up": 2, "loop": 2, "unmeasured": 6}
-
-
-def test_steps_of_other_threads_end_none_here() -> None:
-    with profile(steps=1, every=3) as prof:
-        train(Net(), 2)
-        in_thread(lambda: train(Net(), 5))
-        train(Net(), 2)
-    assert prof.profile.steps == 4
 
 
 def failing() -> None:

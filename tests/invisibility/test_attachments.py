@@ -141,18 +141,6 @@ def call() -> Any:
     return vars(_Torch)["function"]()
 
 
-def test_a_patch_is_put_on_and_taken_off_as_often_as_one_likes(original: Any) -> None:
-    patch = make_patch()
-    patch.take_off()
-    for _ in range(3):
-        patch.put_on()
-        patch.put_on()
-        assert call() == ["ours", "torch"]
-        patch.take_off()
-        patch.take_off()
-        assert vars(_Torch)["function"] is original
-
-
 def test_somebody_else_replaces_the_function_after_us(original: Any) -> None:
     patch = make_patch()
     patch.put_on()
@@ -172,14 +160,6 @@ def test_somebody_else_replaces_the_function_after_us(original: Any) -> None:
         patch.put_on()
         assert call() == ["ours", "torch"]
         patch.take_off()
-
-
-def test_what_torch_does_not_have_is_not_replaced() -> None:
-    for place in (Place(None, "function"), Place(_Torch, "missing")):
-        patch = Patch(lambda place=place: place, lambda original, layer: original)  # type: ignore[misc]
-        patch.put_on()
-        assert not patch.is_on
-        assert patch.take_off()
 
 
 # Who wants what
@@ -216,19 +196,6 @@ class _Attached(Attachment):
         return True
 
 
-def test_it_is_there_as_long_as_anybody_uses_it() -> None:
-    attachments, attachment = Attachments(), _Attached()
-    one, other = _User(), _User()
-    for user in (one, other, one):
-        attachments.attach(attachment, user)
-    attachments.detach(attachment, one)
-    assert attachment.users == [other]
-    assert attachment.is_on
-    attachments.detach(attachment, one)
-    del other, user
-    assert not attachment.is_on  # the last one is dead
-
-
 def test_what_was_interrupted_is_healed() -> None:
     attachments, attachment = Attachments(), _Attached()
     attachment.interrupted = True
@@ -256,22 +223,6 @@ def test_a_user_goes_in_a_thread_that_somebody_waits_for(dies: bool) -> None:
         users.clear()
 
     attachments.attach(_Attached(meanwhile=go), other_user)
-    assert not attachment.is_on
-
-
-def test_what_is_given_up_while_it_is_attached_stays_known() -> None:
-    """A user of before is collected just as another one comes."""
-    attachments, user = Attachments(), _User()
-
-    class FreesAnother(_Attached):
-        def add_user(self, user: object, when_gone: Callable[[object], object]) -> None:
-            attachments.give_up(self)
-            super().add_user(user, when_gone)
-
-    attachment = FreesAnother()
-    attachments.attach(attachment, user)
-    assert attachment.is_on
-    attachments.detach(attachment, user)
     assert not attachment.is_on
 
 

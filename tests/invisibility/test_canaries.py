@@ -3,8 +3,6 @@ not tried, reports say what canaries have found."""
 
 from __future__ import annotations
 
-import gc
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,30 +50,6 @@ def test_a_canary_is_not_seen_by_modes_and_changes_no_state_of_the_program() -> 
     assert mode.seen == []
     assert autograd.next_sequence_number() == number
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_garbage_of_the_program_is_not_collected_while_a_canary_is_tried() -> None:
-    """Its thread is waited for by one that may have a lock that a finalizer needs."""
-    ended_in: list[threading.Thread] = []
-
-    class Garbage:
-        def __init__(self) -> None:
-            self.cycle = self
-
-        def __del__(self) -> None:
-            ended_in.append(threading.current_thread())
-
-    def check() -> bool:
-        return len([[] for _ in range(100_000)]) > 0
-
-    gc.disable()
-    Garbage()
-    gc.enable()
-    assert Canary("something", (), check).works()
-    assert gc.isenabled()
-
-    gc.collect()
-    assert ended_in == [threading.current_thread()]
 
 
 # What is hidden, one at a time
@@ -200,14 +174,6 @@ def test_without_the_native_core_canaries_are_not_asked(
 ) -> None:
     monkeypatch.setattr(verify, "TORCH_VERSION", "2.99.0")
     assert verify.untried(None) == ("torch 2.99.0 was not tried",)
-
-
-def test_where_findings_cannot_be_kept_they_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core: Any = Loaded(tmp_path / "nowhere" / "core.so")
-    monkeypatch.setattr(verify, "TORCH_VERSION", "2.99.0")
-    assert verify.untried(core) == ("torch 2.99.0 was not tried",)
 
 
 def test_reports_and_files_say_it(tmp_path: Path) -> None:

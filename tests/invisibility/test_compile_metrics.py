@@ -68,12 +68,6 @@ given_up(x)
 branching(x)
 read("all")
 torch_total_s = torch._dynamo.utils.calculate_time_spent()["total_wall_time"]
-torch._dynamo.utils.set_compilation_metrics_limit(3)
-read("forgetful")
-torch._dynamo.reset()
-read("cleared")
-broken(x)
-read("again")
 """
 
 #: A backward graph, and nothing that needs a compiler for C++.
@@ -183,39 +177,6 @@ def test_code_that_could_not_be_compiled(breaking: Readings) -> None:
     (failure,) = breaking["all"].failures
     assert (failure.function, failure.times) == ("given_up", 1)
     assert "graph_break()" in failure.reasons[0]
-
-
-def test_what_is_done_later(breaking: Readings) -> None:
-    whole, first = breaking["all"], breaking["broken"]
-    later = whole.since(first)
-    functions = {"scaled", "given_up", "branching", "branching, resumed"}
-    assert {graph.function for graph in later.graphs} == functions
-    assert later.total_ns == whole.total_ns - first.total_ns
-    assert later.compilations == whole.compilations - 2
-    assert [each.function for each in later.graph_breaks] == ["branching"]
-
-
-def test_records_that_torch_has_dropped(breaking: Readings) -> None:
-    summary, whole = breaking["forgetful"], breaking["all"]
-    assert summary.graphs == whole.graphs[-3:]
-    assert summary.unrecorded == len(whole.graphs) - 3
-    assert (summary.timed, summary.timed_ns) == (whole.timed, whole.timed_ns)
-    assert summary.total_ns == whole.total_ns
-
-
-def test_a_reset_leaves_records_and_reasons(breaking: Readings) -> None:
-    before, summary = breaking["forgetful"], breaking["cleared"]
-    assert (summary.timed, summary.timed_ns) == (0, 0)
-    assert summary.graphs == before.graphs
-    assert summary.compilations == 3
-    (call,) = summary.graph_breaks
-    assert call == before.graph_breaks[0]._replace(function="", place="")
-
-    later = breaking["again"].since(before)
-    assert [graph.function for graph in later.graphs] == ["broken", "broken, resumed"]
-    assert later.timed_ns == breaking["again"].timed_ns
-    assert (later.timed, later.unrecorded) == (2, 0)
-    assert sum(each.times for each in later.graph_breaks) == 1
 
 
 @pytest.mark.thorough

@@ -11,7 +11,7 @@ import torch
 from tests.cores import SEES_KEPT_APPLY
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import FunctionKeeper, FunctionRecorder, backward, forward, x
-from torchprof_hooks import add_hook, delete_hook, profile
+from torchprof_hooks import profile
 from torchprof_hooks.profiler import Profiler
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -80,7 +80,6 @@ class Refuses(Planted):
 keep_planted: Callable[..., torch.Tensor] = Planted.apply
 keep_set_up: Callable[..., torch.Tensor] = SetUp.apply
 keep_nested: Callable[..., torch.Tensor] = Nested.apply
-keep_refuses: Callable[..., torch.Tensor] = Refuses.apply
 
 
 def looks_up(cls: Any) -> Callable[..., torch.Tensor]:
@@ -158,18 +157,6 @@ def test_a_hook_is_called_around_forward_and_backward(
     assert set_up == ([name] if cls is SetUp else [])
 
 
-@TOLD_APPLICATIONS
-def test_a_hook_on_the_class(cls: Any, apply: Callable[..., torch.Tensor]) -> None:
-    name, hook = cls.__name__, FunctionRecorder()
-    add_hook(cls, hook)
-    apply(x(), 3.0).sum().backward()
-    delete_hook(cls, hook.name)
-    apply(x(), 3.0).sum().backward()
-
-    called = [*forward(name), *backward(name)]
-    assert hook.events == [f"added {name}", *called, f"deleted {name}"]
-
-
 def test_kept_functions_inside_of_each_other() -> None:
     with profile(functions=True) as profiler:
         keep_nested(x(), 2)
@@ -180,17 +167,6 @@ def test_kept_functions_inside_of_each_other() -> None:
         (("Nested", "Nested", "Nested"), "forward"): (1, 1),
         (("Nested", "Nested", "Nested", "Planted"), "forward"): (1, 3),
     }
-
-
-@SEES_KEPT_APPLY
-def test_a_kept_function_that_raises_is_over() -> None:
-    hook = FunctionRecorder()
-    with hook:
-        with pytest.raises(LookupError, match="refused"):
-            keep_refuses(x())
-        keep_planted(x(), 2.0)
-
-    assert mine(hook.events) == ["pre Refuses", *forward("Planted")]
 
 
 def test_what_was_looked_up_while_we_listened_works_afterwards() -> None:

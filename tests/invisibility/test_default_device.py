@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from tests.functions import FunctionRecorder, Tensors
-from torchprof_hooks import FunctionCall, FunctionHook, profile
-
-each_option = pytest.mark.parametrize(
-    "options",
-    [{}, {"steps": 2}, {"steps": 1, "every": 2}],
-    ids=["every step", "few steps", "half of the steps"],
-)
+from torchprof_hooks import FunctionCall, FunctionHook
 
 
 @pytest.fixture(autouse=True)
@@ -37,31 +30,6 @@ def steps(count: int = 6) -> None:
     model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.ones(4, 8)
     for _ in range(count):
         model(x).sum().backward()
-
-
-@each_option
-@pytest.mark.parametrize("count", [1, 2, 6])
-def test_a_default_device_that_comes_and_goes(
-    options: dict[str, Any], count: int
-) -> None:
-    with profile(functions=True, **options):
-        torch.set_default_device("cpu")
-        steps(count)
-        assert "DeviceContext" not in modes()[1:]
-        torch.set_default_device("meta")
-        assert torch.ones(1).is_meta
-        steps(count)
-        torch.set_default_device(None)
-        steps(count)
-
-
-@each_option
-def test_a_default_device_around(options: dict[str, Any]) -> None:
-    torch.set_default_device("cpu")
-    with profile(functions=True, **options):
-        steps()
-    assert modes() == ["DeviceContext"]
-    torch.set_default_device(None)
 
 
 class AtBackward(FunctionHook):
@@ -95,13 +63,3 @@ def test_a_hook_that_is_entered_in_a_backward_pass() -> None:
     with hook:
         torch.ones(2).relu()
     assert [event for event in hook.events if "relu" in event]
-
-
-def test_functions_are_seen_after_a_step_that_ended_in_backward() -> None:
-    torch.set_default_device("cpu")
-    with profile(functions=True) as prof:
-        while prof.profile.steps < 3:
-            steps(20)
-    torch.set_default_device(None)
-    found = {row.name: row for row in prof.profile.rows(by="function")}
-    assert found["linear"].phases["forward"].calls == prof.profile.steps

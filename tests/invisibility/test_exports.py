@@ -93,7 +93,7 @@ def test_in_a_step_that_is_traced(bare: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measurer", "maker"), in_turns(product(WITH_BUDGET, MAKERS), 0, 2)
+    ("measurer", "maker"), in_turns(product(WITH_BUDGET, MAKERS), 0, 4)
 )
 def test_of_a_model_that_is_measured(
     measurer: str, maker: str, bare: dict[str, str]

@@ -28,7 +28,6 @@ from torchprof_hooks import (
     function_hooks,
     link_hooks,
 )
-from torchprof_hooks.hooks.nvtx import NvtxRanges
 
 Duplicate = Callable[[Any], Any]
 
@@ -160,19 +159,6 @@ def test_the_copy_of_an_active_hook_is_not_active(duplicate: Duplicate) -> None:
     assert hook.seen == ["Linear"]
 
 
-def test_ranges_are_not_those_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Silent:
-        def range_push(self, name: str) -> None: ...
-        def range_pop(self) -> None: ...
-
-    monkeypatch.setattr(NvtxRanges.__init__, "__defaults__", (Silent(),))
-    hook = link_hooks.NvtxHook()
-    use(hook)
-    twin = pickled(hook)
-    use(twin)
-    assert copy.copy(hook)._ranges is not hook._ranges
-
-
 # Models with hooks
 
 
@@ -191,24 +177,6 @@ def test_the_copy_of_a_model_is_not_measured(duplicate: Duplicate) -> None:
         delete_hook(twin, hook.name)
     assert torch.equal(twin(inputs()), model(inputs()))
     assert hook.taken()
-
-
-@EACH_WAY
-def test_a_model_that_has_its_hook(duplicate: Duplicate) -> None:
-    model: Any = nn.Sequential(nn.Linear(3, 3))
-    model.hook, model.timer = Modules(), link_hooks.TimerHook()
-    add_hook(add_hook(model, model.hook), model.timer)
-    model(inputs())
-
-    twin = duplicate(model)
-    assert torch.equal(twin(inputs()), model(inputs()))
-
-    assert model.hook.seen == ["Sequential"] * 2
-    assert twin.hook.seen == ["Sequential"]  # the copy is not hooked
-    add_hook(twin, twin.hook)
-    twin(inputs())
-    assert twin.hook.seen == ["Sequential"] * 2
-    assert not twin.timer.call_history
 
 
 @pytest.mark.slow

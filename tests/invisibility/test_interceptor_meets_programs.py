@@ -4,7 +4,7 @@ their calls are seen."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -12,17 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.exact import calls, found, no_calls, outside
+from tests.exact import calls, found, outside
 from tests.fake_clock import burn
-from tests.helpers import in_thread
 from torchprof_hooks import LinkHook, profile
-from torchprof_hooks.capture.attach.interception import Subscription
-from torchprof_hooks.capture.backward import node_hooks
-from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.backward.node_hooks import HookedPasses
-from torchprof_hooks.capture.tracking.subscriptions import hide_modules, show_modules
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.profiles.names import BACKWARD_NAME, ENGINE_NAME
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -130,49 +123,3 @@ def test_what_a_generator_handles_stays_its_own() -> None:
         except KeyError:
             next(generated)
         assert next(generated) is None
-
-
-def test_what_a_hooked_pass_calls_in_a_thread_of_a_devices() -> None:
-    tracker = Tracker(backward=HookedPasses())
-    subscription = Subscription()
-    subscription.cursors = (tracker,)
-    show_modules(subscription)
-    base = tracker.tree.entry_site(tracker.site, BACKWARD_NAME, "backward")
-    tracker.open_entry(base)
-    running = BackwardPass(base, opened_base=True, makes_graph=False)
-    running.open = []
-    tracker.passes.append(running)
-
-    def call_in_pass(gradient: torch.Tensor) -> None:
-        running.task = torch._C._current_graph_task_id()
-        Slow()(gradient)
-
-    def run() -> None:
-        value = torch.ones(1, requires_grad=True) * 2
-        value.register_hook(call_in_pass)
-        value.backward()
-
-    in_thread(run)
-    tracker.close_entry(base)
-    hide_modules(subscription)
-    assert "Slow" in {site.path[-1] for site in tracker.sites if site.path}
-
-
-class Follows(LinkHook):
-    def backward_postprocess(self, args: Any) -> None: ...
-
-
-def test_what_one_profiler_walks_is_not_the_engines_time_for_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reach: Callable[..., Any] = vars(node_hooks)["reachable_nodes"]
-
-    def reach_slowly(roots: Any) -> Any:
-        burn(7)
-        return reach(roots)
-
-    monkeypatch.setattr(node_hooks, "reachable_nodes", reach_slowly)
-    leaf = torch.ones(2, requires_grad=True)
-    with Follows(), profile() as prof:
-        Slow()(leaf).sum().backward()
-    assert found(prof.profile).get((ENGINE_NAME, "backward"), no_calls(0)).own == 0

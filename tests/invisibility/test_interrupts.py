@@ -32,13 +32,10 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
 from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
-from torchprof_hooks.hooks.measuring import Settings, make_steps
 from torchprof_hooks.measure.uninterrupted import _StandIn
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.memory import NO_MEMORY
@@ -299,23 +296,6 @@ def test_a_function_that_an_interrupt_kept_from_its_place_is_placed_by_its_next_
     cells = profiler.profile.cells.items()
     calls = [found.calls for (path, _), found in cells if path[-1].startswith("relu")]
     assert calls == [1]
-
-
-@pytest.mark.parametrize("wanted", [None, 1], ids=["all", "one"])
-def test_steps_that_an_interrupt_left_can_be_left_again(
-    wanted: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = registered()
-    steps = make_steps(Settings(steps=wanted))
-    attachments.retry_cleanup()
-    steps.start()
-    Program().run(nullcontext(), catches_inside=False)
-    with monkeypatch.context() as patched:
-        patched.setattr(TrackerSubscription, "close", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            steps.stop(by_exception=True)
-    steps.stop(by_exception=True)
-    assert registered() == before
 
 
 # An interrupt while torch ends its recording leaves nothing to write: that is told.

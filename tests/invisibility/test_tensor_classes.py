@@ -18,7 +18,6 @@ from tests.functions import Cube
 from tests.helpers import in_thread
 from tests.invisible import MEASURERS, Measurer
 from torchprof_hooks import profile
-from torchprof_hooks.capture.program_facts import read_optimizer
 from torchprof_hooks.function_hooks import PrintHook
 
 #: What classes and modes have seen.
@@ -148,16 +147,6 @@ def test_reports_ask_nobody(kind: str) -> None:
     in_thread(lambda: prof.profile)
     prof.print_report(file=io.StringIO())
     assert before == SEEN
-
-
-@pytest.mark.parametrize("make", [lambda x: x.as_subclass(Named), Wrapper])
-def test_facts_of_an_optimizer(make: Any) -> None:
-    parameter = nn.Parameter(make(torch.ones(2)))
-    optimizer = torch.optim.SGD([parameter], lr=0.1)
-    SEEN.clear()
-    facts = read_optimizer(optimizer)
-    assert not SEEN
-    assert facts.parameters == 1
 
 
 def test_what_is_printed_of_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,13 +14,12 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.helpers import in_thread
+from tests.thorough import THOROUGH
 from torchprof_hooks import LinkHook
 from torchprof_hooks.capture.torch_names.distributed import data_bytes
 from torchprof_hooks.capture.torch_names.functions import shapes_of
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.tracing import device_tracer
-from torchprof_hooks.class_profiler import ATTRIBUTE
 from torchprof_hooks.link_hooks import TimerHook
 
 X = torch.ones(3, requires_grad=True)
@@ -29,7 +28,11 @@ X = torch.ones(3, requires_grad=True)
 OPTIONS = pytest.mark.parametrize(
     "options",
     [
-        dict.fromkeys(chosen, True)
+        pytest.param(
+            dict.fromkeys(chosen, True),
+            id=" ".join(chosen),
+            marks=() if len(chosen) in (0, 3) else THOROUGH,
+        )
         for chosen in (
             [],
             ["functions"],
@@ -39,7 +42,6 @@ OPTIONS = pytest.mark.parametrize(
             ["functions", "memory", "kernels"],
         )
     ],
-    ids=" ".join,
 )
 
 
@@ -232,19 +234,6 @@ def test_module_that_answers_to_every_name() -> None:
     assert "Obliging" in {row.name for row in prof.profile.rows("class")}
 
 
-def test_modules_made_inside_a_forward_share_a_row() -> None:
-    class Makes(nn.Module):
-        def forward(self, x: torch.Tensor) -> Any:
-            return nn.Softmax(-1)(x)
-
-    model = Makes()
-    with torchprof_hooks.profile() as prof:
-        for _ in range(30):
-            model(X)
-    rows = {row.name: row.calls for row in prof.profile.rows()}
-    assert rows["Makes.<Softmax>"] == 30
-
-
 def test_hooks_added_and_deleted_do_not_add_sites() -> None:
     model = nn.ReLU()
     with TimerHook() as timer:
@@ -283,24 +272,6 @@ async def coroutine() -> None: ...
 def test_only_functions_can_be_decorated(wrong: Any, reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         torchprof_hooks.profile()(wrong)
-
-
-def test_threads_that_follow_each_other_are_not_mixed_up() -> None:
-    """The system numbers a new thread like one that has ended."""
-    model = nn.Linear(3, 3)
-    with TimerHook():  # unrelated
-        torchprof_hooks.add_hook(model, timer := TimerHook(backward=True))
-        for _ in range(20):
-            in_thread(lambda: model(X).sum().backward())
-        torchprof_hooks.delete_hook(model, "TimerHook")
-    backward = [
-        int(tracker.log.calls[site.code])
-        for tracker, site in timer._records.places()
-        if site.phase == "backward" and site.module is not None
-    ]
-    assert timer.summary()["Linear"]["occurrence"] == 20
-    assert sum(backward) == 20
-    assert not hasattr(nn.Linear, ATTRIBUTE)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")

@@ -95,17 +95,6 @@ def test_waiting_is_not_the_first_layers(kind: str) -> None:
     )
 
 
-def test_among_four_processes_only_the_last_does_not_wait() -> None:
-    *waiting, late = run_processes(partial(profiled, kind="plain"), count=4)
-    planted = STEPS * PLANTED
-    for profile in waiting:
-        assert is_complete(profile)
-        phases = milliseconds_by_phase(profile)
-        assert phases["waiting"] > 0.6 * planted
-        assert phases["backward"] < phases["waiting"]
-    assert milliseconds_by_phase(late)["forward"] >= 0.99 * planted
-
-
 def both(rank: int, kind: str) -> tuple[list[Any], list[Any]]:
     """What training gives, bare and under a profile."""
     found = []

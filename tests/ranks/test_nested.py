@@ -152,7 +152,7 @@ def train(rank: int, make: Callable[[], Step], folder: Path) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[pytest.mark.thorough] * (kind == "all three"))
+        pytest.param(kind, marks=[pytest.mark.thorough] * (kind != "data and tensor"))
         for kind in KINDS
     ],
 )

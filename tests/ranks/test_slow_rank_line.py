@@ -4,8 +4,6 @@ is over: real processes, of which the last one is slow for a while."""
 from __future__ import annotations
 
 import io
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torchprof_hooks
 from tests.ranks.processes import run_processes
-from tests.running import reports_in, written
 from torchprof_hooks.documents import ranks_live
 
 pytestmark = pytest.mark.slow
@@ -86,42 +83,3 @@ def test_a_rank_becomes_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert f": rank {SIZE - 1} is slow: the others wait " in slow
     assert "it spends that in DistributedDataParallel.module.1, forward (+" in slow
     assert over.endswith(f": rank {SIZE - 1} is no longer slow")
-
-
-PROGRAM = """
-import time
-import torch
-from torch import distributed, nn
-distributed.init_process_group("gloo")
-class Head(nn.Linear):
-    def forward(self, x):
-        is_slow = step >= 100 and distributed.get_rank() == 1
-        time.sleep(0.06 if is_slow else 0.01)
-        return super().forward(x)
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), Head(8, 1)))
-optimizer = torch.optim.SGD(model.parameters(), 0.01)
-for step in range(300):
-    model(torch.ones(2, 8)).sum().backward()
-    optimizer.step()
-distributed.destroy_process_group()
-"""
-
-
-@pytest.mark.thorough
-def test_in_a_whole_program(tmp_path: Path) -> None:
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    options = ("--flush-secs=2", f"--save={tmp_path / 'profile.json'}")
-    program = written(tmp_path, PROGRAM)
-    done = subprocess.run(
-        [sys.executable, *launcher, "-m", "torchprof_hooks", *options, program],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    printed = done.stderr.splitlines()
-    [line] = [each for each in printed if each.startswith("torchprof_hooks: step ")]
-    assert ": rank 1 is slow: " in line
-    assert "it spends that in DistributedDataParallel.module.1, forward (+" in line
-    assert reports_in(done.stderr) == 1

@@ -58,13 +58,6 @@ def test_report_of_the_class_at_exit() -> None:
     assert "Model" not in rows
 
 
-def test_report_comes_after_an_exception_too() -> None:
-    result = run("raise ValueError('planted')")
-    assert result.returncode == 1
-    assert "ValueError: planted" in result.stderr
-    assert table(result.stderr)["Block"][1] == "4"
-
-
 EVERYTHING_ELSE = """
 print(Block.__profiler__.profile.rows()[0].name)
 
@@ -99,38 +92,6 @@ def test_what_programs_do_with_classes() -> None:
     # A class that was never used says so.
     assert result.stderr.startswith("Idle\ntorchprof_hooks: ")
     assert "No module was called" in result.stderr
-
-
-MANY_THREADS = """
-from torchprof_hooks.hooks import measuring
-from torchprof_hooks.capture.attach.engine import engine_patch
-
-measuring.ENDED_KEPT = 10
-
-def work():
-    model(torch.ones(256, 256)).sum().backward()
-    users.append(len(engine_patch.users))
-
-users = []
-for _ in range(20):
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-kept = len(Block.__profiler__._threads.rounds)
-rows = [row for row in Block.__profiler__.profile.rows() if row.name == "Block"]
-phases = {name: phase.calls for name, phase in rows[0].phases.items()}
-print(max(users), kept, phases)
-"""
-
-
-def test_threads_that_have_ended_cost_nothing_in_later_ones() -> None:
-    result = run(MANY_THREADS)
-    calls = 2 * (3 + 20)  # of two blocks
-    phases = {"forward": calls, "backward": calls, "recompute": 0}
-    # At most two listen: the tracker of the main thread, and that of the running one.
-    assert result.stdout.startswith(f"2 11 {phases}"), result.stderr
-    # The table is of the loop: of one thread, all others have run one step.
-    assert table(result.stderr)["Block"][1] == str(2 * 2)
 
 
 SPAWNING = """

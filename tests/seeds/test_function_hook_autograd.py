@@ -150,17 +150,6 @@ def test_a_reentrant_checkpoint() -> None:
     ]
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_tells_the_same_of_each_call(reentrant: bool) -> None:
-    with FunctionKeeper() as hook:
-        checkpoint(block, x(), use_reentrant=reentrant).sum().backward()
-
-    first, again = (s for s in hook.seen if s.event == "pre exp")
-    assert first.call is not again.call
-    assert first.call.input_shapes == again.call.input_shapes == ((2, 3),)
-    assert hook.only("backward pre exp").out_grad == [(2, 3)]
-
-
 # Kinds of functions and tensors
 
 
@@ -251,22 +240,6 @@ def test_autocast() -> None:
     assert len(hook.only("backward pre linear").call.node_names) == 4
 
 
-def test_saved_tensors_hooks() -> None:
-    packed: list[torch.Tensor] = []
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        packed.append(tensor)
-        return tensor
-
-    with FunctionRecorder() as hook:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = x().exp().sum()
-        loss.backward()
-
-    assert len(packed) == 1
-    assert hook.events[1:-1] == [*forward("exp", "sum"), *backward("sum", "exp")]
-
-
 # torch.func
 
 #: torch itself calls something that it has deprecated, when this is used first.
@@ -330,21 +303,3 @@ def test_transforms_of_torch_func(
     assert torch.allclose(found, result)
     names = {event.split()[-1] for event in events} | {"custom_function_call"}
     assert [e for e in hook.events if e.split()[-1] in names] == events
-
-
-def test_shapes_are_those_that_a_mapped_function_sees() -> None:
-    batch = x().detach()
-    with FunctionKeeper() as hook:
-        torch.func.vmap(loss_of)(batch)
-
-    assert hook.only("pre sin").call.input_shapes == ((3,),)
-
-
-@forward_mode
-def test_hessian_of_torch_func() -> None:
-    with FunctionRecorder() as hook:
-        hessian = torch.func.hessian(lambda t: (t**3).sum())(x(2).detach())
-
-    assert hessian.tolist() == [[6.0, 0.0], [0.0, 6.0]]
-    events = hook.events
-    assert events.count("backward pre pow") == events.count("backward post pow") > 0

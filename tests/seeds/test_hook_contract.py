@@ -168,31 +168,6 @@ def test_in_which_threads_a_hook_is_called(place: Place) -> None:
     assert hook.events[1:-1] == (place.events if in_all else [])
 
 
-def test_a_hook_on_a_torch_function_is_known_in_its_own_thread_only() -> None:
-    add_hook(F.relu, FunctionRecorder())
-
-    with pytest.raises(KeyError, match="no hook 'FunctionRecorder' here"):
-        in_thread(lambda: delete_hook(F.relu, "FunctionRecorder"))
-    delete_hook(F.relu, "FunctionRecorder")
-
-
-@pytest.mark.parametrize(
-    "targets", [(F.relu, F.silu), (F.silu, F.relu), (F.relu, Cube)]
-)
-def test_one_hook_on_two_targets(targets: tuple[Any, Any]) -> None:
-    hook = FunctionRecorder()
-    for target in targets:
-        add_hook(target, hook)
-
-    second = Cube.apply if Cube in targets else F.silu
-    second(F.relu(x())).sum().backward()
-    for target in targets:
-        delete_hook(target, "FunctionRecorder")
-
-    name = "Cube" if Cube in targets else "silu"
-    assert hook.events[2:-2] == [*forward("relu", name), *backward(name, "relu")]
-
-
 @pytest.mark.parametrize("where", ["module", "function"])
 def test_one_callback_may_be_overridden_alone(where: str) -> None:
     class Links(LinkHook):

@@ -140,23 +140,6 @@ def test_a_profiler_that_is_forgotten_leaves_no_trace() -> None:
     assert not is_profiler_active()
 
 
-@pytest.mark.usefixtures("in_use")
-def test_what_is_taken_has_the_step_once() -> None:
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    prof = profile(kernels=True)
-    taken = []
-    for _ in range(2):
-        with prof:
-            for _ in range(6):
-                model(torch.ones(2)).sum().backward()
-                optimizer.step()
-        taken.append(prof.take().device_step)
-    assert taken[0] is not None
-    assert (taken[0].step, taken[1]) == (4, None)
-    assert prof.profile.device_step == taken[0]
-
-
 def test_bad_input() -> None:
     with pytest.raises(TypeError, match="kernels must be True or False"):
         profile(kernels=1)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ A process that has loaded it has it for good, so tests run in a process of their
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import tempfile
@@ -27,7 +28,7 @@ SOURCES = (SOURCE, *sorted(SOURCE.parent.glob("planted_*.h")))
 
 
 def build() -> Path:
-    """The extension, built once for this torch and source.
+    """The extension, built once for this torch and source: by one process, others wait.
 
     Raises:
         NotBuiltError: there is no compiler.
@@ -37,10 +38,12 @@ def build() -> Path:
     folder = Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{NAME}-{key}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as own:
-            compile_extension(SOURCE, Path(own, path.name))
-            Path(own, path.name).replace(path)
+    with Path(folder, "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=folder) as own:
+                compile_extension(SOURCE, Path(own, path.name))
+                Path(own, path.name).replace(path)
     return path
 
 

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from tests.devices.accelerator.device import Work, load, pass_time
-from tests.devices.accelerator.pieces import OnStream
 from tests.fake_clock import MS, FakeClock, fake_clock
 from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
@@ -103,25 +102,6 @@ def waiting_host(device: Any) -> Any:
     return traced(lambda: model(X))
 
 
-def streams(device: Any) -> Any:
-    """Two streams are busy at once, for 5 ms and for 9 ms."""
-    other = OnStream(Work(device, (9, 0)))
-    model = nn.Sequential(Work(device, (5, 0)), other, OnHost(device, 12))
-    return traced(lambda: model(X))
-
-
-def devices(device: Any) -> Any:
-    """Work for one device, then for the other one."""
-
-    def step() -> None:
-        Work(device, (5, 10))(X)
-        torch.accelerator.set_device_index(1)
-        Work(device, (7, 10))(X)
-        torch.accelerator.set_device_index(0)
-
-    return traced(step)
-
-
 def unused(device: Any) -> Any:
     tracer = DeviceTracer()
     return [tracer.begin(2), in_ms(tracer.found())]
@@ -129,18 +109,6 @@ def unused(device: Any) -> Any:
 
 def nothing(device: Any) -> Any:
     return traced(lambda: OnHost(device, 4)(X))
-
-
-def other_profiler(device: Any) -> Any:
-    idle = DeviceTracer()
-    with torch.profiler.profile():
-        found = [idle.begin(2), in_ms(idle.found())]
-    idle = DeviceTracer()
-    idle.begin(2)
-    with torch.profiler.profile():
-        idle.begin(3)
-    idle.end(4)
-    return [*found, in_ms(idle.found())]
 
 
 def computed(device: Any) -> Any:
@@ -169,9 +137,6 @@ SCENARIOS = (
     slow_device,
     latency,
     waiting_host,
-    streams,
-    devices,
-    other_profiler,
     computed,
 )
 

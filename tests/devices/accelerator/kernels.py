@@ -244,34 +244,6 @@ def other_profiler(device: Any) -> Any:
     return found
 
 
-def asked_meanwhile(device: Any) -> Any:
-    """The profile can be asked for at any time."""
-    found: list[str] = []
-    model = Net(device)
-    optimizer = Optimizer(model, device)
-    with profile(kernels=True) as prof:
-        for _ in range(6):
-            model(X).sum().backward()
-            optimizer.step()
-            found.append(in_ms(prof.profile.device_step)[-1])
-    return found
-
-
-def named_alike(device: Any) -> Any:
-    """Another model of the class was there before: names are those of the profile."""
-    first, second = Net(device), Net(device)
-    optimizer = Optimizer(second, device)
-    with profile(kernels=True) as prof:
-        first(X)
-        for _ in range(6):
-            second(X).sum().backward()
-            optimizer.step()
-    found = prof.profile.device_step
-    assert found is not None
-    rows = [row for use in found.devices for row in use.kernels]
-    return sorted({row.module for row in rows}), first(X).tolist()
-
-
 SCENARIOS = (
     modules,
     behind,
@@ -282,8 +254,6 @@ SCENARIOS = (
     in_engine_thread,
     too_short,
     left,
-    asked_meanwhile,
-    named_alike,
     other_profiler,
 )
 

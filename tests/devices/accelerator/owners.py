@@ -175,49 +175,6 @@ def checkpoints(device: Any) -> Any:
     return found
 
 
-class TakesAfterPass(torch.autograd.Function):
-    """Its backward runs another pass, and takes a block after that."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        with torch.enable_grad():
-            inner = grad.detach().requires_grad_()
-            inner.square().sum().backward()
-        take(10**6)  # the peak
-        return grad
-
-
-class Inner(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = TakesAfterPass.apply(x)
-        return out
-
-
-def pass_in_pass(device: Any) -> Any:
-    x = torch.ones(ROWS, 64, device=PLANTED, requires_grad=True)
-    net, before = nn.Sequential(Inner()), level()
-    return [measured(partial(one_pass, net, x)), before]
-
-
-def threads(device: Any) -> Any:
-    """Others free what this thread has taken, and take for themselves."""
-    kept: list[torch.Tensor] = []
-
-    def run() -> None:
-        mine = [take(4096) for _ in range(8)]
-        in_thread(lambda: kept.append(take(1000)))
-        in_thread(mine.clear)
-        kept.append(take(50_000))
-
-    before = level()
-    found = measured(run)
-    return [found, before]
-
-
 def crowd(device: Any) -> Any:
     """Threads that train, each measured by a profile of its own, and one that reads
     these meanwhile."""
@@ -240,18 +197,6 @@ def crowd(device: Any) -> Any:
         time.sleep(0.002)  # else they hardly ever get the interpreter
     memories = [summary(prof.profile) for prof in profilers]
     return [reads > 0, [memory.bytes_by_kind()["parameter"] for memory in memories]]
-
-
-def within_a_budget(device: Any) -> Any:
-    net, x = Net().to(PLANTED), torch.ones(ROWS, 64, device=PLANTED)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with profile(memory=PLANTED, steps=10, every=50) as prof:
-        for _ in range(300):
-            net(x).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    found, memory = prof.profile, summary(prof.profile)
-    return [found.parts[-1].steps == 240, memory.bytes_by_kind()]
 
 
 def random_blocks(device: Any) -> Any:
@@ -356,24 +301,6 @@ def nested(device: Any) -> Any:
     return [len(calls), are_ours, is_undone, before, outsides]
 
 
-def again(device: Any) -> Any:
-    """A block that goes on: what was taken and freed in between was not heard of."""
-    net, x = Net().to(PLANTED), torch.ones(ROWS, 64, device=PLANTED)
-    prof, kept = profile(memory="planted:0"), []
-    with prof:
-        net(x)
-        kept.append(take(10_240))
-    kept.append(take(20_480))
-    del kept[0]
-    torch.accelerator.reset_peak_memory_stats(0)
-    with prof:
-        net(x)
-        kept.append(take(10**6))
-    memory = summary(prof.profile)
-    peak = torch.accelerator.max_memory_allocated(0)
-    return [memory.peak_bytes == peak, memory.bytes_by_kind()]
-
-
 def other_device(device: Any) -> Any:
     """Blocks of another device are not counted."""
     kept = take(512, index=1)
@@ -423,21 +350,6 @@ def silent(device: Any) -> Any:
     return found
 
 
-def step_by_step(device: Any) -> Any:
-    """A step that is recorded, block by block, adds up to its peak."""
-    net, x = Net().to(PLANTED), torch.ones(ROWS, 64, device=PLANTED)
-    optimizer = torch.optim.Adam(net.parameters())
-    with profile(memory="planted:0") as prof:
-        for _ in range(8):
-            optimizer.zero_grad()
-            net(x).sum().backward()
-            optimizer.step()
-    memory = summary(prof.profile)
-    assert memory.step is not None
-    points = memory.step.points
-    return [memory.peak_bytes, memory.step.peak_bytes, max(p.bytes for p in points)]
-
-
 def fork(device: Any) -> Any:
     """A child goes on by itself."""
     kept = take(1024)
@@ -458,37 +370,18 @@ def fork(device: Any) -> Any:
     return [status, summary(prof.profile).peak_bytes == level()]
 
 
-def grows(device: Any) -> Any:
-    """Each batch is kept."""
-    net, kept = Net().to(PLANTED), list[torch.Tensor]()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with profile(memory=PLANTED) as prof:
-        for _ in range(24):
-            kept.append(torch.ones(ROWS, 64, device=PLANTED))
-            net(kept[-1]).sum().backward()
-            optimizer.step()
-    growing = summary(prof.profile).growing
-    return [[one.owner, one.kind, one.bytes_per_step] for one in growing]
-
-
 SCENARIOS = (
     first_use,  # first
     trained,
     activations,
     checkpoints,
-    pass_in_pass,
-    threads,
     crowd,
-    within_a_budget,
     random_blocks,
     beside_torchs_profiler,
     nested,
-    again,
     other_device,
     out_of_memory,
-    grows,
     silent,
-    step_by_step,
     fork,
 )
 

@@ -53,7 +53,6 @@ struct Queues {
   int64_t waits = 0, records = 0, events = 0, queries = 0;
   int64_t asked_whether_captured = 0;      // the guard, or Python
   int64_t record_ns = 0;                   // what an event takes in its queue
-  PyObject* at_elapsed_time = nullptr;     // called once
   bool captures = false, fails = false;
   bool captures_elsewhere = false;  // a stream of the program's that nobody here asks for
   int64_t ended_captures = 0;
@@ -157,12 +156,6 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     for (int64_t end_ns : queues.ends_ns[index]) wait_until(end_ns);
   }
   double elapsedTime(void* begin, void* end, const c10::DeviceIndex) const override {
-    if (PyObject* called = std::exchange(queues.at_elapsed_time, nullptr)) {
-      PyGILState_STATE gil = PyGILState_Ensure();
-      Py_XDECREF(PyObject_CallNoArgs(called));
-      Py_DECREF(called);
-      PyGILState_Release(gil);
-    }
     return (static_cast<Event*>(end)->time_ns - static_cast<Event*>(begin)->time_ns) / 1e6;
   }
 };
@@ -325,13 +318,6 @@ PyObject* set_record_cost(PyObject*, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
-// Calls something when the time between two events is asked for next.
-PyObject* at_elapsed_time(PyObject*, PyObject* called) {
-  std::lock_guard held(queues.lock);
-  queues.at_elapsed_time = Py_NewRef(called);
-  Py_RETURN_NONE;
-}
-
 PyObject* state(PyObject*, PyObject*) {
   std::lock_guard held(queues.lock);
   const std::pair<const char*, int64_t> numbers[] = {
@@ -386,7 +372,6 @@ PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
                          {"capture_elsewhere", capture_elsewhere, METH_O, nullptr},
                          {"fail", fail, METH_O, nullptr},
                          {"set_record_cost", set_record_cost, METH_O, nullptr},
-                         {"at_elapsed_time", at_elapsed_time, METH_O, nullptr},
                          {"is_capturing", is_capturing, METH_NOARGS, nullptr},
                          {"state", state, METH_NOARGS, nullptr},
                          {"limit_memory", limit_memory, METH_O, nullptr},

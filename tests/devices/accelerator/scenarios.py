@@ -23,7 +23,6 @@ from torch import nn
 from tests.devices.accelerator.device import Work, load
 from tests.devices.accelerator.pieces import (
     Allocates,
-    OnStream,
     X,
     capture,
     device_ms,
@@ -31,7 +30,6 @@ from tests.devices.accelerator.pieces import (
 from tests.devices.accelerator.stamps import (
     at_each_call,
     devices_and_streams,
-    mark_while_booking,
     stamps_that_cost,
 )
 from tests.fake_clock import burn, fake_clock
@@ -87,14 +85,6 @@ def waiting_host(device: Any) -> Any:
 def summary(found: Profile) -> MemorySummary:
     assert found.memory is not None
     return found.memory
-
-
-def streams(device: Any) -> Any:
-    torch.accelerator.current_stream().synchronize()
-    model = nn.Sequential(Work(device, (50, 0)), OnStream(Work(device, (2, 0))))
-    with profile() as prof:
-        model(X)
-    return device_ms(prof.profile)["Sequential.1.inner"]
 
 
 def functions(device: Any) -> Any:
@@ -265,18 +255,6 @@ def other_devices(device: Any) -> Any:
     return said
 
 
-def second_device(device: Any) -> Any:
-    torch.accelerator.set_device_index(1)
-    try:
-        blocks = device.allocate(10)
-        with profile() as prof:
-            Work(device, (9, 0))(X)
-        del blocks
-    finally:
-        torch.accelerator.set_device_index(0)
-    return device_ms(prof.profile)
-
-
 def origin(device: Any) -> Any:
     """What files say that the process computes on."""
     return Origin().provenance(has_ended=False).device
@@ -295,7 +273,6 @@ SCENARIOS = (
     modules,
     idle_device,
     waiting_host,
-    streams,
     functions,
     captured,
     captured_elsewhere,
@@ -306,11 +283,9 @@ SCENARIOS = (
     devices_and_streams,
     at_each_call,
     stamps_that_cost,
-    mark_while_booking,
     memory,
     peaks_of_memory,
     other_devices,
-    second_device,
     origin,
     uncounted_memory,
 )

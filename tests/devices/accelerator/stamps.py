@@ -153,34 +153,3 @@ class Sometimes(nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
         self.calls += 1
         return self.inner(x) if self.calls % 3 == 0 else x
-
-
-def mark_while_booking(device: Any) -> Any:
-    """The first step ends while what it has queued is being booked."""
-    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), 0.1)
-    model = Work(device, (1, 0), (0, 0))
-    torch.accelerator.current_stream().synchronize()
-    stepped = []
-
-    def step() -> None:
-        optimizer.step()
-        stepped.append(True)
-
-    with profile() as prof, torch.no_grad():
-        device.at_elapsed_time(step)
-        calls = 0
-        while not stepped:
-            model(X)
-            pass_time(device, 1)
-            calls += 1
-        for _ in range(1000):
-            model(X)
-    parts = (prof.profile.start_up, prof.profile.loop)
-    of_parts = [device_ms(part)["Work"]["forward"] for part in parts]
-    of_calls = [
-        row.phases["forward"].calls
-        for part in parts
-        for row in part.rows()
-        if row.name == "Work"
-    ]
-    return [of_parts, of_calls]

@@ -87,14 +87,6 @@ def test_a_host_that_waits_for_the_device(found: dict[str, Any]) -> None:
     assert (waits_ms, times["Sequential.1"]["forward"]) == (21, 1)
 
 
-def test_a_call_on_another_stream_has_that_ones_time(found: dict[str, Any]) -> None:
-    assert found["streams"]["forward"] == 2
-
-
-def test_a_second_device(found: dict[str, Any]) -> None:
-    assert found["second_device"]["Work"]["forward"] == 9
-
-
 def test_functions(found: dict[str, Any]) -> None:
     assert found["functions"] == 0.01
 
@@ -188,14 +180,6 @@ def test_parts_on_other_devices_and_streams(found: dict[str, Any]) -> None:
     in_turns, side_by_side = found["devices_and_streams"]
 
     assert in_turns == side_by_side == expected
-
-
-def test_a_first_step_that_ends_while_its_spans_are_booked(
-    found: dict[str, Any],
-) -> None:
-    of_parts, of_calls = found["mark_while_booking"]
-
-    assert of_parts == of_calls
 
 
 def test_how_often_it_waits_for_the_host(found: dict[str, Any]) -> None:

@@ -3,17 +3,13 @@ the interface that makers of accelerators have, so each nanosecond is known."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.devices.accelerator.found import traced_in
-from tests.fake_clock import MS
 from tests.running import python
-from torchprof_hooks import Profile
-from torchprof_hooks.profiles.trace.kernels import Kernel
 
 pytestmark = pytest.mark.slow
 
@@ -67,17 +63,6 @@ def test_a_host_that_has_waited_for_the_device(found: dict[str, Any]) -> None:
     assert found["waiting_host"][2] == {"planted:0": [4, {"Sequential.1 forward": 8}]}
 
 
-def test_streams_that_are_busy_at_once(found: dict[str, Any]) -> None:
-    assert found["streams"][2] == {"planted:0": [9, {"Sequential.2 forward": 12 - 9}]}
-
-
-def test_each_device_has_rows_of_its_own(found: dict[str, Any]) -> None:
-    assert found["devices"][2] == {
-        "planted:0": [5, {"Work forward": 15}],
-        "planted:1": [7, {"Work forward": 13}],
-    }
-
-
 def test_a_device_that_is_not_in_use(found: dict[str, Any]) -> None:
     begun, [*_, reason] = found["unused"]
     assert not begun
@@ -88,55 +73,8 @@ def test_a_step_without_work_for_a_device(found: dict[str, Any]) -> None:
     assert found["nothing"] == [4, 4, {}, ""]
 
 
-def test_another_profiler_of_torch(found: dict[str, Any]) -> None:
-    begun, before, meanwhile = found["other_profiler"]
-
-    assert not begun
-    assert before[3] == "another profiler of torch was running"
-    assert meanwhile[3] == "another profiler of torch began during the step"
-
-
 def test_what_is_computed_is_what_it_was(found: dict[str, Any]) -> None:
     (untraced, *traced), hooks = found["computed"]
 
     assert traced == [untraced, untraced]
     assert not any(hooks)
-
-
-@pytest.mark.usefixtures("found")  # which skips where it cannot be tried
-def test_a_whole_program(extension: Path, tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    done = python(
-        "-m", "tests.devices.accelerator.idle_program", str(extension), str(path)
-    )
-    assert done.returncode == 0, done.stderr
-
-    idle = Profile.load(path).device_step
-    assert idle is not None
-    assert (idle.step, idle.step_ns) == (4, 56 * MS)
-    [use] = idle.devices
-    # Of each layer 2 and 0.5 ms forward, 4 and 1 backward; 3 of the optimizer.
-    assert use.busy_ns == (4 * 7.5 + 3) * MS
-    times: Counter[tuple[str, str]] = Counter()
-    for row in use.rows:
-        times[row.module.rpartition(".")[2], row.phase] += row.idle_ns
-    assert times == {
-        # Each launch takes 0.1 ms until the device begins.
-        ("mlp", "forward"): round(4 * (5 - 2.5 - 0.1) * MS),
-        # The first one begins with an idle device, others with 2 ms left.
-        ("mlp", "backward"): round((5 - 1 - 0.1) * MS + 3 * (5 - 1 - 2 - 0.1) * MS),
-        # 2 ms of attention's backward are left, 2 pass in the optimizer.
-        ("(data loading)", "data"): round((6 - 3 - 0.1) * MS),
-        ("(launched, not yet begun)", "outside"): round(9 * 0.1 * MS),
-    }
-    kernels = {kernel for row in use.kernels for kernel in row.kernels}
-    assert kernels == {
-        Kernel("flash_fwd_kernel", 1, 2 * MS),
-        Kernel("flash_bwd_kernel", 1, 4 * MS),
-        Kernel("gemm_kernel", 1, MS // 2),
-        Kernel("gemm_kernel", 1, 1 * MS),
-        Kernel("multi_tensor_apply_kernel", 1, 3 * MS),
-    }
-    assert len(use.kernels) == 4 * 4 + 1
-    line = "planted:0: busy 58.9 % of step 4 (56.00ms), idle 23.00ms\n"
-    assert line in done.stderr

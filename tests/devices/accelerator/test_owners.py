@@ -102,37 +102,11 @@ def test_checkpoints(found: dict[str, Any], reentrant: bool) -> None:
     assert run["peak"] == run["allocator's"]
 
 
-def test_a_pass_in_a_pass(found: dict[str, Any]) -> None:
-    run, before = found["pass_in_pass"]
-
-    assert run["held"]["temporary"]["Sequential.0, backward"] >= PEAK
-    loss_and_its_gradient = 2 * ROUNDED
-    assert run["held"]["other"] == {OUTSIDE: before + loss_and_its_gradient}
-
-
-def test_other_threads_free_blocks_and_take_some(found: dict[str, Any]) -> None:
-    run, before = found["threads"]
-
-    assert run["held"] == {
-        "temporary": {OUTSIDE: blocks_of(50_000)},
-        "other": {OUTSIDE: before + 1024},
-    }
-    assert run["peak"] == run["allocator's"]
-
-
 def test_threads_that_train_while_they_are_read(found: dict[str, Any]) -> None:
     has_read, parameters = found["crowd"]
 
     assert has_read
     assert parameters == [A + B] * 15
-
-
-def test_within_a_budget(found: dict[str, Any]) -> None:
-    is_part, kinds = found["within_a_budget"]
-
-    assert is_part
-    assert kinds["parameter"] == A + B
-    assert kinds["activation"] >= HIDDEN
 
 
 def test_random_blocks_are_told_as_by_brute_force(found: dict[str, Any]) -> None:
@@ -159,15 +133,6 @@ def test_blocks_in_blocks(found: dict[str, Any]) -> None:
     assert outer == {"temporary": 2048 + 4096 + 512, "other": 1024}
 
 
-def test_a_block_that_goes_on(found: dict[str, Any]) -> None:
-    is_the_allocators, kinds = found["again"]
-
-    assert is_the_allocators
-    assert kinds["parameter"] == A + B
-    assert kinds["temporary"] == PEAK
-    assert kinds["other"] == INPUT + 20_480 + ROUNDED - BUFFER
-
-
 def test_another_device_is_not_counted(found: dict[str, Any]) -> None:
     peak, before = found["other_device"]
 
@@ -183,10 +148,6 @@ def test_who_had_the_memory_when_it_ran_out(found: dict[str, Any]) -> None:
     assert held["Greedy.a, parameter"] == held["Greedy.a, gradient"] == A
 
 
-def test_batches_that_are_kept_are_said_to_grow(found: dict[str, Any]) -> None:
-    assert found["grows"] == [["(outside modules)", "other", blocks_of(ROWS * 64 * 4)]]
-
-
 def test_an_allocator_that_does_not_report_is_said(found: dict[str, Any]) -> None:
     for at_peak, source, not_measured in found["silent"]:
         assert at_peak == []
@@ -195,12 +156,6 @@ def test_an_allocator_that_does_not_report_is_said(found: dict[str, Any]) -> Non
             "not measured: who holds the memory of planted:0: its allocator has not "
             "reported each block"
         ]
-
-
-def test_a_step_that_is_recorded_block_by_block(found: dict[str, Any]) -> None:
-    peak, of_step, of_points = found["step_by_step"]
-
-    assert peak == of_step == of_points
 
 
 def test_a_fork_goes_on(found: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.invisible import MEASURERS, exact
-from tests.thorough import some_ways
+from tests.thorough import THOROUGH, some_ways
 from torchprof_hooks import Profile
 
 for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
@@ -181,7 +181,15 @@ ARCHITECTURES: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
     "CLIP": clip,
     "ConvNeXt": convnext,
 }
-every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+#: Those that others stand for.
+ALIKE = "Llama", "Llama, checkpointed reentrantly", "BERT", "CLIP"
+every_architecture = pytest.mark.parametrize(
+    "architecture",
+    [
+        pytest.param(name, marks=THOROUGH if name in ALIKE else ())
+        for name in ARCHITECTURES
+    ],
+)
 
 
 class Training:

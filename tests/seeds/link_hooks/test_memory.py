@@ -16,7 +16,6 @@ from tests.seeds.link_hooks.fake_memory import (
     MEMORY_HOOKS,
     MIB,
     FakeMemory,
-    Net,
     fake_memory,
     near,
     of_modules,
@@ -132,31 +131,6 @@ def test_sums_by_class(memory: FakeMemory) -> None:
         "Takes": 35,
         "Net": 72,
     }
-
-
-@NATIVE_CORE
-def test_the_peak_where_the_allocator_sets_no_new_one(memory: FakeMemory) -> None:
-    memory.take(1000)
-    memory.free(1000)
-    taken = of_modules(memory)
-    with taken.hook() as hook:
-        for _ in range(2):
-            taken.step()
-
-    # What the allocator has at the end of a call: a rises by 40, Net by 2 more and 30.
-    peaks = {name: sums["peak_bytes"] for name, sums in hook.summary().items()}
-    assert peaks == {"Net.a": 40, "Net.b": 30, "Net": 72}
-
-
-@NATIVE_CORE
-def test_inner_modules_are_left_out_in_the_middle_of_the_first_call(
-    memory: FakeMemory,
-) -> None:
-    middle: dict[str, Any] = {}
-    with MemoryProfileHook(by="module") as hook:
-        Net(memory)(x(), lambda: middle.update(hook.summary(own=True)))
-    assert middle.keys() == {"Net.a", "Net.b"}
-    assert hook.summary(own=True).keys() == {"Net.a", "Net.b", "Net"}
 
 
 class Announcing(MemoryProfileHook):

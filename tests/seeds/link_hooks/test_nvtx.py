@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -137,48 +136,6 @@ def test_ranges_are_balanced_when_a_function_raises(
         (2, "exp.forward"),
         (2, "clone.forward"),
     ]
-
-
-@ERRORS
-def test_ranges_are_balanced_when_a_backward_raises(
-    fake: FakeNvtx, error: type[BaseException]
-) -> None:
-    with function_hooks.NvtxHook():
-        with pytest.raises(error):
-            Runs.apply(x(), int, raises(error)).sum().backward()
-        assert fake.open == ["Runs.backward"]
-
-    assert fake.open == []
-
-
-def call_a_module(middle: Callable[[], object]) -> None:
-    model = MyModel()
-    model.between = middle
-    model(inputs())
-
-
-def call_a_function(middle: Callable[[], object]) -> None:
-    Runs.apply(x(), middle)
-
-
-@pytest.mark.parametrize(
-    ("hook", "call", "name"),
-    [
-        (link_hooks.NvtxHook, call_a_module, "MyModel"),
-        (function_hooks.NvtxHook, call_a_function, "Runs"),
-    ],
-)
-def test_ranges_are_balanced_when_the_body_raises(
-    fake: FakeNvtx, hook: Any, call: Any, name: str
-) -> None:
-    def leave() -> None:
-        assert fake.open == [f"{name}.forward"]
-        raise ArithmeticError
-
-    with pytest.raises(ArithmeticError), hook():
-        call(leave)
-
-    assert fake.open == []
 
 
 @HOOKS

@@ -54,27 +54,6 @@ def events(path: Path) -> set[str]:
     return {event["name"] for event in found if event["ph"] == "X"}
 
 
-def test_torch_makes_no_objects_of_the_events(
-    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its own tables need them; to make them takes longer than the step."""
-    torchs, made = torch.autograd.profiler.profile, []
-    parse = torchs._parse_kineto_results
-
-    def count(*args: Any, **kwargs: Any) -> Any:
-        made.append(args)
-        return parse(*args, **kwargs)
-
-    monkeypatch.setattr(torchs, "_parse_kineto_results", count)
-    run_loop(ProfilerHook(2, output_dir=tmp_path), loop, None, None)
-    assert files(tmp_path) == timelines(2)
-    assert not made
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        loop.step()
-    assert profiler.events()
-    assert made
-
-
 # When: the rules of TensorFlow's hook
 
 
@@ -123,13 +102,6 @@ def test_the_first_step_is_traced_if_asked_for(loop: Loop, tmp_path: Path) -> No
     assert files(tmp_path) == timelines(1, 3, 5)
 
 
-def test_a_hook_can_be_used_again(loop: Loop, tmp_path: Path) -> None:
-    hook = ProfilerHook(2, output_dir=tmp_path)
-    run_session(hook, loop, 3)
-    run_loop(hook, loop, None, None, None)
-    assert files(tmp_path) == timelines(2, "2-2")
-
-
 # Exceptions
 
 
@@ -163,43 +135,6 @@ def test_an_exception_goes_through_a_loop_and_what_was_traced_is_there(
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert files(tmp_path) == timelines(2, 3)
-
-
-def test_data_that_ends_in_the_middle_of_a_step_gives_no_trace(
-    loop: Loop, tmp_path: Path
-) -> None:
-    batches = iter(range(3))
-
-    def step() -> None:
-        next(batches)
-        loop.step()
-
-    with TrainingSession([ProfilerHook(1, output_dir=tmp_path)]) as session:
-        with suppress(StopIteration):
-            while True:
-                session.run(step)
-        assert nothing_is_registered()
-        session.run_without_hooks(loop.step)
-    assert files(tmp_path) == timelines(2, 3)
-
-
-def test_a_warning_does_not_take_the_place_of_an_exception(
-    loop: Loop, tmp_path: Path
-) -> None:
-    folder = tmp_path / "traces"
-    hook = ProfilerHook(1, output_dir=folder, trace_first=True)
-
-    def fails() -> None:
-        with hook:
-            folder.rmdir()
-            folder.touch()
-            loop.step()
-            hook.step()
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):  # and warnings are errors here
-        fails()
-    assert hook.failed == 1
 
 
 # Files
@@ -296,47 +231,6 @@ def test_of_two_hooks_at_once_the_second_gets_no_trace_and_says_so_once(
     assert (first.skipped, second.skipped) == (0, 3)
     assert files(tmp_path / "first") == timelines(2, 4, 6)
     assert files(tmp_path / "second") == timelines(3, 5)
-
-
-def test_a_step_inside_of_a_traced_step_gets_no_trace(
-    loop: Loop, tmp_path: Path
-) -> None:
-    inner = ProfilerHook(2, output_dir=tmp_path / "inner")
-    outer = ProfilerHook(9, output_dir=tmp_path / "outer", trace_first=True)
-    with (
-        TrainingSession([outer]) as session,
-        pytest.warns(UserWarning, match="another ProfilerHook traces it"),
-    ):
-        session.run(lambda: run_session(inner, loop, 5))
-    assert files(tmp_path / "outer") == timelines(1)
-    assert (files(tmp_path / "inner"), inner.skipped) == ([], 2)
-    run_session(inner, loop, 5)
-    assert files(tmp_path / "inner") == timelines(2, 4)
-
-
-def test_a_hook_in_another_thread_waits_for_another_turn(
-    loop: Loop, tmp_path: Path
-) -> None:
-    own = ProfilerHook(1, output_dir=tmp_path / "own", trace_first=True)
-    other, other_loop = ProfilerHook(1, output_dir=tmp_path / "other"), Loop()
-
-    def run_other() -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run_session(other, other_loop, 3)
-
-    def step() -> None:
-        loop.step()
-        thread = threading.Thread(target=run_other)
-        thread.start()
-        thread.join()
-
-    with TrainingSession([own]) as session:
-        session.run(step)
-    assert files(tmp_path / "own") == timelines(1)
-    assert (files(tmp_path / "other"), other.skipped) == ([], 2)
-    run_session(other, other_loop, 3)
-    assert files(tmp_path / "other") == timelines(2, 3)
 
 
 def test_a_hook_serves_one_session_at_a_time(loop: Loop, tmp_path: Path) -> None:
@@ -542,27 +436,16 @@ print(found, [path.name for path in hook.paths])
 """
 
 
-@pytest.mark.parametrize("head", [HEAD, ""], ids=["is there", "is imported then"])
+@pytest.mark.parametrize(
+    "head",
+    [pytest.param(HEAD, marks=pytest.mark.thorough), ""],
+    ids=["is there", "is imported then"],
+)
 def test_a_hook_that_begins_while_a_profiler_prepares_itself(
     head: str, tmp_path: Path
 ) -> None:
     printed = in_process(WARMING_UP, tmp_path, head=head)
     assert printed == "[True] ['timeline-6.json']\n"
-
-
-AFTER_THE_MAIN_THREAD = """
-def train():
-    hook = ProfilerHook(1, output_dir=sys.argv[1])
-    threading.main_thread().join()
-    run_loop(hook, loop, None, None, None)
-    print([path.name for path in hook.paths])
-
-threading.Thread(target=train).start()
-"""
-
-
-def test_a_thread_that_trains_longer_than_the_main_thread(tmp_path: Path) -> None:
-    assert in_process(AFTER_THE_MAIN_THREAD, tmp_path) == f"{timelines(2, 3)}\n"
 
 
 FORKED = """

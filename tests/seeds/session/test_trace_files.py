@@ -87,21 +87,3 @@ def test_many_threads_get_files_of_their_own(tmp_path: Path) -> None:
     assert content_of(directory) == written
     names = {"trace.json", *(f"trace-{n}.json" for n in range(2, threads * rounds + 1))}
     assert set(written) == names
-
-
-@pytest.mark.parametrize("below", ["file", "file/traces"])
-def test_where_no_directory_can_be_is_an_os_error(below: str, tmp_path: Path) -> None:
-    # Also for root, who may write to any directory.
-    (tmp_path / "file").write_bytes(b"in the way")
-    with pytest.raises(OSError, match="file"):
-        write(tmp_path / below)
-    assert content_of(tmp_path) == {"file": b"in the way"}
-
-
-def test_nothing_is_left_of_a_file_that_cannot_get_its_name(tmp_path: Path) -> None:
-    with (
-        pytest.raises(OSError, match=r"trace\.json"),
-        new_file(tmp_path, "trace", ".json") as (path, _),
-    ):
-        path.mkdir()  # by somebody else, meanwhile
-    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]

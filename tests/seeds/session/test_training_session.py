@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -226,12 +225,3 @@ def test_the_tensors_of_a_failed_step_are_not_kept() -> None:
         with suppress(MemoryError):
             session.run(step)
         assert kept[0]() is None
-
-
-def test_hooks_may_be_dataclasses() -> None:
-    @dataclass
-    class Hook(SessionHook):
-        value: int = 1
-
-    with TrainingSession([Hook(), Hook()]) as session:
-        session.run(int)
