@@ -16,6 +16,7 @@ from torch import distributed
 from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
+from torchprof_hooks import FunctionHook
 from torchprof_hooks.capture import steps
 from torchprof_hooks.capture.core import reference
 
@@ -71,8 +72,11 @@ def ticking(clock: FakeClock) -> FakeClock:
 
 @pytest.fixture
 def no_mode_stays() -> Iterator[None]:
-    """A mode that a test leaves on torch's stack is its failure, and no other's."""
+    """A mode that a test leaves on torch's stack is its failure, and no other's. The
+    next hook takes off one that was closed while it handled a call."""
     yield
+    with FunctionHook():
+        pass
     left = torch._C._len_torch_function_stack()
     while torch._C._len_torch_function_stack():
         torch._C._pop_torch_function_stack()

@@ -72,7 +72,7 @@ def test_measuring_imports_nothing_that_it_does_not_need(imported: list[str]) ->
         *(f"{package}capture.functions", f"{package}function_hook"),
         f"{package}capture.attach.function_",
         f"{package}capture.record.function_names",
-        f"{package}capture.torch_names.custom_functions",
+        f"{package}capture.torch_names.functions",
     )
     assert [name for name in imported if name.startswith(unwanted)] == []
     hooks_on_nodes = f"{package}capture.backward.node_hooks" in imported

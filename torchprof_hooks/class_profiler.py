@@ -17,8 +17,7 @@ from torchprof_hooks.capture.torch_names.autograd import current_graph_task
 from torchprof_hooks.capture.tracking.subscriptions import show_modules
 from torchprof_hooks.documents.render.units import check_unit
 from torchprof_hooks.hooks.measuring import Settings
-from torchprof_hooks.hooks.rates import Rates
-from torchprof_hooks.hooks.saving import Saving
+from torchprof_hooks.hooks.results import Rates, Saving
 from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.names import TimeUnit
@@ -32,40 +31,43 @@ ATTRIBUTE = "__profiler__"
 
 class _Start(Subscription):
     """Has a profiler measure each thread from the first call of an instance on, until
-    the thread ends."""
+    the thread ends; and prints its report at exit.
+
+    unit, file: of the report.
+    """
 
     watches = True
 
-    def __init__(self, cls: type[torch.nn.Module], profiler: Profiler) -> None:
-        self._cls = cls
-        self._profiler = profiler
+    def __init__(self, cls: type[torch.nn.Module]) -> None:
+        self.unit: TimeUnit = "auto"
+        self.file: TextIO | None = None
+        self.profiler = Profiler(Settings(of_class=cls), Saving(), Rates())
+        self._cls, self._pid = cls, os.getpid()
         self._local = threading.local()
         show_modules(self)
+        atexit.register(self._report)
+        interrupted_exit.registered()
 
     def watch(self, module: torch.nn.Module, args: Any) -> None:
         if hasattr(self._local, "is_measured") or not isinstance(module, self._cls):
             return
         if current_graph_task() == -1:  # threads of the engine work for others
             self._local.is_measured = True
-            self._profiler.start()
+            self.profiler.start()
+
+    def _report(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a fork: the parent reports what was measured before the fork
+        with interrupted_exit.uninterrupted():
+            profile = self.profiler.profile
+            if profile.is_empty and multiprocessing.parent_process() is not None:
+                return  # a worker that only imports the class: it loads data, say
+            # A unit is for tables, so it asks for them.
+            report = profile.report(full=self.unit != "auto", unit=self.unit)
+            print_to(self.file, f"{self._cls.__qualname__}\n{report}")
 
 
-#: Decorated class -> unit and file of its report.
-_options: Final[dict[type[torch.nn.Module], tuple[TimeUnit, TextIO | None]]] = {}
-_starts: Final[list[_Start]] = []
-
-
-def _report_at_exit(cls: type[torch.nn.Module], pid: int) -> None:
-    if os.getpid() != pid:
-        return  # a fork: the parent reports what was measured before the fork
-    with interrupted_exit.uninterrupted():
-        profile = getattr(cls, ATTRIBUTE).profile
-        if profile.is_empty and multiprocessing.parent_process() is not None:
-            return  # a worker that only imports the class, such as one that loads data
-        unit, file = _options[cls]
-        # A unit is for tables, so it asks for them.
-        report = profile.report(full=unit != "auto", unit=unit)
-        print_to(file, f"{cls.__qualname__}\n{report}")
+_starts: Final[dict[type[torch.nn.Module], _Start]] = {}
 
 
 @overload
@@ -118,11 +120,8 @@ def profiled(
         raise TypeError(f"cls must be a class derived from nn.Module, not {cls!r}")
     check_unit(unit)
     check_file("file", file)
-    if cls not in _options:
-        profiler = Profiler(Settings(of_class=cls), Saving(), Rates())
-        setattr(cls, ATTRIBUTE, profiler)
-        _starts.append(_Start(cls, profiler))
-        atexit.register(_report_at_exit, cls, os.getpid())
-        interrupted_exit.registered()
-    _options[cls] = unit, file
+    if cls not in _starts:
+        _starts[cls] = _Start(cls)
+        setattr(cls, ATTRIBUTE, _starts[cls].profiler)
+    _starts[cls].unit, _starts[cls].file = unit, file
     return cls

@@ -8,11 +8,8 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.functions.function_callbacks import (
-    FollowedFunctions,
-    subscriptions_of_function,
-)
-from torchprof_hooks.hooks.function_records import FunctionRecords
+from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
+from torchprof_hooks.capture.functions.function_targets import subscriptions_of_function
 from torchprof_hooks.hooks.hook import Hook, on_functions
 
 Tensors = tuple[torch.Tensor | None, ...]
@@ -40,7 +37,8 @@ class FunctionHook(Hook):
     However many autograd nodes a function made, a hook gets one pair of backward
     callbacks for it, if the hook is active when the backward pass starts, even if it
     was not active in the forward. A node whose forward the hook did not see counts as a
-    function with the node's name. A call that raises has no postprocess callback.
+    function with the node's name, and so does one that a backward pass has made
+    (``create_graph``). A call that raises has no postprocess callback.
 
     The semantics are those of ``chainer.FunctionHook`` 7.8.
 
@@ -84,24 +82,20 @@ class FunctionHook(Hook):
     ) -> None:
         """Called after the backward of a function."""
 
-    @property
-    def _records(self) -> FunctionRecords | None:
-        """What measures calls besides, in ready-made hooks."""
-        return None
+    def _begins(self, function: FunctionCall, is_backward: bool = False) -> None:
+        """A call, or its backward, is just about to run."""
+
+    def _over(self, function: FunctionCall | None, failed: bool = False) -> None:
+        """A call, or its backward, has just run; None: the hook was taken off, and is
+        not told any more how open calls end."""
 
     def _attachments(self) -> tuple[Attachment, ...]:
         """What has to be on torch while the hook is active."""
         return ()
 
-    def _subscription(self) -> FollowedFunctions:
-        """The same each time that the hook is entered in this thread: it knows the
-        nodes that functions have made before."""
-        local = self._of_thread()
-        found: FollowedFunctions | None = getattr(local, "functions", None)
-        if found is None:
-            found = local.functions = FollowedFunctions(
-                self,
-                is_replaced=lambda f: self.name in subscriptions_of_function(f),
-                names_nodes=True,
-            )
-        return found
+    def _new_subscription(self) -> FollowedFunctions:
+        return FollowedFunctions(
+            self,
+            is_replaced=lambda f: self.name in subscriptions_of_function(f),
+            names_nodes=True,
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torchprof_hooks.capture.tracking.callbacks import LinkCall
 from torchprof_hooks.capture.tracking.make_tracker import is_default, make_tracker
+from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
+from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook, on_modules
 
@@ -58,5 +60,24 @@ class LinkHook(Hook):
     def backward_postprocess(self, args: LinkCall) -> None:
         """Called after the backward work of one call of a module."""
 
+    def _new_subscription(self) -> TrackerSubscription:
+        return TrackerSubscription(self._make_tracker(everywhere=True))
+
     def _make_tracker(self, everywhere: bool) -> Tracker:
+        """A tracker that serves this hook in the running thread.
+
+        everywhere: whether it serves the whole thread, not only the hook's targets.
+        """
         return make_tracker(self, everywhere, backward=False)
+
+    @property
+    def _target_threads(self) -> ThreadTrackers:
+        """The trackers that serve this hook on all of its targets."""
+        if self._threads is None:
+            self._threads = self._new_target_threads()
+        return self._threads
+
+    def _new_target_threads(self) -> ThreadTrackers:
+        return ThreadTrackers(lambda: self._make_tracker(everywhere=False))
+
+    _threads: ThreadTrackers | None = None

@@ -18,11 +18,14 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.tracking.meters.memory import memory_meter
-from torchprof_hooks.hooks.ended_threads import EndedThreads
-from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
-from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
-from torchprof_hooks.hooks.rates import Rates, checked_rates
-from torchprof_hooks.hooks.saving import Saving
+from torchprof_hooks.hooks.measuring import MeasuredThreads, Settings, ThreadRounds
+from torchprof_hooks.hooks.results import (
+    Rates,
+    Saving,
+    checked_rates,
+    is_out_of_memory,
+    print_failure,
+)
 from torchprof_hooks.measure.uninterrupted import (
     enter_uninterrupted,
     leave_uninterrupted,
@@ -69,8 +72,7 @@ class Profiler(Reportable):
         self._saving = saving
         self._rates = rates
         self._local = threading.local()
-        self._rounds: list[ThreadRounds] = []
-        self._threads = EndedThreads(self._rounds)
+        self._threads = MeasuredThreads()
         self._taken: list[Profile] = []  # what `take` has returned, merged
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy has not begun to measure
@@ -90,7 +92,7 @@ class Profiler(Reportable):
         leave_uninterrupted(lambda: self._own_rounds().leave(by_exception))
         if is_out_of_memory(error) and not self._own_rounds().is_entered:
             print_failure(lambda: self.profile)
-        if not self._is_entered():
+        if not self._threads.is_entered():
             self._saving.left(lambda: self.profile, by_exception)
 
     def start(self) -> None:
@@ -156,7 +158,7 @@ class Profiler(Reportable):
         Raises:
             RuntimeError: the profiler is measuring, in this thread or another one.
         """
-        if self._is_entered():
+        if self._threads.is_entered():
             raise RuntimeError("take() must be called while the profiler is stopped")
         measured = self._measured()
         self._taken = [self._with_taken(measured)]
@@ -168,11 +170,8 @@ class Profiler(Reportable):
 
         return Profile.of(self._threads.profile)
 
-    def _is_entered(self) -> bool:
-        return any(rounds.is_entered for rounds in self._rounds)
-
     def _signed(self, profile: Profile) -> Profile:
-        signed = self._saving.signed(profile, has_ended=not self._is_entered())
+        signed = self._saving.signed(profile, has_ended=not self._threads.is_entered())
         return self._rates.added(signed)
 
     def _with_taken(self, measured: Profile) -> Profile:
@@ -192,7 +191,7 @@ class Profiler(Reportable):
 
     def _reported_profile(self) -> Profile:
         found = self.profile
-        return found if self._is_entered() else self._rates.tried(found)
+        return found if self._threads.is_entered() else self._rates.tried(found)
 
     def _own_rounds(self) -> ThreadRounds:
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
@@ -200,7 +199,7 @@ class Profiler(Reportable):
             rounds = self._local.rounds = ThreadRounds(self._settings)
             self._local.life = rounds.life_of_thread()
             self._threads.add(rounds)
-        elif rounds not in self._rounds:  # after `take`
+        elif rounds not in self._threads.rounds:  # after `take`
             rounds.renew()
             self._threads.add(rounds)
         return rounds

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.functions.function_callbacks import (
+from torchprof_hooks.capture.functions.function_targets import (
     FunctionSubscription,
     NodeSubscription,
     forget_node,
@@ -16,7 +16,7 @@ from torchprof_hooks.capture.functions.function_callbacks import (
 from torchprof_hooks.capture.record.function_names import (
     as_seen,
     is_function_class,
-    what_to_hook,
+    is_of_torch,
 )
 from torchprof_hooks.capture.tracking.make_tracker import ask_again
 from torchprof_hooks.capture.tracking.module_subscription import (
@@ -56,18 +56,19 @@ def add_hook(
             Torch does not report calls of some functions, such as
             ``torch.nn.functional.sigmoid``; then hook the function that they call, here
             ``torch.Tensor.sigmoid``.
-        ValueError: `name` is empty, or `hook` works thread-wide (``with hook:``) only.
+        ValueError: `name` is empty.
     """
     if name is not None:
         check_text("name", name)
-    subscriptions = _subscriptions_of(target)
+    found = _found(target)
+    subscriptions = _subscriptions_of(found)
     is_module = isinstance(target, torch.nn.Module)
     _check_hook(hook, LinkHook if is_module else FunctionHook)
     name = hook.name if name is None else name
     check_free(name, subscriptions.get(name))
     hook.added(target)
     with uninterrupted():
-        _connect(target, name, hook)
+        _connect(found, name, hook)
     return target
 
 
@@ -78,7 +79,7 @@ def delete_hook(target: object, name: str) -> None:
         KeyError: `target` has no hook of that name.
         TypeError: `target` cannot be hooked.
     """
-    subscriptions = _subscriptions_of(target)
+    subscriptions = _subscriptions_of(_found(target))
     check_known(name, subscriptions)
     subscription = subscriptions[name]
     try:
@@ -104,22 +105,20 @@ def _connect(target: Any, name: str, hook: Any) -> None:
     elif isinstance(target, torch.autograd.graph.Node):
         NodeSubscription(target, name, hook)
     else:
-        is_class = is_function_class(target)
-        FunctionSubscription(target if is_class else as_seen(target), name, hook)
+        FunctionSubscription(target, name, hook)
 
 
-def _subscriptions_of(target: Any) -> dict[str, Any]:
-    """The hooks on the target, by name; TypeError if it cannot be hooked."""
-    if isinstance(target, torch.nn.Module):
-        return module_subscriptions(target)
-    if isinstance(target, torch.autograd.graph.Node):
-        return subscriptions_of_node(target)
-    function = target if is_function_class(target) else as_seen(target)
-    instead = what_to_hook(target) if function is None else ""
-    if instead:
+def _found(target: Any) -> Any:
+    """What is hooked: the target; for a method of tensors, the one that it stands for.
+    TypeError if it cannot be hooked."""
+    kinds = torch.nn.Module, torch.autograd.graph.Node
+    if isinstance(target, kinds) or is_function_class(target):
+        return target
+    function = as_seen(target)
+    if function is None and is_of_torch(target):
         raise TypeError(
             "target must be a function whose calls torch makes known, not "
-            f"{_describe(target)}: hook {instead}"
+            f"{_describe(target)}: hook the functions that it calls"
         )
     if function is None:
         raise TypeError(
@@ -128,7 +127,16 @@ def _subscriptions_of(target: Any) -> dict[str, Any]:
             "torch.autograd.Function, on a torch function such as "
             "torch.nn.functional.linear, or on an autograd node such as loss.grad_fn"
         )
-    return subscriptions_of_function(function)
+    return function
+
+
+def _subscriptions_of(target: Any) -> dict[str, Any]:
+    """The hooks on the target, by name."""
+    if isinstance(target, torch.nn.Module):
+        return module_subscriptions(target)
+    if isinstance(target, torch.autograd.graph.Node):
+        return subscriptions_of_node(target)
+    return subscriptions_of_function(target)
 
 
 def _check_hook(hook: object, kind: type) -> None:

@@ -25,7 +25,7 @@ _KIND: Final = 1
 
 def ledger_of(prof: Profiler) -> Any:
     """The core's meter of a profile of this thread that is on."""
-    [measurer] = prof._threads._threads
+    [measurer] = prof._threads.rounds
     [meter] = meters_of(measurer._steps.tracker, MemoryMeter)
     return meter.log
 

@@ -13,7 +13,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.registered import registered
 from torchprof_hooks import profile
-from torchprof_hooks.hooks import ended_threads
+from torchprof_hooks.hooks import measuring
 from torchprof_hooks.profiles.data import ProfileData
 
 KEPT = 3
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 
 @pytest.fixture(autouse=True)
 def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ended_threads, "ENDED_KEPT", KEPT)
+    monkeypatch.setattr(measuring, "ENDED_KEPT", KEPT)
 
 
 class Burns(nn.Linear):
@@ -51,7 +51,7 @@ def test_threads_that_have_ended_are_kept_as_one_profile(
     prof = profile(**options)
     in_threads(4 * KEPT, prof(step))
 
-    assert len(prof._rounds) == KEPT
+    assert len(prof._threads.rounds) == KEPT
     row = {row.name: row for row in prof.profile.rows()}["Burns"]
     assert row.phases["forward"].calls == row.phases["backward"].calls == 4 * KEPT
     assert row.phases["forward"].self_ns == 4 * KEPT * 2 * MS
@@ -61,7 +61,7 @@ def test_threads_that_have_ended_are_kept_as_one_profile(
 def test_where_some_steps_are_measured(no_optimizer: None) -> None:
     prof = profile(steps=1)
     in_threads(4 * KEPT, prof(step))
-    assert len(prof._rounds) == KEPT
+    assert len(prof._threads.rounds) == KEPT
     assert prof.profile.steps == 4 * KEPT
 
 
@@ -93,6 +93,6 @@ def test_a_thread_that_ends_without_a_stop_is_measured_until_then() -> None:
         in_thread(lambda: other(torch.ones(2, 3)))
     assert calls(prof.profile) == 5
     assert prof.profile.wall_ns == 5 * 5 * MS
-    assert not prof._is_entered()
+    assert not prof._threads.is_entered()
     in_threads(4 * KEPT, begin)
-    assert len(prof._rounds) == KEPT
+    assert len(prof._threads.rounds) == KEPT

@@ -27,7 +27,7 @@ from tests.cores import NATIVE_CORE
 from tests.profile_of import profile_of
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.torch_names.storages import storages_of
-from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure
+from torchprof_hooks.hooks.results import is_out_of_memory, print_failure
 from torchprof_hooks.profiles.memory import MemorySummary
 
 pytestmark = NATIVE_CORE

@@ -114,7 +114,7 @@ def test_calls_that_are_open_for_long_keep_what_happens_in_them() -> None:
 def test_calls_without_nodes_leave_nothing() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     with profile() as prof:
-        steps: Any = prof._rounds[0]._steps
+        steps: Any = prof._threads.rounds[0]._steps
         with torch.no_grad():
             for _ in range(1_000):
                 model(torch.ones(2))
@@ -137,7 +137,7 @@ def test_nothing_is_written_into_nodes(functions: bool) -> None:
 
 def steps_of(prof: Profiler) -> int:
     """Of the search, so far: the native core counts them."""
-    steps: Any = prof._rounds[0]._steps
+    steps: Any = prof._threads.rounds[0]._steps
     _, searched = getattr(steps.tracker, "tape_sizes", (0, 0))
     return int(searched)
 

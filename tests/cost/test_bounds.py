@@ -219,7 +219,7 @@ def test_shapes_without_end_ask_python_for_64_of_each_function(
     model = Decoder()
     with torchprof_hooks.profile(functions=True) as prof:
         decode(model, 2 * SHAPES_KEPT + 2)  # both matmuls fill up one row's shapes
-        steps: Any = prof._rounds[0]._steps
+        steps: Any = prof._threads.rounds[0]._steps
         sites, found = len(steps.tracker.sites), len(asked)
         assert found < (VARYING + 6) * (SHAPES_KEPT + 2)
         asked.clear()

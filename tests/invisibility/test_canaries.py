@@ -20,8 +20,8 @@ from torchprof_hooks.capture.core import CORE, UNTRIED, verify
 from torchprof_hooks.capture.torch_names import (
     autograd,
     canaries,
-    custom_functions,
     distributed,
+    functions,
 )
 from torchprof_hooks.capture.torch_names.canaries import Canary, findings
 from torchprof_hooks.capture.torch_names.tried import is_tried
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Hide, str]] = {
         "what memory is",
     ),
     "custom Functions": (
-        replaced(custom_functions.FunctionApplications, "_made", lambda self: iter(())),
+        replaced(functions.FunctionApplications, "start", lambda self: None),
         "custom autograd Functions",
     ),
     **{

@@ -48,25 +48,18 @@ class AtBackward(FunctionHook):
 
 
 def test_a_hook_that_is_entered_in_a_backward_pass() -> None:
+    """The mode of the default device is off the stack, and comes back on top of all."""
     hook = FunctionRecorder()
-    with AtBackward(hook.__enter__):
-        torch.set_default_device("cpu")
-        steps(1)
-        assert modes() == ["DeviceContext", "FunctionMode", "FunctionMode"]
-        hook.events.clear()
-        torch.ones(2).relu()
-        hook.__exit__(None, None, None)
-        torch.set_default_device(None)
-    assert [event for event in hook.events if "relu" in event]
 
-
-def test_a_hook_that_is_left_before_the_device_is_back() -> None:
-    def enter_and_leave() -> None:
-        with FunctionRecorder():
+    def enter() -> None:
+        with pytest.raises(RuntimeError, match="set_default_device"), hook:
             pass
 
-    with AtBackward(enter_and_leave):
+    with AtBackward(enter):
         torch.set_default_device("cpu")
         steps(1)
         assert modes() == ["DeviceContext", "FunctionMode"]
         torch.set_default_device(None)
+    with hook:
+        torch.ones(2).relu()
+    assert [event for event in hook.events if "relu" in event]

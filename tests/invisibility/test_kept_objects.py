@@ -71,10 +71,10 @@ def traced(small_tables: None) -> Iterator[None]:
 def fold(measurer: Any) -> None:
     """Empty the log."""
     if isinstance(measurer, Profiler):
-        steps: Any = measurer._rounds[0]._steps
+        steps: Any = measurer._threads.rounds[0]._steps
         steps.tracker.log.fold()
     elif not isinstance(measurer, FunctionHook):
-        measurer._tracker_of_thread().log.fold()
+        measurer._here.subscription.tracker.log.fold()
 
 
 @pytest.mark.usefixtures("traced", "ticking")  # steps of new durations take room

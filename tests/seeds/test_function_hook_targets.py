@@ -181,16 +181,15 @@ def test_a_hook_on_a_torch_function_does_not_see_what_torch_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "instead"),
+    "function",
     [
-        (F.sigmoid, "torch.Tensor.sigmoid, which it calls"),
-        (F.tanh, "torch.Tensor.tanh, which it calls"),
-        (F.upsample, "the functions that it calls"),
-        (nn.init.zeros_, "the functions that it calls"),
-        (nn.utils.clip_grad_norm_, "the functions that it calls"),
-        (torch.utils.checkpoint.checkpoint, "the functions that it calls"),
+        F.sigmoid,
+        F.upsample,
+        nn.init.zeros_,
+        nn.utils.clip_grad_norm_,
+        torch.utils.checkpoint.checkpoint,
     ],
 )
-def test_functions_that_are_never_seen_are_refused(function: Any, instead: str) -> None:
-    with pytest.raises(TypeError, match=f"whose calls .* not .*: hook {instead}"):
+def test_functions_that_are_never_seen_are_refused(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"whose calls .* hook the functions that it"):
         add_hook(function, FunctionRecorder())

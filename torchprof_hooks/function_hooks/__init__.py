@@ -4,8 +4,7 @@ from torchprof_hooks.function_hooks.debug_print import PrintHook
 from torchprof_hooks.function_hooks.memory import MemoryProfileHook
 from torchprof_hooks.function_hooks.nvtx import NvtxHook
 from torchprof_hooks.function_hooks.timer import TimerHook
-from torchprof_hooks.hooks.memory import MemoryHookSummary
-from torchprof_hooks.hooks.timer import TimerSummary
+from torchprof_hooks.hooks.tables import MemoryHookSummary, TimerSummary
 
 __all__ = [
     "MemoryHookSummary",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
-from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.function_records import MemoryRecords
-from torchprof_hooks.hooks.memory import MemoryHookSummary, MemoryReport
-from torchprof_hooks.profiles.options import check_whole
+from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
+from torchprof_hooks.hooks.tables import MemoryHookSummary, MemoryReport
 
 
-class MemoryProfileHook(MemoryReport, FunctionHook):
+class MemoryProfileHook(MemoryReport, MeasuredCalls):
     """Measures the memory that every function takes, forward and backward, as
     ``chainer.function_hooks.CupyMemoryProfileHook`` does.
 
@@ -53,8 +49,6 @@ class MemoryProfileHook(MemoryReport, FunctionHook):
     """
 
     name = "MemoryProfileHook"
-    _name_header = "FunctionName"
-    _not_copied = ("_records",)
 
     def __init__(
         self,
@@ -62,14 +56,8 @@ class MemoryProfileHook(MemoryReport, FunctionHook):
         *,
         history_size: int = 100_000,
     ) -> None:
-        super().__init__(device)
-        self._history_size = check_whole("history_size", history_size, least=0)
-
-    @cached_property
-    def _records(self) -> MemoryRecords:
-        return MemoryRecords(
-            self._history_size, lambda call: call.name, self._new_meter
-        )
+        MemoryReport.__init__(self, device)
+        MeasuredCalls.__init__(self, history_size)
 
     def _attachments(self) -> tuple[Attachment, ...]:
         return (counted_tensors,) if self._new_meter().counts_tensors else ()
@@ -102,8 +90,18 @@ class MemoryProfileHook(MemoryReport, FunctionHook):
             name: {
                 "used_bytes": sums.total(0) - own * sums.inner[0],
                 "acquired_bytes": sums.total(1) - own * sums.inner[1],
-                "peak_bytes": sums.peak_bytes,
+                "peak_bytes": sums.peak,
                 "occurrence": sums.calls,
             }
             for name, sums in self._records.sums.items()
         }
+
+    def _read(self, innermost: OpenCall | None) -> tuple[int, ...]:
+        here = self._records.here
+        if here.meter is None:
+            here.meter = self._new_meter()
+            here.meter.start()
+        used, acquired, level, peak = here.meter.read()
+        if innermost is not None:
+            innermost.highest = max(innermost.highest, peak)
+        return used, acquired, level

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, Final
+from time import perf_counter_ns
+from typing import Final, Literal
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.function_records import FunctionRecords
-from torchprof_hooks.hooks.timer import PHASE_FIELDS, TimeReport, TimerSummary
+from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
+from torchprof_hooks.hooks.tables import TimeReport, TimerSummary
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
     FunctionGrouping,
+    Phase,
     check_grouping,
     function_call_name,
 )
-from torchprof_hooks.profiles.options import check_flag, check_whole
+from torchprof_hooks.profiles.options import check_flag
 
-_COLUMNS: Final = {
-    "elapsed_time": "ElapsedTime",
-    "forward_time": "ForwardTime",
-    "backward_time": "BackwardTime",
-    "recompute_time": "RecomputeTime",
+_Field = Literal["forward_time", "backward_time", "recompute_time"]
+#: Fields of phases in the summary, and their headers in the table.
+_PHASES: Final[dict[Phase, tuple[_Field, str]]] = {
+    "forward": ("forward_time", "ForwardTime"),
+    "backward": ("backward_time", "BackwardTime"),
+    "recompute": ("recompute_time", "RecomputeTime"),
 }
 
 
-class TimerHook(TimeReport, FunctionHook):
+class TimerHook(TimeReport, MeasuredCalls):
     """Measures the time of every function, as ``chainer.function_hooks.TimerHook``.
 
     Args:
         by: sums are by function ("function", as in Chainer), by the module that calls
             it ("module"), or by both and the shapes of the inputs ("call":
-            ``Net.fc: linear(32x64, 10x64, 10)``). The latter two need ``with hook:``.
+            ``Net.fc: linear(32x64, 10x64, 10)``).
         phases: whether the summary has times of forward, backward and recompute, too.
         history_size: how many calls `call_history` keeps. The sums are exact anyhow.
 
@@ -57,8 +58,6 @@ class TimerHook(TimeReport, FunctionHook):
     """
 
     name = "TimerHook"
-    _name_header = "FunctionName"
-    _not_copied = ("_records",)
 
     def __init__(
         self,
@@ -69,25 +68,9 @@ class TimerHook(TimeReport, FunctionHook):
     ) -> None:
         check_grouping(by, FUNCTION_GROUPINGS)
         check_flag("phases", phases)
-        self._history_size = check_whole("history_size", history_size, least=0)
+        super().__init__(history_size)
         self.by = by
         self.phases = phases
-
-    def added(self, function: Any) -> None:
-        """Called when the hook is registered: on `function`, or thread-wide (None).
-
-        Raises:
-            ValueError: `by` asks for modules, which a hook on one function never sees.
-        """
-        if function is not None and self.by != "function":
-            raise ValueError(
-                f"by={self.by!r} needs the whole thread: use `with hook:`, or "
-                "by='function'"
-            )
-
-    @cached_property
-    def _records(self) -> FunctionRecords:
-        return FunctionRecords(self._history_size, self._name)
 
     @property
     def call_history(self) -> list[tuple[str, float]]:
@@ -106,10 +89,13 @@ class TimerHook(TimeReport, FunctionHook):
                 "elapsed_time": sums.total(0) / 1e9,
                 "occurrence": sums.calls,
             }
-            for phase, field in PHASE_FIELDS.items() if self.phases else ():
+            for phase, (field, _) in _PHASES.items() if self.phases else ():
                 [ns] = sums.by_phase.get(phase, [0])
                 found[name][field] = ns / 1e9
         return found
+
+    def _read(self, innermost: OpenCall | None) -> tuple[int, ...]:
+        return (perf_counter_ns(),)
 
     def _name(self, call: FunctionCall) -> str:
         if self.by == "function":
@@ -121,8 +107,8 @@ class TimerHook(TimeReport, FunctionHook):
         return f"{call.module_path}: {name}" if call.module_path else name
 
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
-        return {
-            field: header
-            for field, header in _COLUMNS.items()
-            if any(sums.get(field) for sums in summary.values())
-        }
+        columns = {"elapsed_time": "ElapsedTime"}
+        for field, header in _PHASES.values():
+            if any(sums.get(field) for sums in summary.values()):
+                columns[field] = header
+        return columns

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
 from weakref import WeakValueDictionary
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.tracking.call_records import CallRecords
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
-from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
 from torchprof_hooks.measure.uninterrupted import (
     enter_uninterrupted,
     leave_uninterrupted,
 )
-from torchprof_hooks.profiles.options import check_whole
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
-    from torchprof_hooks.capture.tracking.tracker import Tracker
 
 Self = TypeVar("Self", bound="Hook")
 
@@ -55,6 +48,17 @@ def check_known(name: str, subscriptions: Mapping[str, object]) -> None:
         raise KeyError(f"no hook {name!r} here; the registered ones: {known}")
 
 
+class _OfThread(threading.local):
+    """What a hook has in a thread. subscription: has it notified of calls."""
+
+    subscription: TrackerSubscription | FollowedFunctions | None = None
+    is_entered = False
+
+
+#: Attributes of hooks that copies do not get: they make their own when needed.
+_OWN: Final = frozenset({"_threads", "_local", "_records", "_ranges"})
+
+
 class Hook:
     """A hook that has a name, and is active for a thread or for one target."""
 
@@ -62,8 +66,6 @@ class Hook:
     name: str = "Hook"
     #: The active hooks of this kind: on modules, or on functions.
     _thread_wide: ThreadWide
-    #: Attributes of this class that copies do not get: they make their own when needed.
-    _not_copied: tuple[str, ...] = ("_threads", "_local")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Copies, also pickled ones, get the options that users gave to the hook, but
@@ -80,9 +82,7 @@ class Hook:
             return tuple(map(self._copied, state))
         if not isinstance(state, dict):
             return state
-        classes = map(vars, type(self).__mro__)
-        own = {name for each in classes for name in each.get("_not_copied", ())}
-        return {name: value for name, value in state.items() if name not in own}
+        return {name: value for name, value in state.items() if name not in _OWN}
 
     def __enter__(self: Self) -> Self:
         """Activate the hook for all modules, or all functions, that this thread calls.
@@ -94,11 +94,12 @@ class Hook:
         active = self._thread_wide.hooks
         check_free(self.name, active.get(self.name))
         self.added(None)
-        subscription = self._subscription()
+        here = self._here
+        subscription = here.subscription = here.subscription or self._new_subscription()
 
         def begin() -> None:
             active[self.name] = self
-            self._of_thread().subscription = subscription
+            here.is_entered = True
             subscription.open()
 
         enter_uninterrupted(begin, undo=lambda: self._leave(by_exception=True))
@@ -111,7 +112,7 @@ class Hook:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._entered() is None:
+            if not self._here.is_entered:
                 raise RuntimeError(
                     f"hook {self.name!r} was not entered in this thread, or has been "
                     "left already"
@@ -121,17 +122,13 @@ class Hook:
             leave_uninterrupted(lambda: self._leave(error is not None))
 
     def _leave(self, by_exception: bool) -> None:
-        subscription, active = self._entered(), self._thread_wide.hooks
+        here, active = self._here, self._thread_wide.hooks
         # Not by name: the user may have changed it.
         for name in [name for name, hook in active.items() if hook is self]:
             del active[name]
-        if subscription is not None:
-            subscription.close(by_exception)
-            self._of_thread().subscription = None
-
-    def _entered(self) -> TrackerSubscription | FollowedFunctions | None:
-        """What lets the hook see the calls of this thread, while it is active there."""
-        return getattr(self._of_thread(), "subscription", None)
+        if here.is_entered and here.subscription is not None:
+            here.subscription.close(by_exception)
+            here.is_entered = False
 
     def added(self, target: Any) -> None:
         """Called when the hook is registered: on `target`, or thread-wide (None)."""
@@ -139,68 +136,15 @@ class Hook:
     def deleted(self, target: Any) -> None:
         """Called when the hook is removed: from `target`, or thread-wide (None)."""
 
-    def _subscription(self) -> TrackerSubscription | FollowedFunctions:
-        """What is opened where the hook is entered, and closed at the end."""
-        return TrackerSubscription(self._tracker_of_thread())
-
-    def _make_tracker(self, everywhere: bool) -> Tracker:
-        """A tracker that serves this hook in the running thread.
-
-        everywhere: whether it serves the whole thread, not only the hook's targets.
-        """
+    def _new_subscription(self) -> TrackerSubscription | FollowedFunctions:
+        """What is opened each time that the hook is entered in this thread."""
         raise NotImplementedError
 
-    def _tracker_of_thread(self) -> Tracker:
-        """The tracker of this thread, the same each time that the hook is entered."""
-        local = self._of_thread()
-        tracker: Tracker | None = getattr(local, "tracker", None)
-        if tracker is None:
-            tracker = local.tracker = self._make_tracker(everywhere=True)
-        return tracker
-
-    def _of_thread(self) -> threading.local:
-        """What the hook has in the running thread."""
+    @property
+    def _here(self) -> _OfThread:
         if self._local is None:
-            self._local = threading.local()
+            self._local = _OfThread()
         return self._local
 
-    @property
-    def _target_threads(self) -> ThreadTrackers:
-        """The trackers that serve this hook on all of its targets."""
-        if self._threads is None:
-            self._threads = self._new_target_threads()
-        return self._threads
-
-    def _new_target_threads(self) -> ThreadTrackers:
-        return ThreadTrackers(lambda: self._make_tracker(everywhere=False))
-
     # Not made in `__init__`, which subclasses need not call:
-    _threads: ThreadTrackers | None = None
-    _local: threading.local | None = None
-
-
-class CallSums(ABC):
-    """A hook that adds up numbers of calls, by name.
-
-    history_size: how many calls `call_history` keeps.
-    """
-
-    #: The name of the hook, and the header of the names in its table.
-    name: str
-    _name_header: str
-    _not_copied: tuple[str, ...] = ("_records",)
-
-    def __init__(self, history_size: int) -> None:
-        self._history_size = check_whole("history_size", history_size, least=0)
-
-    @cached_property
-    def _records(self) -> CallRecords:
-        return CallRecords(self._history_size, self._is_call)
-
-    @abstractmethod
-    def _is_call(self, site: Site) -> bool:
-        """Whether calls at `site` are counted."""
-
-    @abstractmethod
-    def _name(self, tracker: Tracker, site: Site) -> str:
-        """The name of the row that calls at `site` belong to."""
+    _local: _OfThread | None = None

@@ -1,13 +1,15 @@
-"""Measures one thread for `profile`: its measured blocks, and its tracker."""
+"""Measures threads for `profile`: their blocks, and their trackers."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
     from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
     from torchprof_hooks.profiles.data import ProfileData
+
+
+#: For this many ended threads, the objects that measured them are kept: to make a
+#: profile of one takes milliseconds, and most programs have few threads.
+ENDED_KEPT: Final = 128
 
 
 class Settings(NamedTuple):
@@ -122,6 +129,54 @@ class ThreadRounds:
         return found if self._tracer is None else self._tracer.added_to(found)
 
 
+class MeasuredThreads:
+    """What measures the threads of one profiler. The profiles of ended threads become
+    one when they are many: a server may start a thread for each request.
+
+    rounds: of threads that run, and of the newest that have ended.
+    """
+
+    def __init__(self) -> None:
+        self.rounds: list[ThreadRounds] = []
+        self._ended: list[ProfileData] = []  # the profile of all others, if any
+        self._folding = threading.RLock()
+
+    @property
+    def profile(self) -> ProfileData:
+        """Everything measured so far, in all threads."""
+        with self._folding:
+            return _merged([*self._ended, *(r.snapshot() for r in [*self.rounds])])
+
+    def is_entered(self) -> bool:
+        """Whether a block is open in any thread."""
+        return any(rounds.is_entered for rounds in self.rounds)
+
+    def forget_all(self) -> None:
+        """Forget everything measured so far."""
+        with self._folding:
+            self.rounds.clear()
+            self._ended.clear()
+
+    def add(self, rounds: ThreadRounds) -> None:
+        """Add what measures a new thread."""
+        self.rounds.append(rounds)
+        if len(self.rounds) < ENDED_KEPT or not self._folding.acquire(blocking=False):
+            return
+        try:
+            ended = [each for each in [*self.rounds] if each.have_ended()]
+            if len(ended) >= ENDED_KEPT:
+                self._ended = [_merged([*self._ended, ended[0].snapshot()])]
+                self.rounds.remove(ended[0])
+        finally:
+            self._folding.release()
+
+
+def _merged(profiles: list[ProfileData]) -> ProfileData:
+    from torchprof_hooks.capture.snapshot import merge_snapshots
+
+    return merge_snapshots(profiles)
+
+
 def new_tracer(is_wanted: bool) -> DeviceTracer | None:
     """What traces a step; None if it is not wanted: its code is imported only then."""
     if not is_wanted:
@@ -141,10 +196,7 @@ def trace_between(tracer: DeviceTracer, steps: ThreadSteps) -> bool:
 
 def make_steps(settings: Settings) -> ThreadSteps:
     """The object that measures the steps of this thread: all, or some."""
-
-    def make(names: ModuleNames) -> tuple[Tracker, str]:
-        return make_tracker(settings, names)
-
+    make = partial(make_tracker, settings)
     return ThreadSteps(make, steps=settings.steps, every=settings.every)
 
 

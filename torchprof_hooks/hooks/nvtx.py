@@ -56,7 +56,6 @@ class NvtxCallbacks:
     """The callbacks of a hook that marks every call as a range."""
 
     name = "NvtxHook"
-    _not_copied: tuple[str, ...] = ("_ranges",)
 
     def __init__(self) -> None:
         self._ranges = NvtxRanges()  # made now, so that a missing NVTX raises here

@@ -1,7 +1,6 @@
 """Ready-made hooks on modules."""
 
-from torchprof_hooks.hooks.memory import MemoryHookSummary
-from torchprof_hooks.hooks.timer import TimerSummary
+from torchprof_hooks.hooks.tables import MemoryHookSummary, TimerSummary
 from torchprof_hooks.link_hooks.memory import MemoryProfileHook
 from torchprof_hooks.link_hooks.nvtx import NvtxHook
 from torchprof_hooks.link_hooks.timer import TimerHook

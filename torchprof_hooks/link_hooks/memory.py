@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.make_tracker import make_tracker
+from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
+from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.memory import MemoryHook, MemoryHookSummary
-from torchprof_hooks.link_hook import LinkHook
-from torchprof_hooks.profiles.names import (
-    MODULE_PHASES,
-    ModuleGrouping,
-    check_grouping,
-)
+from torchprof_hooks.hooks.tables import MemoryHookSummary, MemoryReport
+from torchprof_hooks.link_hooks.calls import MeasuredCalls, TrackedSite
+from torchprof_hooks.profiles.names import MODULE_PHASES, ModuleGrouping
 
 
-class MemoryProfileHook(MemoryHook, LinkHook):
+class MemoryProfileHook(MemoryReport, MeasuredCalls):
     """Measures the memory that every module takes, forward and backward.
 
     Args:
@@ -54,7 +53,6 @@ class MemoryProfileHook(MemoryHook, LinkHook):
     """
 
     name = "MemoryProfileHook"
-    _name_header = "LinkName"
 
     def __init__(
         self,
@@ -63,24 +61,25 @@ class MemoryProfileHook(MemoryHook, LinkHook):
         by: ModuleGrouping = "class",
         history_size: int = 100_000,
     ) -> None:
-        check_grouping(by)
-        super().__init__(device, history_size)
-        self.by = by
+        MemoryReport.__init__(self, device)
+        MeasuredCalls.__init__(self, by, history_size)
 
-    def _make_tracker(self, everywhere: bool) -> Tracker:
-        tracker = make_tracker(
-            self, everywhere, backward=True, meters=[self._new_meter()]
-        )
-        self._follow(tracker)
-        return tracker
+    @property
+    def call_history(self) -> list[tuple[str, int, int, int]]:
+        """(name, used bytes, acquired bytes, depth) of the newest calls, in the order
+        in which they ended. Depth is the number of enclosing calls."""
+        return [
+            (self._name(*place), used, acquired, len([*self._around(place.site)]))
+            for place, (used, acquired, *_) in self._records.newest()
+        ]
 
-    def _is_call(self, site: Site) -> bool:
-        return site.module is not None and site.phase in MODULE_PHASES
+    def total_used_bytes(self) -> int:
+        """Used bytes of all calls. Bytes in nested calls count once."""
+        return sum(int(meter.log.used[code]) for code, meter in self._outermost())
 
-    def _name(self, tracker: Tracker, site: Site) -> str:
-        if self.by == "module":
-            return site.name
-        return tracker.names.infos[site.name].class_name
+    def total_acquired_bytes(self) -> int:
+        """Acquired bytes of all calls. Bytes in nested calls count once."""
+        return sum(int(meter.log.acquired[code]) for code, meter in self._outermost())
 
     def summary(self, *, own: bool = False) -> dict[str, MemoryHookSummary]:
         """Sums by name, in the order in which the first calls ended.
@@ -89,13 +88,61 @@ class MemoryProfileHook(MemoryHook, LinkHook):
             own: whether to leave out inner calls, which have sums of their own.
                 `peak_bytes` and `retained_bytes` are always those of the whole call.
         """
-        summary = super().summary(own=own)
-        calls, retained = Counter[str](), Counter[str]()
+        summary: dict[str, MemoryHookSummary] = {}
+        forwards, retained = Counter[str](), Counter[str]()
         for place, meter in self._places():
+            name, code = self._name(*place), place.site.code
+            zero = MemoryHookSummary(
+                used_bytes=0, acquired_bytes=0, peak_bytes=0, occurrence=0
+            )
+            sums = summary.setdefault(name, zero)
+            calls = int(place.tracker.log.calls[code])
+            sums["used_bytes"] += int(meter.log.used[code])
+            sums["acquired_bytes"] += int(meter.log.acquired[code])
+            sums["peak_bytes"] = max(sums["peak_bytes"], int(meter.log.peak[code]))
+            sums["occurrence"] += calls
             if place.site.phase == "forward":
-                name, code = self._name(*place), place.site.code
-                calls[name] += int(place.tracker.log.calls[code])
+                forwards[name] += calls
                 retained[name] += int(meter.log.retained[code])
         for name, sums in summary.items():
-            sums["retained_bytes"] = retained[name] // max(calls[name], 1)
+            sums["retained_bytes"] = retained[name] // max(forwards[name], 1)
+        if own:
+            self._take_out_inner(summary)
         return summary
+
+    def _make_tracker(self, everywhere: bool) -> Tracker:
+        meter = self._new_meter()
+        tracker = make_tracker(self, everywhere, backward=True, meters=[meter])
+        self._records.follow(tracker, meter.log)
+        return tracker
+
+    def _is_call(self, site: Site) -> bool:
+        return site.module is not None and site.phase in MODULE_PHASES
+
+    def _places(self) -> Iterator[tuple[TrackedSite, MemoryMeter]]:
+        for place in self._records.places():
+            (meter,) = meters_of(place.tracker, MemoryMeter)
+            if self._is_call(place.site) and place.site.code < len(meter.log.used):
+                yield place, meter
+
+    def _outermost(self) -> Iterator[tuple[int, MemoryMeter]]:
+        """The codes of sites whose calls are in no other counted call, with meters."""
+        for place, meter in self._places():
+            if not any(self._around(place.site)):
+                yield place.site.code, meter
+
+    def _around(self, site: Site) -> Iterator[Site]:
+        """The sites of the calls around those at `site`, whose bytes they include."""
+        while site.caller is not site:
+            site = site.caller
+            if self._is_call(site):
+                yield site
+
+    def _take_out_inner(self, summary: dict[str, MemoryHookSummary]) -> None:
+        for place, meter in self._places():
+            outer = next(self._around(place.site), None)
+            name = self._name(place.tracker, outer) if outer is not None else ""
+            if name in summary:  # else: no outer call, or none has ended yet
+                sums = summary[name]
+                sums["used_bytes"] -= int(meter.log.used[place.site.code])
+                sums["acquired_bytes"] -= int(meter.log.acquired[place.site.code])

@@ -7,17 +7,13 @@ from collections.abc import Mapping
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.make_tracker import make_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.timer import CallTimes, TimerSummary
-from torchprof_hooks.link_hook import LinkHook
-from torchprof_hooks.profiles.names import (
-    CALLED_PHASES,
-    ModuleGrouping,
-    check_grouping,
-)
+from torchprof_hooks.hooks.tables import TimeReport, TimerSummary
+from torchprof_hooks.link_hooks.calls import MeasuredCalls
+from torchprof_hooks.profiles.names import CALLED_PHASES, ModuleGrouping
 from torchprof_hooks.profiles.options import check_flag
 
 
-class TimerHook(CallTimes, LinkHook):
+class TimerHook(TimeReport, MeasuredCalls):
     """Measures the time of every module call, as ``chainer.link_hooks.TimerHook`` does.
 
     Args:
@@ -46,7 +42,6 @@ class TimerHook(CallTimes, LinkHook):
     """
 
     name = "TimerHook"
-    _name_header = "LinkName"
 
     def __init__(
         self,
@@ -55,13 +50,44 @@ class TimerHook(CallTimes, LinkHook):
         by: ModuleGrouping = "class",
         history_size: int = 100_000,
     ) -> None:
-        check_grouping(by)
         check_flag("backward", backward)
-        super().__init__(history_size)
+        super().__init__(by, history_size)
         self.backward = backward
-        self.by = by
-        if backward:
-            self._phases = ("backward",)
+
+    @property
+    def call_history(self) -> list[tuple[str, float]]:
+        """(name, seconds) of the newest calls, in the order in which they ended."""
+        return [
+            (self._name(*place), (end_ns - start_ns) / 1e9)
+            for place, (start_ns, end_ns) in self._records.newest()
+        ]
+
+    def total_time(self) -> float:
+        """Seconds in calls. Time in nested calls counts once."""
+        total_ns = sum(
+            int(tracker.log.total_ns[site.code])
+            for tracker, site in self._records.places()
+            if self._is_call(site) and not self._is_nested(site)
+        )
+        return total_ns / 1e9
+
+    def summary(self) -> dict[str, TimerSummary]:
+        """Sums by name, in the order in which the first calls ended."""
+        summary: dict[str, TimerSummary] = {}
+        for tracker, site in self._records.places():
+            if site.name not in tracker.names.infos:
+                continue  # an optimizer, or a whole pass
+            sums: TimerSummary = {"elapsed_time": 0.0, "occurrence": 0}
+            if self.backward:
+                sums["backward_time"] = 0.0
+            sums = summary.setdefault(self._name(tracker, site), sums)
+            seconds = int(tracker.log.total_ns[site.code]) / 1e9
+            if self._is_call(site):
+                sums["elapsed_time"] += seconds
+                sums["occurrence"] += int(tracker.log.calls[site.code])
+            elif self.backward and site.phase == "backward":
+                sums["backward_time"] += seconds
+        return summary
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         tracker = make_tracker(self, everywhere, self.backward)
@@ -71,13 +97,14 @@ class TimerHook(CallTimes, LinkHook):
     def _is_call(self, site: Site) -> bool:
         return site.phase in CALLED_PHASES
 
-    def _has_name(self, tracker: Tracker, site: Site) -> bool:
-        return site.name in tracker.names.infos  # not optimizers, nor whole passes
-
-    def _name(self, tracker: Tracker, site: Site) -> str:
-        if self.by == "module":
-            return site.name
-        return tracker.names.infos[site.name].class_name
+    def _is_nested(self, site: Site) -> bool:
+        """Whether a counted outer call includes the time of calls at `site`. A call of
+        another phase does not: a recompute is no time of the backward around it."""
+        while not site.is_entry:
+            site = site.caller
+            if self._is_call(site):
+                return True
+        return False
 
     def _columns(self, summary: Mapping[str, TimerSummary]) -> dict[str, str]:
         columns = {"elapsed_time": "ElapsedTime"}

@@ -5,6 +5,10 @@ from __future__ import annotations
 import mmap
 import signal
 import threading
+
+# Those of `signal` make enums, which takes longer than all the rest of entering a hook.
+from _signal import getsignal  # type: ignore[import-not-found]
+from _signal import signal as set_handler
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,7 +113,7 @@ def _has_room() -> bool:
 def meant_handler(number: int) -> Any:
     """The program's own handler of a signal, also behind a stand-in that was not
     removed again."""
-    handler: Any = signal.getsignal(number)
+    handler: Any = getsignal(number)
     while isinstance(handler, _StandIn) and not handler.delay.is_on:
         handler = handler.handler
     return handler
@@ -133,14 +137,14 @@ class Delay:
             handler = meant_handler(number)
             if callable(handler):
                 self._replaced.append((number, handler))
-                signal.signal(number, _StandIn(handler, self))
+                set_handler(number, _StandIn(handler, self))
         self.is_on = True
 
     def end(self) -> None:
         self.is_on = False
         try:
             for number, handler in self._replaced:
-                signal.signal(number, handler)
+                set_handler(number, handler)
         finally:
             self._pass_on()
 

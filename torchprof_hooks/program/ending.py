@@ -15,7 +15,7 @@ from torchprof_hooks.program.flags import STREAMS, Flags
 from torchprof_hooks.program.handover import print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
-    from torchprof_hooks.hooks.rates import Rates
+    from torchprof_hooks.hooks.results import Rates
     from torchprof_hooks.profiles.compilation import CompilationSummary
     from torchprof_hooks.profiles.data import ProfileData
 
@@ -181,7 +181,7 @@ def flush_output() -> None:
 def rates_of(flags: Flags) -> Rates:
     """The peak and the items by the flags. Without a flag for it, the peak is that of
     the device that did most of the counted operations, by its data sheet."""
-    from torchprof_hooks.hooks.rates import checked_rates
+    from torchprof_hooks.hooks.results import checked_rates
 
     peak_flops = flags.peak_flops or None
     return checked_rates(peak_flops, flags.items_per_step, functions=True)

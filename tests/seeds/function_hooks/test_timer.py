@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.functions import ONE, Cube, x
+from tests.functions import ONE, x
 from tests.helpers import close, occurrences
 from tests.seeds.link_hooks.planted import functions
 from torchprof_hooks import add_hook, delete_hook
@@ -116,11 +116,22 @@ def test_what_calls_are_named_by(by: Any, expected: dict[str, int]) -> None:
     assert hook.total_time() == close(sum(s for _, s in hook.call_history))
 
 
-@pytest.mark.parametrize("by", ["module", "call"])
-@pytest.mark.parametrize("target", [F.linear, Cube])
-def test_a_hook_on_one_function_cannot_tell_modules(target: Any, by: Any) -> None:
-    hook = TimerHook(by=by)
-    with pytest.raises(ValueError, match=f"by='{by}' needs the whole thread: use `wi"):
-        add_hook(target, hook)
-    with pytest.raises(KeyError):
-        delete_hook(target, "TimerHook")
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("module", {"Net.fc": 4}),
+        (
+            "call",
+            {"Net.fc: linear(2x3, 5x3, 5)": 2, "Net.fc: linear(1x3, 5x3, 5)": 2},
+        ),
+    ],
+)
+def test_what_calls_of_one_function_are_named_by(
+    by: Any, expected: dict[str, int]
+) -> None:
+    net, hook = Net(), TimerHook(by=by)
+    add_hook(F.linear, hook)
+    net(INPUT).sum().backward(ONE)
+    delete_hook(F.linear, hook.name)
+
+    assert occurrences(hook) == expected

@@ -15,7 +15,7 @@ from tests.functions import ONE, Runs, x
 from tests.helpers import occurrences
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
-from torchprof_hooks.hooks import memory as memory_hook
+from torchprof_hooks.hooks import tables
 from torchprof_hooks.measure.allocator_counter import Reading
 
 MIB = 2**20
@@ -55,7 +55,7 @@ def fake_memory() -> Iterator[FakeMemory]:
     fake = FakeMemory()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            *(memory_hook, "memory_meter"),
+            *(tables, "memory_meter"),
             lambda device=None: MemoryMeter(fake),  # type: ignore[arg-type]
         )
         yield fake

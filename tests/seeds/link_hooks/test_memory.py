@@ -21,7 +21,7 @@ from tests.seeds.link_hooks.fake_memory import (
     of_modules,
 )
 from torchprof_hooks import function_hooks
-from torchprof_hooks.hooks import memory as memory_hook
+from torchprof_hooks.hooks import tables
 from torchprof_hooks.link_hooks import MemoryProfileHook
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
@@ -97,7 +97,7 @@ def test_where_memory_cannot_be_measured_the_error_comes_at_once(
     def unavailable(device: object = None) -> None:
         raise MemoryUnavailableError("another malloc is in use")
 
-    monkeypatch.setattr(memory_hook, "memory_meter", unavailable)
+    monkeypatch.setattr(tables, "memory_meter", unavailable)
     with pytest.raises(RuntimeError, match="another malloc is in use"):
         make()
 

@@ -96,7 +96,8 @@ class Interception(Attachment):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        remove_global_hooks(self._hooks)  # whose handles an interrupt has lost
+        if self.uses_hooks:
+            remove_global_hooks(self._hooks)  # whose handles an interrupt has lost
         stays = self._changes >= MOST_CHANGES
         place = self.place
         if place is not None and place.read() is self._interceptor and not stays:

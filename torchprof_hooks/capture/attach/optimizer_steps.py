@@ -13,7 +13,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment, leave_out_our_frame
 from torchprof_hooks.capture.torch_names.hook_tables import (
@@ -53,26 +52,20 @@ class OptimizerHooks(Attachment):
     def __init__(self) -> None:
         super().__init__()
         self._hooks = self._pre, self._post  # these: each access binds new ones
-        self._handles: list[RemovableHandle] = []
 
     def put_on(self) -> None:
         """Put the pair into torch's tables, as far as it is not there."""
         pre, post = self._hooks
-        if len(self._handles) == len(self._hooks):
-            return
         if not is_optimizer_hook(pre):
-            self._handles.append(register_optimizer_step_pre_hook(pre))
+            register_optimizer_step_pre_hook(pre)
         if not is_optimizer_hook(post):
-            self._handles.append(register_optimizer_step_post_hook(post))
+            register_optimizer_step_post_hook(post)
 
     def take_off(self) -> bool:
         """Remove the pair, unless torch may be going through its tables."""
         if _is_running(_HOOKS):
             return False
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        remove_optimizer_hooks(self._hooks)  # whose handles an interrupt has lost
+        remove_optimizer_hooks(self._hooks)
         return True
 
     def _pre(self, optimizer: Any, args: Any, kwargs: Any) -> Any:

@@ -1,13 +1,18 @@
-"""What the callbacks of a `FunctionHook` are told."""
+"""What the callbacks of a `FunctionHook` are told, and how they are called."""
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
 import torch
 
+from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.torch_names.functions import referred_tensor
+
+InData = tuple[torch.Tensor | None, ...]
 
 
 class FunctionCall:
@@ -63,3 +68,71 @@ class FunctionCall:
             f"{self.module_path!r}, input_shapes={self.input_shapes}, "
             f"node_names={self.node_names})"
         )
+
+
+class FunctionCallbacks(Protocol):
+    """The part of `FunctionHook` that is called for each function call."""
+
+    name: str
+
+    def forward_preprocess(self, function: FunctionCall, in_data: InData) -> None: ...
+    def forward_postprocess(self, function: FunctionCall, in_data: InData) -> None: ...
+    def backward_preprocess(
+        self, function: FunctionCall, in_data: InData, out_grad: InData
+    ) -> None: ...
+    def backward_postprocess(
+        self, function: FunctionCall, in_data: InData, out_grad: InData
+    ) -> None: ...
+    def _begins(self, function: FunctionCall, is_backward: bool = ...) -> None: ...
+    def _over(self, function: FunctionCall | None, failed: bool = ...) -> None: ...
+    def _attachments(self) -> tuple[Attachment, ...]: ...
+
+
+class _Telling(threading.local):
+    """The hooks, by their ids, a callback of which this thread runs."""
+
+    def __init__(self) -> None:
+        self.hooks: set[int] = set()
+
+
+_telling: Final = _Telling()
+
+
+def is_telling(hook: object) -> bool:
+    """Whether this thread runs a callback of the hook, which is then not told of the
+    functions that the callback calls."""
+    return id(hook) in _telling.hooks
+
+
+def tell(hook: object, callback: Callable[..., None], *args: object) -> None:
+    """Call a callback of a hook, unless that has called a function itself."""
+    hooks, key = _telling.hooks, id(hook)
+    if key in hooks:
+        return
+    hooks.add(key)
+    try:
+        callback(*args)
+    finally:
+        hooks.discard(key)
+
+
+class OpenBackward:
+    """A function whose backward runs: from just before its first node until `end`. This
+    does not keep gradients alive: else torch would copy a gradient that it otherwise
+    gives to a leaf as it is."""
+
+    def __init__(
+        self, hook: FunctionCallbacks, function: FunctionCall, out_grad: InData
+    ) -> None:
+        self._hook, self.function = hook, function
+        self._gradients = [None if g is None else weakref.ref(g) for g in out_grad]
+        tell(hook, hook.backward_preprocess, function, function.in_data, out_grad)
+        hook._begins(function, True)
+
+    def end(self, failed: bool = False) -> None:
+        """The last node of the function has run, or the pass has failed in it."""
+        hook, function = self._hook, self.function
+        hook._over(function, failed)
+        if not failed:
+            found = (None if g is None else referred_tensor(g) for g in self._gradients)
+            tell(hook, hook.backward_postprocess, function, function.in_data, (*found,))

@@ -1,14 +1,12 @@
-"""Measures functions by torch's operators, of which the native core hears."""
+"""Measures functions by torch's operators, of which the native core notifies us."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.functions.work import Work, has_formula, work_of
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.compiler import (
@@ -82,8 +80,6 @@ class OperatorCalls:
     def serve(self, tracker: Tracker) -> None:
         """Work for `tracker`, and for no other."""
         self._tree = tracker.tree
-        #: While this has users, the tracker hears of operators.
-        self.heard = _OperatorsHeard(tracker)
 
     # What the core asks
 
@@ -101,7 +97,7 @@ class OperatorCalls:
             return None
         function = caller.functions.get(operator) or _function(caller, operator)
         known = function.by_shapes
-        shapes: object = _shapes_of(inputs)
+        shapes: object = tuple(kind.shape for kind in tensors_among(inputs))
         if function.name == SMALL_NAME:
             shapes = None
         elif shapes not in known and len(known) >= SHAPES_KEPT:
@@ -216,22 +212,10 @@ class Call(NamedTuple):
         return name, info
 
 
-def _shapes_of(inputs: list[Any]) -> tuple[Any, ...]:
-    found: list[Any] = []
-    for value in inputs:
-        if type(value) is tuple:
-            found.append(value[0])
-        elif type(value) is list:
-            found += _shapes_of(value)
-    return tuple(found)
-
-
 def _autocast(inputs: list[Any]) -> str:
     """The type to which autocast converts the inputs of products; "": it is off."""
-    first: Any = inputs
-    while type(first) is list:
-        first = next((value for value in first if type(value) in (tuple, list)), None)
-    found = autocast_type(first[2]) if first else None
+    first = next(tensors_among(inputs), None)
+    found = None if first is None else autocast_type(first.device)
     return str(found or "").removeprefix("torch.")
 
 
@@ -250,24 +234,3 @@ def _path_inside(caller: Site) -> tuple[str, ...]:
         return caller.path
     enclosing = caller.enclosing  # a recomputation is no part of what asked for it
     return () if enclosing.module is None else enclosing.path
-
-
-class _OperatorsHeard(Attachment):
-    """Torch's callback at operators, in the thread of a tracker. Its users are those
-    who want the tracker to hear of them."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        super().__init__()
-        self._tracker = weakref.ref(tracker)
-
-    def put_on(self) -> None:
-        self._turn(True)
-
-    def take_off(self) -> bool:
-        self._turn(False)
-        return True
-
-    def _turn(self, on: bool) -> None:
-        tracker = self._tracker()
-        if tracker is not None:
-            tracker.hear_operators(on)

@@ -20,89 +20,25 @@ _COMPUTED_ATTRIBUTES: Final = frozenset({"H", "T", "imag", "mH", "mT", "real"})
 #: Calls that compute nothing: they look at what a tensor is rather than at its
 #: elements, or set how torch itself behaves. Reading elements (``item``, ``tolist``) is
 #: a function: on a device it waits for the work before it.
-_NOT_FUNCTIONS: Final = frozenset(
-    [
-        "__delete__",
-        "__dir__",
-        "__dlpack_device__",
-        "__hash__",
-        "__len__",
-        "__reduce_ex__",
-        "__repr__",
-        "__set__",
-        "__setstate__",
-        "__format__",
-        "_autocast_to_full_precision",
-        "_autocast_to_reduced_precision",
-        "_dimI",
-        "_dimV",
-        "_is_view",
-        "_nested_tensor_size",
-        "_nested_tensor_strides",
-        "_nnz",
-        "_record_function_enter",
-        "_record_function_enter_new",
-        "_record_function_exit",
-        "_set_grad_enabled",
-        "_set_multithreading_enabled",
-        "_set_view_replay_enabled",
-        "set_grad_enabled",
-        "as_subclass",
-        "backward",
-        "can_cast",
-        "custom_function_call",
-        "const_data_ptr",
-        "data_ptr",
-        "dense_dim",
-        "dim",
-        "dim_order",
-        "element_size",
-        "get_device",
-        "get_default_dtype",
-        "grad",
-        "has_names",
-        "is_coalesced",
-        "is_complex",
-        "is_conj",
-        "is_contiguous",
-        "is_distributed",
-        "is_floating_point",
-        "is_inference",
-        "is_neg",
-        "is_pinned",
-        "is_same_size",
-        "is_set_to",
-        "is_shared",
-        "is_signed",
-        "is_storage",
-        "is_tensor",
-        "ndimension",
-        "nelement",
-        "numel",
-        "promote_types",
-        "qscheme",
-        "record_stream",
-        "refine_names",
-        "register_hook",
-        "register_post_accumulate_grad_hook",
-        "rename",
-        "rename_",
-        "requires_grad_",
-        "result_type",
-        "retain_grad",
-        "retains_grad",
-        "size",
-        "sparse_dim",
-        "storage",
-        "storage_offset",
-        "storage_type",
-        "stride",
-        "untyped_storage",
-    ]
-)
-
-#: What torch adds to the name of a custom Function that ``torch.func`` transforms.
-_TRANSFORMED: Final = ("Vmapped", "Generated")
+_NOT_FUNCTIONS: Final = frozenset({
+    "__delete__", "__dir__", "__dlpack_device__", "__format__", "__hash__",
+    "__len__", "__reduce_ex__", "__repr__", "__set__", "__setstate__",
+    "_autocast_to_full_precision", "_autocast_to_reduced_precision", "_dimI",
+    "_dimV", "_is_view", "_nested_tensor_size", "_nested_tensor_strides", "_nnz",
+    "_record_function_enter", "_record_function_enter_new", "_record_function_exit",
+    "_set_grad_enabled", "_set_multithreading_enabled", "_set_view_replay_enabled",
+    "as_subclass", "backward", "can_cast", "const_data_ptr", "custom_function_call",
+    "data_ptr", "dense_dim", "dim", "dim_order", "element_size",
+    "get_default_dtype", "get_device", "grad", "has_names", "is_coalesced",
+    "is_complex", "is_conj", "is_contiguous", "is_distributed", "is_floating_point",
+    "is_inference", "is_neg", "is_pinned", "is_same_size", "is_set_to", "is_shared",
+    "is_signed", "is_storage", "is_tensor", "ndimension", "nelement", "numel",
+    "promote_types", "qscheme", "record_stream", "refine_names", "register_hook",
+    "register_post_accumulate_grad_hook", "rename", "rename_", "requires_grad_",
+    "result_type", "retain_grad", "retains_grad", "set_grad_enabled", "size",
+    "sparse_dim", "storage", "storage_offset", "storage_type", "stride",
+    "untyped_storage",
+})  # fmt: skip
 
 
 def function_name(function: Any) -> str | None:
@@ -114,9 +50,7 @@ def function_name(function: Any) -> str | None:
         ``y.__radd__(x)``, and ``add_`` is ``x += y``; ``__bool__`` is ``bool(x)``.
     """
     if isinstance(function, type):
-        if not hasattr(function, "apply"):  # torch.device, say
-            return None
-        return transformed_name(function) or function.__name__
+        return function.__name__ if hasattr(function, "apply") else None
     name = str(getattr(function, "__name__", type(function).__name__))
     if name == "__get__":
         attribute = getattr(function.__self__, "__name__", "")
@@ -125,15 +59,6 @@ def function_name(function: Any) -> str | None:
     if name in _NOT_FUNCTIONS:
         return None
     return _operator(name) if name.startswith("__") else name
-
-
-def transformed_name(cls: type) -> str | None:
-    """The name of the custom Function for which ``torch.func`` made `cls`; None if
-    `cls` is not such a class."""
-    prefix, suffix = _TRANSFORMED
-    name = cls.__name__.removeprefix(prefix).removesuffix(suffix)
-    is_made = cls.__module__.startswith("torch._functorch") and name != cls.__name__
-    return name if is_made else None
 
 
 def _operator(dunder: str) -> str:
@@ -145,22 +70,10 @@ def _operator(dunder: str) -> str:
     return f"{name[1:]}_" if name in _IN_PLACE else name
 
 
-_OPERATORS: Final = [
-    "add",
-    "and",
-    "div",
-    "floordiv",
-    "lshift",
-    "matmul",
-    "mod",
-    "mul",
-    "or",
-    "pow",
-    "rshift",
-    "sub",
-    "truediv",
-    "xor",
-]
+_OPERATORS: Final = (
+    "add", "and", "div", "floordiv", "lshift", "matmul", "mod", "mul", "or", "pow",
+    "rshift", "sub", "truediv", "xor",
+)  # fmt: skip
 #: Conversions to a Python value. ``bool(x)`` is not ``x.bool()``, which is a tensor.
 _PYTHON_VALUES: Final = frozenset(
     f"__{name}__" for name in ("bool", "complex", "float", "index", "int")
@@ -169,33 +82,10 @@ _REFLECTED: Final = frozenset(f"r{name}" for name in _OPERATORS)
 _IN_PLACE: Final = frozenset(f"i{name}" for name in _OPERATORS)
 
 
-def is_function_of_torch(function: Any) -> bool:
-    """Whether `function` is torch's own: a function, a method of tensors, or one of
-    torch's operators; but no custom Function."""
-    if isinstance(function, type):
-        return False
-    home = getattr(function, "__objclass__", None)
-    if home is not None:
-        return issubclass(torch.Tensor, home) and home is not object
-    module = str(getattr(function, "__module__", None))
-    if is_operator(function):
-        return module == "torch._ops.aten"
-    return isinstance(function, FUNCTION_TYPES) and module.partition(".")[0] == "torch"
-
-
 def is_function_class(target: object) -> bool:
     """Whether `target` is a class of custom autograd Functions."""
     base = torch.autograd.Function
     return isinstance(target, type) and issubclass(target, base) and target is not base
-
-
-#: The types of torch's functions and of methods of tensors.
-FUNCTION_TYPES: Final = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-)
 
 
 def as_seen(target: Any) -> Any:
@@ -204,32 +94,29 @@ def as_seen(target: Any) -> Any:
     None if `target` is neither, or no mode ever sees it."""
     if is_operator(target):
         return target
-    if not _is_of_torch(target):
+    if not is_of_torch(target):
         return None
     if target.__name__[:2] == "__":
         return _operator_as_seen(target)
     return target if _is_told_of(target) else None
 
 
-def what_to_hook(target: Any) -> str:
-    """What to hook in place of `target`, a function of torch that no mode ever sees; ""
-    if it is no such function."""
-    if not _is_of_torch(target) or as_seen(target) is not None:
-        return ""
-    name = target.__name__
-    called = getattr(getattr(target, "__code__", None), "co_names", ())
-    if name in called and hasattr(torch.Tensor, name):
-        return f"torch.Tensor.{name}, which it calls"
-    return "the functions that it calls"
-
-
-def _is_of_torch(target: Any) -> bool:
+def is_of_torch(target: Any) -> bool:
     """Whether `target` is a function of torch, or a method of tensors."""
-    return (
-        isinstance(target, FUNCTION_TYPES)
-        and function_name(target) is not None
-        and is_function_of_torch(target)
-    )
+    if not isinstance(target, _FUNCTION_TYPES) or function_name(target) is None:
+        return False
+    home = getattr(target, "__objclass__", None)
+    if home is not None:
+        return issubclass(torch.Tensor, home) and home is not object
+    return str(getattr(target, "__module__", None)).partition(".")[0] == "torch"
+
+
+_FUNCTION_TYPES: Final = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
 
 
 def _is_told_of(function: Any) -> bool:

@@ -27,7 +27,6 @@ from torchprof_hooks.capture.torch_names.autograd import (
     sequence_number,
 )
 from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import next_batch
-from torchprof_hooks.capture.torch_names.custom_functions import FunctionApplications
 from torchprof_hooks.capture.torch_names.distributed import (
     collectives,
     functional_wait,
@@ -36,6 +35,7 @@ from torchprof_hooks.capture.torch_names.distributed import (
     wait_method,
 )
 from torchprof_hooks.capture.torch_names.functions import (
+    FunctionApplications,
     function_modes,
     push_function_mode,
     remove_function_mode,
@@ -151,8 +151,9 @@ def _sees_applications() -> bool:
             seen.append("forward")
             return value.clone()
 
-    def around(run: Any) -> Any:
-        seen.append("around")
+    def around(cls: Any, run: Any) -> Any:
+        if cls is Applied:
+            seen.append("around")
         return run
 
     def apply(value: torch.Tensor) -> None:
@@ -160,7 +161,7 @@ def _sees_applications() -> bool:
         kept(value)
 
     value = torch.ones(1, device="cpu")
-    applications = FunctionApplications(lambda cls: around if cls is Applied else None)
+    applications = FunctionApplications(around)
     applications.start()
     try:
         apply(value)

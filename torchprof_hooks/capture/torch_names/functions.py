@@ -1,16 +1,17 @@
-"""Private names of torch functions and of their modes."""
+"""Private names of torch functions, their modes, and custom autograd Functions."""
 
 from __future__ import annotations
 
 import sys
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 import torch
+from torch.autograd import function as autograd_function
 from torch.overrides import TorchFunctionMode
 
-from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import frames_from
 from torchprof_hooks.capture.torch_names.place import Function, Place
 
@@ -69,11 +70,6 @@ def _is_default_device(mode: object) -> bool:
     )
 
 
-#: The function that pushes a mode back on the stack when the mode has handled a call
-#: of one of torch's functions that are written in Python.
-RETURN_OF_MODES: Final = Place(torch.overrides, "_push_mode")
-
-
 def function_modes() -> list[TorchFunctionMode]:
     """The modes of this thread, outermost first. While a mode handles a call, it is not
     among them, nor are those inside of it."""
@@ -110,25 +106,14 @@ def is_operator(target: object) -> bool:
 Shape = tuple[int | str, ...]
 
 
-def shapes_of(values: Iterable[Any]) -> tuple[Shape, ...]:
-    """The shapes of the tensors in `values`, which may be lists of tensors. Modes, and
-    classes derived from Tensor, do not see this call. Sizes that are no plain numbers
-    (of symbolic or nested tensors), or that only code of the user's can tell, are
-    "?"."""
+def shapes_of(tensors: Iterable[torch.Tensor]) -> tuple[Shape, ...]:
+    """Their shapes. Modes, and classes derived from Tensor, do not see this call. Sizes
+    that are no plain numbers (of symbolic or nested tensors), or that only code of the
+    user's can tell, are "?"."""
     if torch._C._get_tracing_state() is not None:
         return ()  # torch.jit would record our reads in its trace
-    shapes: list[Shape] = []
     with torch._C.DisableTorchFunction():
-        for value in values:
-            if type(value) in _PLAIN and not value.is_nested:
-                shapes.append(value.shape)  # the usual case, made short
-            elif issubclass(type(value), _SEARCHED):
-                shapes += map(_shape, tensors_in((value,)))
-    return tuple(shapes)
-
-
-_SEARCHED: Final = (torch.Tensor, list, tuple, dict)
-_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+        return tuple(map(_shape, tensors))
 
 
 def referred_tensor(reference: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
@@ -156,3 +141,77 @@ def _shape(tensor: torch.Tensor) -> Shape:
 
 
 _UNKNOWN: Final[Shape] = ("?",)
+
+
+# Custom autograd Functions
+
+Run = Callable[..., Any]
+
+#: The base class of the public class, in whose ``apply`` all ``apply`` of custom
+#: Functions end. None where torch has no such class: then we see custom Functions in
+#: backward only, by the names of their nodes.
+_BASE: Final[Any] = getattr(autograd_function, "_SingleLevelFunction", None)
+#: From torch 2.15 on, all of ``apply`` is one function of C++ that both classes have.
+_APPLY: Final[Any] = vars(torch.autograd.Function).get("apply")
+_IS_NATIVE: Final = not isinstance(_APPLY, classmethod)
+
+
+class FunctionApplications:
+    """Sees each application of a custom autograd Function, from `start` to `stop`.
+
+    An ``apply`` in Python ends in a function that we can replace, whatever name a
+    program calls it by. If ``apply`` is in C++, we see calls of it that was looked up
+    between `start` and `stop`.
+
+    around: given a class, and what does all the work of applying it, returns what is
+        called in place of that.
+    """
+
+    def __init__(self, around: Callable[[Any, Run], Run]) -> None:
+        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            if _IS_NATIVE and _is_transformed():
+                return _original_apply(cls, args, kwargs)  # applies another class
+            run: Run = partial(_run, cls)
+            if self._is_on:
+                run = around(cls, run)
+            return run(*args, **kwargs)
+
+        self._is_on = False
+        self._apply = classmethod(apply)
+        owners = _BASE, torch.autograd.Function if _IS_NATIVE else None
+        self._owners: list[Any] = [owner for owner in owners if owner is not None]
+
+    def start(self) -> None:
+        """Replace torch's ``apply``."""
+        self._is_on = True
+        for owner in self._owners:
+            owner.apply = self._apply
+
+    def stop(self) -> None:
+        """Undo `start`, where nobody has replaced ours since."""
+        self._is_on = False
+        for owner in self._owners:
+            if vars(owner).get("apply") is not self._apply:
+                continue
+            if owner is _BASE:
+                del owner.apply
+            else:
+                owner.apply = _APPLY
+
+
+def _run(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    return _original_apply(cls, args, kwargs)
+
+
+def _original_apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Torch's own ``apply``, which `FunctionApplications` replaces."""
+    if _IS_NATIVE:
+        return _APPLY.__get__(None, cls)(*args, **kwargs)
+    return super(_BASE, cls).apply(*args, **kwargs)
+
+
+def _is_transformed() -> bool:
+    """Whether ``torch.func`` transforms what this thread does. Assumes not, if torch
+    does not say."""
+    ask = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return ask is not None and bool(ask())

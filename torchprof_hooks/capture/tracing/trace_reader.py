@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Final
+
+import torch
 
 from torchprof_hooks.capture.core.span_log import Int64s
-from torchprof_hooks.capture.functions.operator_schemas import (
-    TRAINING,
-    UNDECLARED_WRITES,
-    is_view,
-    written_inputs,
-)
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.profiler import (
     ALLOCATION,
@@ -30,6 +27,14 @@ from torchprof_hooks.profiles.trace.step_trace import (
     StepTrace,
     TensorType,
 )
+
+#: Batch normalization changes its running mean and variance, and does not declare it.
+_UNDECLARED_WRITES: Final = {
+    f"aten::{name}batch_norm": frozenset({3, 4})
+    for name in ("native_", "cudnn_", "miopen_")
+}
+#: Position of the input that says whether it does so: in training mode.
+_TRAINING: Final = 5
 
 
 def read_modules(
@@ -145,7 +150,7 @@ class EventReader:
         for event in events:
             kind, fields = event.typed
             if kind == OPERATION:
-                if not is_view(event.name):
+                if not _is_view(event.name):
                     self._read_inputs(event.name, event, fields, operation)
             elif kind == ALLOCATION:
                 block = self._read_allocation(event, fields)
@@ -158,9 +163,9 @@ class EventReader:
         self, name: str, event: Any, fields: Any, operation: Operation
     ) -> None:
         inputs = fields.inputs
-        written = written_inputs(name, len(inputs))
-        if name in UNDECLARED_WRITES and inputs[TRAINING] is True:
-            written = UNDECLARED_WRITES[name]
+        written = _written_inputs(name, len(inputs))
+        if name in _UNDECLARED_WRITES and inputs[_TRAINING] is True:
+            written = _UNDECLARED_WRITES[name]
         # Nodes may run passes of their own, with other nodes inside of them.
         is_node = fields.scope == NODE_SCOPE and operation.node is None
         if is_node:
@@ -238,3 +243,39 @@ def _tensors_among(inputs: Iterable[Any]) -> Iterator[tuple[int, Any]]:
 def _type_of(tensor: Any) -> TensorType:
     """Data type and shape of a tensor, as the profiler shows them."""
     return TensorType(str(tensor.dtype).removeprefix("torch."), tuple(tensor.sizes))
+
+
+@cache
+def _written_inputs(name: str, count: int) -> frozenset[int]:
+    """Positions of the inputs that the operation of this name writes to, if it has
+    `count` inputs; by torch's declarations."""
+    return frozenset(
+        position
+        for schema in _schemas(name)
+        if len(schema.arguments) == count
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+@cache
+def _is_view(name: str) -> bool:
+    """Whether the operation of this name returns views of its inputs and does no more,
+    by torch's declarations."""
+    schemas = list(_schemas(name))
+    return bool(schemas) and all(
+        any(result.alias_info is not None for result in schema.returns)
+        and not schema.is_mutable
+        for schema in schemas
+    )
+
+
+def _schemas(name: str) -> Iterator[Any]:
+    """What torch declares of the overloads of an operation. Autograd nodes and custom
+    Functions are no operations, and have none."""
+    namespace, separator, operation = name.partition("::")
+    if not separator or not operation.isidentifier():
+        return
+    packet = getattr(getattr(torch.ops, namespace), operation, None)
+    for overload in packet.overloads() if packet is not None else ():
+        yield getattr(packet, overload)._schema

@@ -63,6 +63,8 @@ class TrackerSubscription(Subscription):
         """Give up what the tracker uses, as nobody can close this any more. Not when
         the tracker dies: a reference cycle may keep that alive until a collection."""
         if self._is_open and not is_ending():  # then modules are empty, this one, too
+            if self.tracker.functions is not None:
+                self.tracker.hear_operators(False)
             for attachment in (*_OF_TRACKERS, *_OF_MEMORY, garbage_callback):
                 attachments.give_up(attachment, self.tracker)
 
@@ -83,7 +85,7 @@ class TrackerSubscription(Subscription):
         if tracker.memory_owners is not None:
             tracker.memory_owners.start()
         if tracker.functions is not None:
-            attachments.attach(tracker.functions.heard, self)
+            tracker.hear_operators(True)
 
     def _show_backward(self) -> None:
         tracker = self.tracker
@@ -101,7 +103,7 @@ class TrackerSubscription(Subscription):
         """
         tracker = self.tracker
         if tracker.functions is not None:
-            attachments.detach(tracker.functions.heard, self)
+            tracker.hear_operators(False)
         hide_modules(self)
         tracker.abort_all(by_exception)
         for attachment in _OF_TRACKERS:
