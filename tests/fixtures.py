@@ -128,7 +128,6 @@ _CUDA_WARNINGS = (
 #: each, or hundreds of them.
 _SLOW = (
     "tests/cost/test_bounds.py::test_memory_does_not_grow_if",
-    "tests/documents/test_docs.py",
     "tests/documents/test_examples.py",
     "tests/documents/test_recompile_tips.py",
     "tests/invisibility/databases/",
@@ -142,7 +141,6 @@ _SLOW = (
     "tests/ranks/",
     "tests/seeds/session/test_profiler_hook.py",
     "tests/seeds/session/test_trace",
-    "tests/test_warm_python.py",
 )
 
 
