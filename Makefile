@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-how-tos how-to mutate sanitize lint format bench gpu-check wheel check-wheel docs page trace-picture page-pictures clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-how-tos how-to sanitize lint format bench gpu-check wheel check-wheel docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -66,9 +66,6 @@ coverage: $(VENV)/coverage.installed  ## show the lines that no quick test runs
 		$(OF_BOTH_CORES)
 	$(COVERAGE) combine --quiet
 	$(COVERAGE) report
-
-mutate: $(VENV)/test.installed  ## break lines that book time, and see whether tests notice (hours)
-	$(BIN)/python -m tests.mutate
 
 sanitize: $(VENV)/test.installed  ## run the native core under the sanitizers for addresses, undefined behaviour and races
 	$(BIN)/python -m tests.sanitize

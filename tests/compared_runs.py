@@ -8,12 +8,11 @@ from dataclasses import replace
 from math import exp
 from typing import Any
 
-from tests.helpers import hand_built
+from tests.build import MS, profile_of
 from torchprof_hooks import Profile, Provenance
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.totals import Totals
 
-MS = 10**6
 #: How long a call of a layer takes, in nanoseconds. They have one around them.
 SIZES = [round(40_000 * 1.4**n) for n in range(12)]
 CALLS = 40
@@ -63,7 +62,7 @@ def run(
         whole = totals(1.01 * inside_ns)
         cells["Net", phase] = replace(whole, self_ns=round(0.01 * inside_ns * CALLS))
     who = Provenance(pid=began, started_ns=began)
-    return hand_built(cells, {"Net": "Net", **names}, provenance=(who,))
+    return profile_of(cells, {"Net": "Net", **names}, provenance=(who,))
 
 
 Runs = list[Profile]

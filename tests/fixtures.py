@@ -132,7 +132,6 @@ _CUDA_WARNINGS = (
 #: each, or hundreds of them.
 _SLOW = (
     "tests/cost/test_bounds.py::test_memory_does_not_grow_if",
-    "tests/documents/test_docs.py",
     "tests/documents/test_examples.py",
     "tests/documents/test_recompile_tips.py",
     "tests/invisibility/databases/",
@@ -146,7 +145,6 @@ _SLOW = (
     "tests/ranks/",
     "tests/seeds/session/test_profiler_hook.py",
     "tests/seeds/session/test_trace",
-    "tests/test_warm_python.py",
 )
 
 

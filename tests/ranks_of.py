@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tests.helpers import hand_built, timed
+from tests.build import MS, buckets, profile_of, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
@@ -13,13 +13,9 @@ from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.ranks.rank import Rank, rank_of
 from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 from torchprof_hooks.profiles.step_times import (
-    Bucket,
     StepTimes,
-    bucket_of,
-    sorted_buckets,
 )
 
-MS = 1_000_000
 SECOND = 1000 * MS
 #: When the runs of tests began, in nanoseconds since 1970.
 BEGAN = 1_000_000 * SECOND
@@ -59,7 +55,7 @@ def of_rank(rank: int, world_size: int, **facts: Any) -> Provenance:
     return found._replace(**facts)
 
 
-def profile_of(
+def rank_profile(
     work: Work,
     waits_ms: Sequence[float],
     provenance: Provenance,
@@ -76,18 +72,13 @@ def profile_of(
     own = [round((usual_ms + more_ms[n % len(more_ms)]) * MS) for n in range(steps)]
     cells = {key: timed(*[round(ms * MS)] * steps) for key, ms in work.items()}
     step_ns = map(sum, zip(own, waits, strict=True))
-    return hand_built(
+    return profile_of(
         {**cells, WAITING: timed(*waits)},
         _INFOS,
         steps=steps,
         step_times=StepTimes(later=buckets(step_ns), own=buckets(own)),
         provenance=(provenance,),
     )
-
-
-def buckets(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
-    """A step of each of these durations."""
-    return sorted_buckets(Bucket(bucket_of(ns), 1, ns) for ns in durations_ns)
 
 
 def as_rank(profile: Profile) -> Rank:
@@ -109,5 +100,5 @@ def ranks_of(works: Sequence[Work], jitter_ms: float = 0.0) -> RanksData:
         provenance = of_rank(number, len(works))
         more = (jitter_ms, -jitter_ms)
         waits = [wait - ms for ms in more]
-        found.append(as_rank(profile_of(work, waits, provenance, more_ms=more)))
+        found.append(as_rank(rank_profile(work, waits, provenance, more_ms=more)))
     return run_of(found)

@@ -31,11 +31,6 @@ for name in torchprof_hooks.__all__:
     assert set(torchprof_hooks.__all__) <= set(dir(torchprof_hooks))
 
 
-def test_no_other_name_is_there() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'profiles_'"):
-        torchprof_hooks.profiles_  # type: ignore[attr-defined]  # noqa: B018
-
-
 def test_installing_it_adds_the_command_and_nothing_to_other_tools() -> None:
     """The plugin for pytest is there where a project asks for it."""
     found = distribution("torchprof-hooks").entry_points

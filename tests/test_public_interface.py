@@ -9,7 +9,7 @@ import inspect
 import io
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.helpers import hand_built, own
+from tests.build import own, profile_of
 from torchprof_hooks import (
     Profile,
     ProfilerError,
@@ -30,7 +30,7 @@ from torchprof_hooks import (
 X = torch.ones(2, 3)
 
 #: b costs more than a, and is called less often.
-UNEVEN = hand_built(
+UNEVEN = profile_of(
     {
         ("Net", "forward"): own(10),
         ("Net > Net.a", "forward"): own(20, calls=9),
@@ -177,33 +177,3 @@ def test_rows_are_sorted_as_asked_for(
             f"{modules[0]}:",
             "...",
         ]
-
-
-def test_so_many_rows_hold_for_functions_too() -> None:
-    cells = {(f"Net > f{n}(2)", "forward"): own(100 - n) for n in range(30)}
-    many = hand_built(cells, {"Net": "Net"})  # type: ignore[arg-type]
-    for max_rows, expected in (25, [25, 25]), (None, [20, 10]):
-        options: Any = {"max_rows": max_rows} if max_rows else {}
-        tables = many.report(full=True, **options).split("\n\n")[-2:]
-        assert [len(each.splitlines()) - 3 - 1 for each in tables] == expected
-
-
-@pytest.mark.parametrize(
-    "print_report",
-    [
-        *(hooks.TimerHook().print_report for hooks in (link_hooks, function_hooks)),
-        link_hooks.MemoryProfileHook("cpu").print_report,
-        function_hooks.MemoryProfileHook("cpu").print_report,
-    ],
-    ids=["links", "functions", "link bytes", "function bytes"],
-)
-def test_a_unit_by_position_still_works(print_report: Callable[..., None]) -> None:
-    by_keyword, by_position = io.StringIO(), io.StringIO()
-    print_report(unit="auto_foreach", file=by_keyword)
-    with pytest.warns(DeprecationWarning, match=r"write print_report\(unit=\.\.\., f"):
-        print_report("auto_foreach", by_position)
-    assert by_position.getvalue() == by_keyword.getvalue() != ""
-    with pytest.raises(TypeError, match="each once"):
-        print_report("auto", unit="auto")
-    signature = inspect.signature(print_report)
-    assert signature.parameters["unit"].kind is inspect.Parameter.KEYWORD_ONLY

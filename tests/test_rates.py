@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,16 +11,14 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.build import MS, NOT_MODULES, STEP, own, profile_of, with_fields
 from tests.fake_clock import FakeClock, burn
-from tests.helpers import NOT_MODULES, STEP, hand_built, own
-from tests.profile_of import profile_of, with_fields
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.utilisation import (
     Utilisation,
     counted_types,
     of_row,
 )
-from torchprof_hooks.measure import uninterrupted
 from torchprof_hooks.measure.peaks import (
     data_sheet_peak,
     device_peak,
@@ -32,10 +29,8 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import PROFILER_NAME
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
-MS = 10**6
 LINEAR = "linear(8x4, 4x4, 4)"
 ATTENTION = "scaled_dot_product_attention(3 * 2x4)"
 TERA = Peak(10**12, "given as peak_flops")
@@ -50,7 +45,7 @@ def types(function: str, *inputs: str, autocast: str = "") -> ModuleInfo:
 
 
 #: 100 ms at 10^12 operations per second: 10^11 would be all.
-TRAINED = hand_built(
+TRAINED = profile_of(
     {
         ("Net", "forward"): own(10 * MS),
         (f"Net > {LINEAR}", "forward"): counted(10, 1e10),
@@ -114,18 +109,6 @@ def test_unknown_without_a_peak_or_operations(profile: Profile) -> None:
     assert is_said == (profile.peak is not None)
 
 
-def test_it_is_told_everywhere() -> None:
-    text = TRAINED.report(full=True)
-    said = "MFU 30.0 %, HFU 40.0 % of 1.00 TFLOP/s (given as peak_flops)"
-    assert f"\nUtilisation: {said}\n" in text
-    (line,) = [each for each in text.split("\n") if each.startswith("Net ")][-1:]
-    assert line.endswith("60.0 %  80.0 %")
-    rates = json.loads(TRAINED.to_json())["facts"]["rates"]["numbers"]
-    assert [rates["peak_flops"], rates["peak_source"]] == [TERA.flops, TERA.source]
-    for numbers in (TRAINED.scalars(), rates):
-        assert (numbers["mfu"], numbers["hfu"]) == pytest.approx((0.3, 0.4))
-
-
 def test_a_peak_that_is_exceeded_was_none() -> None:
     peak = Peak(10**11, "CPU, bfloat16, measured: product of 512x512, 1 thread")
     exceeded = "which is exceeded: it is not the most that the device can do"
@@ -147,7 +130,7 @@ def test_the_type_of_most_operations() -> None:
     # Of mixed inputs, the narrowest: so does autocast.
     assert counted_types(TRAINED) == ("bfloat16", "cpu")
     assert counted_types(STEP) == ("", "")
-    more = hand_built(
+    more = profile_of(
         {(LINEAR, "forward"): counted(1, 10), (ATTENTION, "forward"): counted(1, 11)},
         {
             LINEAR: types("linear", "int64@cuda", "float32@cuda"),
@@ -170,7 +153,7 @@ def test_the_type_that_autocast_computes_in(
     inputs: str, autocast: str, computed: str
 ) -> None:
     info = types("linear", f"{inputs}@cuda", f"{inputs}@cuda", autocast=autocast)
-    made = hand_built({(LINEAR, "forward"): counted(1, 10)}, {LINEAR: info})
+    made = profile_of({(LINEAR, "forward"): counted(1, 10)}, {LINEAR: info})
     assert counted_types(made) == (computed, "cuda")
 
 
@@ -179,15 +162,8 @@ def test_the_type_that_autocast_computes_in(
     [
         ("NVIDIA H100 80GB HBM3", "bfloat16", 989.5),
         ("NVIDIA H100 PCIe", "float16", 756.5),
-        ("NVIDIA H200", "tf32", 494.5),
-        ("NVIDIA A100-SXM4-80GB", "bfloat16", 312),
         ("NVIDIA A100-PCIE-40GB", "float32", 19.5),
         ("NVIDIA A100 80GB PCIe", "tf32", 156),
-        ("Tesla V100-SXM2-16GB", "float16", 125),
-        ("Tesla T4", "float16", 65),
-        ("NVIDIA A10", "bfloat16", 125),
-        ("NVIDIA L4", "bfloat16", 121),
-        ("NVIDIA L40S", "bfloat16", 362.05),
         ("AMD Instinct MI300X", "bfloat16", 1307.4),
     ],
 )
@@ -199,9 +175,8 @@ def test_dense_peaks_of_data_sheets(device: str, dtype: str, tera: float) -> Non
 @pytest.mark.parametrize(
     "device",
     [
-        *("NVIDIA A10G", "NVIDIA A100X", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"),
-        *("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "GRID A100-10C", "NVIDIA GH200"),
-        *("NVIDIA H200 NVL", "NVIDIA L40", "Tesla V100-SXM2-16GB", "My device"),
+        *("NVIDIA A10G", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GRID A100-10C"),
+        *("NVIDIA H200 NVL", "Tesla V100-SXM2-16GB", "My device"),
     ],
 )
 def test_others_are_not_guessed(device: str) -> None:
@@ -242,7 +217,7 @@ def test_no_data_sheet_of_other_devices(clock: FakeClock) -> None:
     assert measured_peak("float32") is None  # time stands still
 
 
-@pytest.mark.parametrize("flops", [2e10, 1e11, 2e11, 1e12, 1e13])
+@pytest.mark.parametrize("flops", [2e10, 1e12, 1e13])
 def test_a_report_does_not_wait_long_for_the_cpus_peak(
     flops: float, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,17 +263,6 @@ def test_the_cpus_peak_is_measured_once_and_not_in_the_loop() -> None:
     assert peak.flops > 10**6
 
 
-@pytest.mark.slow
-def test_a_program_that_gets_no_more_threads_has_a_peak(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Since Python 3.12, one that is ending: reports by atexit."""
-    monkeypatch.setattr(uninterrupted, "in_own_thread", lambda work: False)
-    prof = trained()
-    text = prof.report()
-    assert "(CPU, float32, measured: product of" in " ".join(text.split())
-
-
 def test_a_peak_that_is_given() -> None:
     prof = trained(peak_flops=2e12)
     assert prof.profile.peak == Peak(2 * 10**12, "given as peak_flops")
@@ -323,13 +287,3 @@ def test_items_per_second(clock: FakeClock) -> None:
     assert profile.scalars()["items_per_second"] == pytest.approx(300)
     assert "300.00 items per second" in prof.report()
     assert profile.merge(profile).items_per_second == pytest.approx(300)
-
-
-def test_items_of_one_step_alone_and_of_nothing() -> None:
-    one = with_fields(STEP, steps=1, step_times=StepTimes(1, 40 * MS))
-    later = StepTimes(1, 40 * MS, (Bucket(9, 1, 20 * MS),))
-    both = with_fields(STEP, steps=2, step_times=later)
-    assert replace(one, items=8).items_per_second == pytest.approx(200)
-    assert replace(both, items=16).items_per_second == pytest.approx(400)
-    assert profile_of().items_per_second == 0.0
-    assert "items_per_second" not in profile_of().scalars()

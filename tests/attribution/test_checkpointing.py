@@ -21,9 +21,9 @@ from tests.attribution.checkpointed_models import (
     run,
     with_batch,
 )
+from tests.build import profile_of, timed
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock, burn
-from tests.helpers import hand_built, timed
 from tests.thorough import THOROUGH
 from torchprof_hooks import profile
 from torchprof_hooks.profiles.batch import largest_batch
@@ -97,7 +97,7 @@ def test_what_does_not_fit_and_what_cannot_be_known() -> None:
     other = profiled(Trained(nn.Linear(2, 2), lambda: torch.zeros(2, 2), []))
     with pytest.raises(ValueError, match="different programs"):
         largest_batch({2: small, 4: other}, 1000)
-    bare = hand_built({("Net", "forward"): timed(1)}, {"Net": "Net"})
+    bare = profile_of({("Net", "forward"): timed(1)}, {"Net": "Net"})
     with pytest.raises(ValueError, match=r"no step whose memory was recorded"):
         largest_batch({2: bare, 4: bare}, 1000)
 

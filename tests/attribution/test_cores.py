@@ -20,8 +20,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.build import profile_of
 from tests.cores import NATIVE_CORE
-from tests.profile_of import profile_of
 from tests.running import python
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile

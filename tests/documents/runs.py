@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.documents.made import MS, after, made, ms
+from tests.build import MS, after, ms, profile_of
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
@@ -50,7 +50,7 @@ def language_model(calls: int, outside_ms: float, **facts: Any) -> Profile:
     cells["loss(8)", "forward"] = ms(3, calls)
     cells["(optimizer) SGD", "optimizer"] = ms(8, calls)
     cells["(outside modules)", "outside"] = ms(outside_ms, 0)
-    return made(cells, NAMES, **facts)
+    return profile_of(cells, NAMES, **facts)
 
 
 START = language_model(
@@ -70,7 +70,7 @@ LOOP = language_model(
 RUN = after(START, LOOP)
 
 #: Most of it in linear, in two layers of a kind; 200 ms.
-TRAINED = made(
+TRAINED = profile_of(
     {
         ("Net", "forward"): ms(4, 10),
         ("Net > relu(8x4)", "forward"): ms(6, 20),
@@ -89,7 +89,7 @@ TRAINED = made(
 )
 
 #: A device that is always busy: by the host's clock, another module is hot.
-BUSY = made(
+BUSY = profile_of(
     {
         ("Net", "forward"): ms(2),
         ("Net > Net.large", "forward"): ms(1, 1, 30),
@@ -112,7 +112,7 @@ def counted(self_ms: float, flops: int, calls: int = 2) -> Totals:
 
 
 #: Net 10 ms, relu 10; fc 5, linear 15 + 30 + 10 (recomputed); outside 20.
-COUNTED = made(
+COUNTED = profile_of(
     {
         ("Net", "forward"): ms(10, 2, 5),
         ("Net > relu(8x4)", "forward"): ms(10, 2, 5),
@@ -135,7 +135,7 @@ def given(
 
 
 #: Ten steps of Net, which calls fc and then block, which is recomputed.
-ALLOCATING = made(
+ALLOCATING = profile_of(
     {
         ("Net", "forward"): given(10, 2 * MB, 20 * MB, MB, 9 * MB),
         ("Net > Net.fc", "forward"): given(10, 3 * MB, 0, 3 * MB, 3 * MB),
@@ -161,7 +161,7 @@ def point(since_ms: int, owner: str, phase: Phase, **megabytes: int) -> MemoryPo
 
 #: Two blocks with a linear each, of which the peak is known, and the course of a step.
 _BLOCKS = [("Net", f"Net.blocks.{n}") for n in range(2)]
-HOLDING = made(
+HOLDING = profile_of(
     {
         ("Net", "forward"): ms(4),
         **{(" > ".join(path), "forward"): ms(5) for path in _BLOCKS},

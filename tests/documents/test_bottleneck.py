@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import torchprof_hooks
-from tests.documents.made import MS, after, made, ms
+from tests.build import MS, after, ms, profile_of
 from tests.documents.runs import BUSY
 from tests.fake_clock import FakeClock, burn
 from tests.planted import Work
@@ -59,7 +59,7 @@ def a_run(cells: Cells, layer_ms: float = 10, **facts: Any) -> Profile:
     }
     rest_ms = 100 - sum(totals.self_ns for totals in every.values()) / MS
     every["(profiler overhead)", "profiler"] = ms(rest_ms)
-    return made(every, MODULES, steps=10, **facts)
+    return profile_of(every, MODULES, steps=10, **facts)
 
 
 def first(profile: Profile) -> Any:
@@ -159,14 +159,6 @@ def test_else_layers_do(cells: Cells, layer_ms: float) -> None:
     assert page_of(page_document(profile)).count("<h2>Hottest module") == 1
 
 
-def test_imports_of_a_program_are_no_bottleneck() -> None:
-    outside: Cells = {("(outside modules)", "outside"): ms(60, 0)}
-    run = a_run(outside, program=Program("x.py"))
-    assert first(run)["answer"] == "Net.*"
-    start_up = a_run({}, part="start-up")
-    assert first(after(start_up, run))["answer"] == "outside modules"
-
-
 def test_a_device_that_waits_has_the_host_for_a_bottleneck() -> None:
     waiting = replace(BUSY, device_asked=40, device_waits=31)
     host = replace(
@@ -203,17 +195,6 @@ class _Slowly(Dataset[torch.Tensor]):
         return torch.ones(())
 
 
-def test_a_loop_that_waits_for_a_slow_loader(clock: FakeClock) -> None:
-    model = Work(4, 6)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with torchprof_hooks.profile() as prof:
-        for batch in DataLoader(_Slowly()):
-            model(batch).sum().backward()
-            optimizer.step()
-    assert first(prof.profile)["evidence"] == "5 batches, 40.00ms each"
-    assert first(prof.profile)["share"] == 0.8
-
-
 def test_a_loop_that_makes_batches_itself(clock: FakeClock) -> None:
     """Beside a loader that is slow, too; neither takes more than the model does."""
 
@@ -236,3 +217,11 @@ def test_a_loop_that_makes_batches_itself(clock: FakeClock) -> None:
     )
     assert re.search(r"around test_bottleneck\.py:\d+ \(roll\)", program.remedy)
     assert data.claim.startswith("Waiting for data takes 10.0 % of the loop (0.200s)")
+
+
+def test_imports_of_a_program_are_no_bottleneck() -> None:
+    outside: Cells = {("(outside modules)", "outside"): ms(60, 0)}
+    run = a_run(outside, program=Program("x.py"))
+    assert first(run)["answer"] == "Net.*"
+    start_up = a_run({}, part="start-up")
+    assert first(after(start_up, run))["answer"] == "outside modules"

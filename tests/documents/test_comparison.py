@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from tests.build import MS, profile_of, timed
 from tests.documents.found import block, column, table_in
-from tests.helpers import hand_built, timed
 from torchprof_hooks import Profile, Provenance
 from torchprof_hooks.documents.build.compare import comparison_document
-from torchprof_hooks.documents.document import Answers, Document, Facts
-from torchprof_hooks.documents.render.json import json_of
+from torchprof_hooks.documents.document import Answers, Document
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
-
-MS = 10**6
 
 
 def steady(ms: float) -> Totals:
@@ -34,7 +30,7 @@ def net(**layers_ms: float) -> Profile:
     cells: dict[tuple[str, Phase], Totals] = {
         (name, "forward"): steady(ms) for name, ms in layers_ms.items()
     }
-    return hand_built(cells, dict.fromkeys(layers_ms, "Linear"), steps=30)
+    return profile_of(cells, dict.fromkeys(layers_ms, "Linear"), steps=30)
 
 
 #: Rows that stay as they are: they tell the machine's speed.
@@ -63,15 +59,6 @@ def test_what_is_slower_is_shown_in_any_case() -> None:
     assert "... 5 more rows, not slower" in text_of(document)
 
 
-def test_what_was_called_in_one_of_them_is_named() -> None:
-    document = compared(NEW)
-    said = ["only before: gone (forward)", "only now: added (forward)"]
-    assert block(document, Facts, "compared").lines[:2] == said
-    assert document.numbers["gone"] == [["gone", "forward"]]
-    many = net(b=10, **{f"layer{n}": 1.0 for n in range(9)})
-    assert "layer3 (forward), ... 5 more" in text_of(compared([many] * 2, max_rows=4))
-
-
 def test_answers_count_rows_and_name_the_largest_change() -> None:
     slower, faster, together, visible = block(compared(NEW), Answers).answers
     assert (slower.answer, faster.answer) == ("2 of 7 rows", "1 of 7 rows")
@@ -83,12 +70,6 @@ def test_answers_count_rows_and_name_the_largest_change() -> None:
     assert faster.numbers["relative_change"] == pytest.approx(-0.2, abs=1e-3)
     assert "the machine's speed, taken out of the times now" in together.answer
     assert visible.numbers["visible"] == pytest.approx(0.05, abs=1e-3)
-
-
-def test_answers_where_nothing_changed() -> None:
-    document = compared(OLD)
-    assert "none of 8 rows" in text_of(document)
-    assert block(document, Answers).warnings == []
 
 
 def nested(inner_ms: float, other_ms: float, own_ms: float = 1) -> list[Profile]:
@@ -103,7 +84,7 @@ def nested(inner_ms: float, other_ms: float, own_ms: float = 1) -> list[Profile]
     for name, ms in SAME.items():
         cells[f"Net > Net.{name}", "forward"] = steady(ms)
         names[f"Net.{name}"] = "Linear"
-    return [hand_built(cells, names, steps=30)] * 2
+    return [profile_of(cells, names, steps=30)] * 2
 
 
 @pytest.mark.parametrize(
@@ -141,7 +122,7 @@ def test_a_tree_of_modules_has_the_largest_change_of_each(by: str) -> None:
             **{(name, "forward"): steady(ms) for name, ms in SAME.items()},
         }
         names = dict.fromkeys(SAME, "Linear")
-        made = hand_built(cells, {"Net": "Net", "Net.fc": "FC", **names}, steps=30)
+        made = profile_of(cells, {"Net": "Net", "Net.fc": "FC", **names}, steps=30)
         return [made] * 2
 
     found = compare(backwards(10, 5), backwards(11, 3), by)  # type: ignore[arg-type]
@@ -152,61 +133,6 @@ def test_a_tree_of_modules_has_the_largest_change_of_each(by: str) -> None:
     assert column(table, "phase")[:2] == [None, "backward"]
     assert column(table, "verdict")[:2] == [None, "faster"]
     assert "What changed" not in text_of(document)
-
-
-def test_in_the_tree_what_was_added_is_new() -> None:
-    tree = table_in(compared(NEW), "tree")
-    assert dict(zip(tree.names, tree.tones, strict=True))["added"] == "new"
-
-
-def test_a_single_run_has_no_noise_anybody_knows() -> None:
-    once = hand_built({("a", "forward"): timed(MS)}, {"a": "Linear"})
-    content = json.loads(json_of(comparison_document(compare(once, NEW[0]))))
-    [row] = content["tables"]["rows"]["rows"]
-    assert row["noise"] is None
-    assert row["old_ns"] == pytest.approx(MS)
-    assert content["numbers"]["visible"] is None
-
-
-def with_layers(slow_ms: float) -> list[Profile]:
-    """Two runs of 10 steps, of 100 ms and what two layers take, three times a step."""
-    cells: dict[tuple[str, Phase], Totals] = {
-        (f"layers.{n}", "forward"): steady(slow_ms) for n in range(2)
-    }
-    cells |= {(name, "forward"): steady(ms) for name, ms in SAME.items()}
-    buckets = [Bucket(n, 1, round((100 + 6 * slow_ms) * MS) + n) for n in range(10)]
-    names = {**dict.fromkeys(SAME, "Linear"), "layers.0": "Block", "layers.1": "Block"}
-    times = StepTimes(later=tuple(buckets))
-    return [hand_built(cells, names, steps=10, step_times=times)] * 2
-
-
-def test_what_changes_make_of_a_step_comes_first() -> None:
-    found = compare(with_layers(2), with_layers(3))
-    document = comparison_document(found)
-    step, slower, *_ = block(document, Answers).answers
-    assert (step.answer, slower.answer) == (
-        "112.00ms before, 118.00ms now",
-        "1 of 5 rows, +6.00ms a step",
-    )
-    assert step.evidence.startswith("+5.4 %, slower")
-    assert "layers.* (Block), forward, by 6.00ms a step (50.0 %)" in slower.evidence
-    table = table_in(document, "rows")
-    assert table.labels[:2] == ["(step)", "layers.* (Block)"]
-    assert column(table, "step_change_ns")[:2] == pytest.approx([6 * MS] * 2, rel=1e-3)
-
-
-def test_a_step_that_changed_by_little_is_not_said_to_be_the_same() -> None:
-    found = compare(with_layers(2), with_layers(2.5))
-    step = block(comparison_document(found), Answers).answers[0]
-    little = "+2.7 %, slower by less than 5.0 %, noise 0.0 %; rows that changed: +2.7 %"
-    assert step.evidence == little
-    assert not [change for change in found.slower if change.name == "(step)"]
-
-
-def test_the_step_takes_no_place_from_what_is_slower() -> None:
-    found = compare(with_layers(2), with_layers(2.5))
-    table = table_in(comparison_document(found, max_rows=1), "rows")
-    assert table.labels[: table.most] == ["(step)", "layers.* (Block)"]
 
 
 def test_times_before_and_now_differ_by_the_change() -> None:
@@ -238,7 +164,7 @@ def test_what_is_inside_of_another_row_is_not_added_twice() -> None:
         infos[outer] = ModuleInfo(kind="backward")
         buckets = [Bucket(n, 1, round((20 + inner_ms) * MS) + n) for n in range(30)]
         times = StepTimes(later=tuple(buckets))
-        return [hand_built(cells, infos, steps=30, step_times=times)] * 2
+        return [profile_of(cells, infos, steps=30, step_times=times)] * 2
 
     slower = block(comparison_document(compare(run(4), run(8))), Answers).answers[1]
     assert slower.answer == "3 of 7 rows, +4.00ms a step"

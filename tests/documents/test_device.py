@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.build import MS
 from tests.documents.found import values
-from tests.documents.made import MS
 from tests.documents.runs import BUSY
-from torchprof_hooks.documents.build.device import kernel_lines, kernel_tables
+from torchprof_hooks.documents.build.device import kernel_tables
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Table
-from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 from torchprof_hooks.profiles.trace.kernels import Kernel, KernelRow
 
@@ -91,52 +91,3 @@ def test_texts_have_layers_of_a_kind_together_and_their_longest_kernels() -> Non
         (1, "add<4, Functor<float> >"),
     ]
     assert sum(found.shares) == pytest.approx(1)
-
-
-def test_many_kernels_hide_no_module() -> None:
-    own = row("Net", "forward", a=(1, 9), b=(1, 8), c=(1, 7), d=(1, 6))
-    found = use()._replace(kernels=(own, row("Net/Net.x", "forward", e=(1, 1))))
-    labels = only_table(traced(found)).labels
-    assert labels == ["Net", "a", "b", "c", "x: Module", "e"]
-
-
-def test_stamps_are_beside_them_if_there_is_one_device() -> None:
-    alone = only_table(traced(use()), all_rows=True)
-    view = traced(use())
-    [net] = [n for n in view.shown.tree().children if n.name == "Net"]
-    assert values(alone, "device_ns")["Net"] * 8 == net.device_cumulative_ns
-    for found in kernel_tables(traced(use(), use("cuda:1"))):
-        assert "device" not in [column.title for column in found.columns]
-
-
-def test_streams_that_ran_at_once() -> None:
-    assert not only_table(traced(use())).notes[1:]
-    at_once = use()._replace(kernels_ns=35 * MS)
-    [note] = only_table(traced(at_once)).notes[1:]
-    assert note.endswith("the device was busy for 35.00ms, 5.00ms less than the sum")
-
-
-def test_the_line_of_the_screen() -> None:
-    [line] = kernel_lines(traced(use()))
-    assert line.lines == [
-        "cuda:0: 19 kernels of step 4 took 40.00ms, most in Net.layers.*, forward "
-        "37.5 %, Net.layers.*, backward 25.0 %, Net.layers.*, recompute 15.0 %"
-    ]
-
-
-def test_a_kernel_that_is_called_like_a_module() -> None:
-    own = row("Net", "forward", Net=(1, 5), Odd=(1, 1))
-    rows = (
-        own,
-        row("Odd", "forward", x=(1, 2)),
-        row(OUTSIDE_NAME, "outside", x=(1, 1)),
-    )
-    odd = use()._replace(kernels=rows, kernels_ns=9 * MS)
-    found = only_table(traced(odd), all_rows=True)
-    assert in_ms(found, "self_ns") == {"Net": 6, "Odd": 2, OUTSIDE_NAME: 1}
-
-
-@pytest.mark.parametrize("step", [None, DeviceStep(reason="no"), DeviceStep(4, 9)])
-def test_nothing_is_said_if_nothing_is_known(step: DeviceStep | None) -> None:
-    view = view_of(replace(BUSY, device_step=step))
-    assert not [*kernel_tables(view), *kernel_lines(view)]

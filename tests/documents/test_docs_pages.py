@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,22 +42,6 @@ def links(path: Path) -> Iterator[str]:
             yield target
 
 
-def in_toctrees() -> list[Path]:
-    """Pages that a table of contents names."""
-    found = []
-    for page in SITE:
-        for tree in re.findall(
-            r":::\{toctree\}\n(.*?)\n:::", page.read_text("utf-8"), re.DOTALL
-        ):
-            names = [line for line in tree.split("\n") if line and line[0] != ":"]
-            found += [(page.parent / name).with_suffix(".md") for name in names]
-    return found
-
-
-def test_every_page_is_in_one_table_of_contents() -> None:
-    assert sorted(in_toctrees()) == [p for p in SITE if p != DOCS / "index.md"]
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     for link in links(path):
@@ -87,38 +68,3 @@ def test_the_glossary_has_all_phases_and_rows_that_are_no_modules() -> None:
     rows = [row for name, row in vars(names).items() if name.endswith("_NAME")]
     for word in [*PHASE_TITLES.values(), *rows]:
         assert f"`{word}`" in text, word
-
-
-def test_the_architecture_names_what_is_there() -> None:
-    package = ROOT / "torchprof_hooks"
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    folders = {p.parent for p in package.rglob("*.py")} - {package}
-    for folder in folders:
-        if folder.parent == package or folder.parent.name == "capture":
-            assert f"`{folder.name}/`" in text, folder
-    outside = text.partition("Inside `capture/`")[0]  # whose folders are all named
-    for name in re.findall(r"`([a-z_/]+/)`", outside):
-        inside = [package / name, package / "capture" / name, ROOT / name]
-        inside += [folder / name for folder in package.iterdir()]
-        assert any(place.is_dir() for place in inside), name
-    for name in re.findall(r"`([a-z_/]+\.(?:py|cpp))`", text):
-        assert list(package.rglob(name)) or (ROOT / name).exists(), name
-
-
-@pytest.mark.thorough  # otherwise `make docs` says so
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("myst_parser", "furo")),
-    reason="needs the extra `docs`",
-)
-def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q"]
-    done = subprocess.run(
-        [*command, "-d", str(tmp_path / "doctrees"), str(DOCS), str(tmp_path / "site")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    for page in SITE:
-        made = tmp_path / "site" / page.relative_to(DOCS).with_suffix(".html")
-        assert made.exists()

@@ -1,13 +1,13 @@
-"""What is said of the memory of a run: at its peak, and when it ran out."""
+"""What is said of the memory of a run, at its peak and when it ran out, and what is
+not: golden documents have the words."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from tests.helpers import hand_built, timed
+from tests.build import profile_of, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
 from torchprof_hooks.profiles.memory import (
@@ -51,36 +51,24 @@ def ran_out(requested_bytes: int, shapes: tuple[tuple[int, ...], ...]) -> Profil
     facts = ProgramFacts((OptimizerFacts("Adam", 16, True, False, "cpu"),))
     memory = MemorySummary("cpu", 60 * MB, ("Net",), at_peak=HELD, failure=failure)
     program = Program("train.py", facts=facts)
-    return hand_built(cells, modules, steps=2, memory=memory, program=program)
+    return profile_of(cells, modules, steps=2, memory=memory, program=program)
 
 
 TWICE = ((2048, 1, 128), (1, 2048, 128))
 
 
-def test_one_tensor_that_is_larger_than_all_the_rest() -> None:
-    found = ran_out(2048 * MB, TWICE)
-    screen = found.report()
-    assert f"for Net.distance: {PAIRS} (forward), 34x all that was in use" in screen
-    assert "checkpointing cannot help, it frees at most the 40.00MB" in screen
-    assert "grows with the square of the batch" in " ".join(screen.split())
-    for time in (
-        "Most memory",
-        "Hottest",
-        "Where the time goes",
-        "fused=True",
-        "phase ",
-    ):
+def test_when_memory_ran_out_nothing_is_said_of_time() -> None:
+    screen = ran_out(2048 * MB, TWICE).report()
+    for time in ("Most memory", "Hottest", "Where the time goes", "fused=True"):
         assert time not in screen
-    assert json.loads(found.to_json())["answers"]["memory_peak"]  # programs get all
-    table = screen[screen.index("Memory in use when it ran out") :].splitlines()
-    assert table[2].startswith(f"Net.distance: {PAIRS}")
-    assert table[2].endswith("2.00GB")
 
 
 @pytest.mark.parametrize("shapes", [((2048, 784), (784, 2048)), ((64, 1), (1, 64))])
 def test_the_square_is_told_of_the_batch_on_two_sides_only(
     shapes: tuple[tuple[int, ...], ...],
 ) -> None:
+    for twice, run in (True, contrastive(TWICE)), (False, contrastive(shapes)):
+        assert ("square of the batch" in " ".join(run.report().split())) is twice
     assert "square" not in ran_out(2048 * MB, shapes).report()
 
 
@@ -112,24 +100,6 @@ def contrastive(shapes: tuple[tuple[int, ...], ...]) -> Profile:
     held = (*HELD, HeldMemory(path, "forward", "temporary", 90 * MB))
     found = ran_out(1, shapes)
     return replace(found, memory=MemorySummary("cpu", 150 * MB, path, at_peak=held))
-
-
-def test_the_module_with_most_of_the_peak_is_named() -> None:
-    found = contrastive(TWICE)
-    screen = found.report()
-    [line] = [each for each in screen.splitlines() if each.startswith("Most memory")]
-    assert "150.00MB: most in Net.distance, 90.00MB; temporary 90.00MB" in line
-    assert not line.endswith("...") or line.endswith(", ...")
-    assert (
-        "Tip: Net.distance has 60.0 % of the memory at the peak, and grows with the "
-        f"square of the batch: {PAIRS} 90.00MB."
-    ) in " ".join(screen.split())
-    numbers = json.loads(found.to_json())["answers"]["memory_peak"]["numbers"]
-    assert (numbers["most_owner"], numbers["most_owner_bytes"]) == (
-        "Net.distance",
-        90 * MB,
-    )
-    assert "square" not in contrastive(((64, 1), (1, 64))).report()
 
 
 def test_what_has_parameters_or_is_no_module_has_no_such_tip() -> None:

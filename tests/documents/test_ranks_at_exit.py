@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks_of import BEGAN, USUAL, of_rank, profile_of
+from tests.ranks_of import BEGAN, USUAL, of_rank, rank_profile
 from tests.running import plain
 from torchprof_hooks import load_ranks
 from torchprof_hooks.documents import ranks_at_exit
@@ -22,7 +22,7 @@ RUNNING = SECOND._replace(has_ended=False)
 
 
 def save(path: Path, provenance: Provenance) -> None:
-    profile_of(USUAL, [1.0], provenance).save(rank_path(path, provenance))
+    rank_profile(USUAL, [1.0], provenance).save(rank_path(path, provenance))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_report_that_it_names_is_that_of_the_slow_rank(
 ) -> None:
     slow = {**USUAL, ("(data loading)", "data"): 61.0}
     for work, wait, provenance in ((USUAL, 61.0, FIRST), (slow, 1.0, SECOND)):
-        profile = profile_of(work, [wait], provenance, steps)
+        profile = rank_profile(work, [wait], provenance, steps)
         profile.save(rank_path(path, provenance))
     last = final_report(path, FIRST).splitlines()[-1]
     assert last.startswith("The report of rank 1: ")

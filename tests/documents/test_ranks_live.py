@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks_of import BEGAN, USUAL, Work, of_rank, profile_of
+from tests.ranks_of import BEGAN, USUAL, Work, of_rank, rank_profile
 from torchprof_hooks import Profile
 from torchprof_hooks.documents import ranks_live
 from torchprof_hooks.documents.ranks_live import RanksWatch
@@ -41,7 +41,7 @@ class Folder:
             is_slow = slow in (None, number)
             work = SLOWED if number == slow else USUAL
             waits = [1.0 if is_slow else 31.0]
-            more = profile_of(work, waits, of_rank(number, 3), steps)
+            more = rank_profile(work, waits, of_rank(number, 3), steps)
             known = self._known.get(number)
             found = self._known[number] = known.merge(more) if known else more
             found.save(self.file(number))
@@ -93,10 +93,10 @@ def test_others_and_single_processes_do_not_look(folder: Folder) -> None:
         None,
         "{",
         "{}",
-        profile_of(USUAL, [1.0], of_rank(1, 3)._replace(written_ns=BEGAN - 1)),
-        profile_of(USUAL, [1.0], of_rank(1, 3)._replace(run="another")),
-        profile_of(USUAL, [1.0], of_rank(1, 4)),
-        profile_of(USUAL, [1.0], of_rank(2, 3)),
+        rank_profile(USUAL, [1.0], of_rank(1, 3)._replace(written_ns=BEGAN - 1)),
+        rank_profile(USUAL, [1.0], of_rank(1, 3)._replace(run="another")),
+        rank_profile(USUAL, [1.0], of_rank(1, 4)),
+        rank_profile(USUAL, [1.0], of_rank(2, 3)),
     ],
     ids=["missing", "half", "no profile", "old", "of another run", "size", "rank"],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.profile_of import profile_of
+from tests.build import profile_of
 from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
 from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import view_of

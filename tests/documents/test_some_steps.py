@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import pytest
 
+from tests.build import MS, with_unmeasured
 from tests.documents.found import column
-from tests.documents.made import MS, with_unmeasured
 from tests.documents.runs import RUN
 from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.build.exit_report import ReportLayout, program_report
+from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.export.rows import rows_table
 from torchprof_hooks.documents.export.stacks import render_collapsed
 from torchprof_hooks.documents.render.json import json_of
@@ -40,6 +42,11 @@ OF_MEASURED: Final[dict[str, Callable[[Profile], object]]] = {
     "phases": lambda profile: profile.phase_times_ns(),
     "times that are compared": lambda profile: call_times(profile, "module"),
     "a comparison": compared,
+    "tables of a program": lambda profile: [
+        (block.name, block.columns)
+        for block in program_report(profile, ReportLayout()).blocks
+        if isinstance(block, Table)
+    ],
 }
 
 

@@ -27,11 +27,9 @@ from torchprof_hooks.documents.render.table import chosen_rows
 from torchprof_hooks.documents.render.terminal import (
     display_width,
     printable,
-    shorten,
     shorten_phrases,
     takes_colour,
     width_of,
-    wrapped,
 )
 from torchprof_hooks.documents.render.text import table_lines, text_of
 
@@ -70,14 +68,6 @@ def test_values_have_their_unit(
     assert one_column(unit, values) == texts
 
 
-def test_zeros_are_shown_if_the_column_says_so() -> None:
-    assert one_column("count", [0, None], shows_zeros=True) == ["0", ""]
-    assert one_column("share", [-1e-9], shows_zeros=True, title="%") == ["0.0"]
-    # A column without anything is left out, and so is a detail.
-    assert one_column("count", [0, None]) == ["", ""]
-    assert one_column("count", [1, 2], is_detail=True) == ["", ""]
-
-
 def test_times_of_a_table_have_one_unit_unless_each_is_to_have_its_own() -> None:
     columns = [Column("a", "ns", [10**9]), Column("b", "ns", [10**3])]
     table = Table("t", "", "", ["r"], columns)
@@ -96,13 +86,6 @@ def test_rows_of_one_rank_come_together_with_those_around() -> None:
         assert chosen_rows(rows, most) == [*range(size)]
     # Some of equal rows are better than none.
     assert chosen_rows(tree([0, 0, 0], [5, 5, 5]), 2) == [0, 1]
-
-
-def test_a_row_that_is_too_deep_keeps_the_innermost_around_it() -> None:
-    deep = tree([0, 1, 2, 0], [1, 2, 0, 3])
-    lines = table_lines(deep, width=80, max_rows=2)
-    assert [line.split()[0] for line in lines] == ["row", "r1", "r2", "..."]
-    assert lines[2].startswith("  r2")
 
 
 @given(st.data())
@@ -124,17 +107,6 @@ def test_any_choice_is_as_large_as_it_may_be_and_has_all_around(
     assert (len(rows) == size) >= (most >= size)
     lines = table_lines(tree(depths, ranks), width=80, max_rows=most)
     assert len(lines) == 1 + len(rows) + (len(rows) < size)
-
-
-def test_rows_that_are_left_out_are_counted_with_their_share() -> None:
-    shares = [0.5, 0.25, 0.125, 0.125]
-    said = "{count} more rows, {share}"
-    table = tree([0] * 4, range(4), shares=shares, left_out=said)
-    last = [table_lines(table, width=80, max_rows=n)[-1] for n in (1, 3, 4)]
-    assert last[:2] == ["... 3 more rows, 50.0 %", "... 1 more row, 12.5 %"]
-    assert last[2].startswith("r3")
-    assert len(table_lines(replace(table, left_out=""), width=80, max_rows=1)) == 2
-    assert len(table_lines(replace(table, most=2), width=80)) == 4
 
 
 def test_columns_give_way_to_labels_in_their_order() -> None:
@@ -161,21 +133,6 @@ def test_a_label_is_cut_where_the_table_would_be_too_wide() -> None:
     assert line.endswith("x...  7")
     # A little is left of it in any case.
     assert table_lines(table, width=5)[1] == "xxxxxxxxx...  7"
-
-
-def test_wide_characters_keep_columns_aligned() -> None:
-    labels = ["字" * 10, "e\N{COMBINING ACUTE ACCENT}", "a"]
-    table = Table("t", "", "", labels, [Column("n", "count", [1, 22, 333])])
-    lines = table_lines(table, width=80)
-    assert {display_width(line) for line in lines} == {20 + 2 + 3}
-
-
-def test_a_bar_is_as_long_as_the_first_column_of_times() -> None:
-    columns = [Column("t", "ns", [40, 20, 0]), Column("u", "ns", [1, 90, 1])]
-    table = Table("t", "", "", ["a", "b", "c"], columns, drawing="bars")
-    bars = [line.count("#") for line in table_lines(table, width=80)[1:]]
-    assert bars == [40, 20, 0]
-    assert max(map(len, table_lines(table, width=30))) == 30
 
 
 # A screen
@@ -222,14 +179,6 @@ def test_without_a_tree_the_longest_table_gives_way() -> None:
     assert text.splitlines()[-1].startswith("... ")
 
 
-def test_a_title_that_is_too_long_has_its_own_line() -> None:
-    document = Document("profile", "N" * 50, ["took " * 10, "b"])
-    assert text_of(document, width=70).splitlines()[0] == f"torchprof_hooks: {'N' * 50}"
-    cut = text_of(document, width=40).splitlines()
-    assert len(cut[0]) == 40
-    assert cut[0].endswith("...")
-
-
 def test_the_first_tip_is_never_cut() -> None:
     """What to do is at its end."""
     tips = Tips([Tip("claim " * 20, "do " * 40), Tip("another")])
@@ -237,25 +186,6 @@ def test_the_first_tip_is_never_cut() -> None:
     text = text_of(document, lines=5)
     assert "..." not in text
     assert text.endswith("(1 more tip)")
-
-
-def test_evidence_ends_with_a_phrase() -> None:
-    evidence = ", ".join(f"phase {number} +100.00ms" for number in range(9))
-    answer = Answer("q", "Slow steps", "7 of 99", 0.25, None, evidence)
-    document = Document("p", "t", (), [Answers([answer])])
-    line = text_of(document, lines=40).splitlines()[-1]
-    assert line.startswith("Slow steps: 7 of 99, 25.0 %: phase 0 +100.00ms, ")
-    assert line.endswith("+100.00ms, ...")
-    assert len(line) <= 120
-
-
-def test_an_answer_keeps_its_evidence_where_the_name_is_long() -> None:
-    answer = Answer("q", "Question", "x" * 300, 0.25, None, "4 Linear")
-    document = Document("p", "t", (), [Answers([answer])])
-    line = text_of(document, lines=40).splitlines()[-1]
-    assert len(line) == 120
-    assert line.endswith("x..., 25.0 %: 4 Linear")
-    assert "x" * 100 in text_of(document)  # which may be as long as it is
 
 
 HOSTILE = (
@@ -285,15 +215,6 @@ def test_names_cannot_leave_their_place(name: str, width: int) -> None:
         assert text.replace("\n", "").isprintable()
         assert max(map(display_width, text.splitlines())) <= width
     assert len(text.splitlines()) <= 30
-
-
-def test_lines_of_text() -> None:
-    assert wrapped("a b 10.0 % c", 8) == ["a b", "  10.0 %", "  c"]
-    assert wrapped("one two three", 9, most=1) == ["one tw..."]
-    assert wrapped("one two three", 9, most=2) == ["one two", "  three"]
-    assert wrapped("", 9) == [""]
-    assert shorten("abcdef", 5) == "ab..."
-    assert shorten("abcdef", 2) == ".."
 
 
 def test_a_list_is_cut_between_its_phrases() -> None:

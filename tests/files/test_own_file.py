@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.helpers import STEP
-from tests.profile_of import with_fields
+from tests.build import STEP, with_fields
 from torchprof_hooks import Profile
 from torchprof_hooks.files.own_file import OwnFile
 from torchprof_hooks.profiles.provenance import Provenance, all_of

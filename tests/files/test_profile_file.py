@@ -7,7 +7,6 @@ import copy
 import json
 import random
 from contextlib import suppress
-from dataclasses import replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -15,11 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.build import FUNCTIONS, STEP, profile_of
 from tests.golden import SAMPLES, sample
-from tests.helpers import FUNCTIONS, STEP
-from tests.profile_of import profile_of
 from torchprof_hooks import Profile, ProfileFileError
-from torchprof_hooks.files.profile_file import VERSION, provenance_of
+from torchprof_hooks.files.profile_file import provenance_of
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.compilation import CompilationSummary, GraphBreak
@@ -104,32 +102,6 @@ def test_what_is_saved_is_read_again(profile: Any, kind: Any, tmp_path: Path) ->
     assert [part.wall_ns for part in read.parts] == [p.wall_ns for p in profile.parts]
 
 
-def test_files_hold_columns_and_leave_defaults_out(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    STEP.save(path)
-    content = json.loads(path.read_text())
-    assert list(content)[:2] == ["format", "version"]
-    assert content["version"] == VERSION
-    [part] = content["parts"]
-    cells = part["cells"]
-    assert {"flops", "used_bytes", "cumulative_ns", "min_ns"}.isdisjoint(cells)
-    assert cells["self_ns"] == [t.self_ns for t in STEP.cells.values()]
-    assert [cells["names"][n] for n in cells["path"][3]] == ["Net", "Net.b", "Net.b.a"]
-    assert {"items", "provenance"}.isdisjoint(content)
-    FULL.save(path)
-    assert json.loads(path.read_text())["modules"]["linear(2x?)"]["shapes"] == [
-        [2, -1],
-        [],
-    ]
-
-
-def test_saving_again_replaces_the_file_and_leaves_no_other(tmp_path: Path) -> None:
-    path = saved(tmp_path, FULL)
-    STEP.save(path)
-    assert Profile.load(path) == STEP
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize(
     "garbage", [b"", b"{", b"\xff", b"[" * 100_000, b"nothing", b'"text"', b"[]", b"{}"]
 )
@@ -140,7 +112,7 @@ def test_what_is_no_profile_is_refused(garbage: Any, tmp_path: Path) -> None:
         Profile.load(path)
 
 
-@pytest.mark.parametrize("version", [-1, 1, 6, 8, "7", None, [7], True, 7.5])
+@pytest.mark.parametrize("version", [6, 8, "7", None, True, 7.5])
 def test_another_version_is_refused(version: Any, tmp_path: Path) -> None:
     path = saved(tmp_path, FULL)
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": version}))
@@ -211,16 +183,6 @@ def test_a_damaged_file_is_refused_with_the_place(wrong: Any, tmp_path: Path) ->
         Profile.load(path)
 
 
-def test_two_cells_of_one_path_and_phase_are_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path, STEP)
-    content = json.loads(path.read_text())
-    cells = content["parts"][0]["cells"]
-    cells["path"][1], cells["phase"][1] = cells["path"][0], cells["phase"][0]
-    path.write_text(json.dumps(content))
-    with pytest.raises(ProfileFileError, match="the same path and phase"):
-        Profile.load(path)
-
-
 def test_a_damaged_file_is_read_or_refused(tmp_path: Path) -> None:
     """Never half read, and never another error."""
     path = saved(tmp_path, FULL)
@@ -253,11 +215,6 @@ def _damage(content: Any, chance: random.Random) -> None:
         return
 
 
-def test_a_file_that_is_not_there_is_an_oserror(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Profile.load(tmp_path / "nothing.json")
-
-
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.json")))
 def test_stored_samples_can_be_read(name: Any, tmp_path: Path) -> None:
     found = sample(name)
@@ -265,9 +222,11 @@ def test_stored_samples_can_be_read(name: Any, tmp_path: Path) -> None:
     assert Profile.load(saved(tmp_path, found)) == found
 
 
-def test_a_profile_of_another_class_is_the_same_file(tmp_path: Path) -> None:
-    class Mine(Profile):
-        """A user's own."""
-
-    saved(tmp_path, replace(FULL, items=3))
-    assert isinstance(Mine.load(tmp_path / "profile.json"), Mine)
+def test_two_cells_of_one_path_and_phase_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, STEP)
+    content = json.loads(path.read_text())
+    cells = content["parts"][0]["cells"]
+    cells["path"][1], cells["phase"][1] = cells["path"][0], cells["phase"][0]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ProfileFileError, match="the same path and phase"):
+        Profile.load(path)

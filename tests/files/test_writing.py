@@ -6,14 +6,13 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.profile_of import profile_of
+from tests.build import profile_of
 from tests.running import TORCH, python
 from torchprof_hooks import Profile
 from torchprof_hooks.files.writing import replaced_file
@@ -62,23 +61,6 @@ def test_links_are_followed(tmp_path: Path) -> None:
     assert Profile.load(target) == PROFILE
     assert mode(target) == 0o600
     assert [each.name for each in folder.iterdir()] == ["target.json"]
-
-
-def test_links_that_lead_to_themselves_are_an_oserror(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-    with pytest.raises(OSError, match="a"):
-        PROFILE.save(tmp_path / "a")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
-
-
-def test_a_device_is_written_to(tmp_path: Path) -> None:
-    link = tmp_path / "null"
-    link.symlink_to("/dev/null")
-    PROFILE.save("/dev/null")
-    PROFILE.save(link)
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    assert [each.name for each in tmp_path.iterdir()] == ["null"]
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
@@ -142,12 +124,6 @@ def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         write_half()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is none")
-def test_files_in_memory_are_replaced_like_any_other() -> None:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        saves_twice(Path(folder), "profile.json")
 
 
 #: Names that Windows has not, or not in all versions of Python.

@@ -202,9 +202,3 @@ def test_what_is_wrong_is_named(wrong: dict[str, Any]) -> None:
     [name] = wrong
     with pytest.raises((TypeError, ValueError), match=name):
         ours().TorchprofCallback(**wrong)
-
-
-def test_evaluation_needs_a_profiler_of_its_own() -> None:
-    same = profile()
-    with pytest.raises(ValueError, match="evaluator"):
-        ours().TorchprofCallback(same, evaluator=same)

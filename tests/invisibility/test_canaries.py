@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.utils.data import dataloader
 
+from tests.build import profile_of
 from tests.cores import NATIVE_CORE
 from tests.functions import Watching
 from tests.invisibility.canaries import ALL_CANARIES
-from tests.profile_of import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.core import CORE, UNTRIED, verify
 from torchprof_hooks.capture.torch_names import (

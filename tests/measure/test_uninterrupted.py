@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import in_thread
 from torchprof_hooks.measure.uninterrupted import in_own_thread, uninterrupted
 
 NUMBERS = [
@@ -63,14 +62,6 @@ def test_a_signal_waits_for_the_end_of_the_outermost_block(program: Program) -> 
     assert program.has_its_handlers()
 
 
-def test_threads_have_no_handlers_to_replace(program: Program) -> None:
-    def work() -> bool:
-        with uninterrupted():
-            return program.has_its_handlers()
-
-    assert in_thread(work)
-
-
 def raise_one_by_one(numbers: list[signal.Signals]) -> None:
     """Python runs handlers between its instructions."""
     for number in numbers:
@@ -113,15 +104,6 @@ def test_an_interrupt_between_any_two_replacements(
     with uninterrupted():
         pass
     assert program.has_its_handlers()
-
-
-def test_it_takes_no_number_from_the_programs_threads() -> None:
-    def number() -> int:
-        return int(threading.Thread(target=print).name.split()[0].split("-")[1])
-
-    before = number()
-    assert in_own_thread(lambda: None)
-    assert number() == before + 1
 
 
 def test_an_interrupt_waits_for_the_thread() -> None:

@@ -13,8 +13,8 @@ from tests.attribution.checkpointed_models import (
     run,
     with_batch,
 )
+from tests.build import profile_of, timed
 from tests.cores import NATIVE_CORE
-from tests.helpers import hand_built, timed
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.documents.build.batch import batch_document
 from torchprof_hooks.documents.render.text import text_of
@@ -35,7 +35,7 @@ def contrastive(batch: int) -> Trained:
 
 
 @NATIVE_CORE
-@pytest.mark.parametrize("sizes", [(32, 64), (64, 128), (32, 64, 128)])
+@pytest.mark.parametrize("sizes", [(32, 64), (64, 128)])
 def test_the_square_of_the_batch(sizes: tuple[int, ...]) -> None:
     """At 32, the peak is in Adam's step; later, in the backward of the distance."""
     profiles = {size: profiled(contrastive(size)) for size in sizes}
@@ -59,11 +59,10 @@ class Mixed(nn.Module):
 
 
 @NATIVE_CORE
-@pytest.mark.parametrize("functions", [False, True])
-def test_another_moment_that_may_become_the_highest(functions: bool) -> None:
+def test_another_moment_that_may_become_the_highest() -> None:
     def run_of(batch: int) -> Profile:
         model = nn.Sequential(nn.Linear(256, 256), Mixed())
-        with profile(memory="cpu", functions=functions) as prof:
+        with profile(memory="cpu") as prof:
             run(Trained(model, lambda: torch.randn(batch, 256), []))
         return prof.profile
 
@@ -89,7 +88,7 @@ def test_what_is_not_in_the_peak_yet_is_refused() -> None:
 def with_peak(peak_bytes: int, failure: MemoryFailure | None = None) -> Profile:
     step = None if failure else MemoryStep(peak_bytes)
     memory = MemorySummary("cpu", peak_bytes, failure=failure, step=step)
-    return hand_built({("Net", "forward"): timed(1)}, {"Net": "Net"}, memory=memory)
+    return profile_of({("Net", "forward"): timed(1)}, {"Net": "Net"}, memory=memory)
 
 
 def test_peaks_that_no_module_explains_give_a_range() -> None:

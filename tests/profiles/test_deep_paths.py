@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import timed
-from tests.profile_of import profile_of
+from tests.build import profile_of, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.export.stacks import render_collapsed, render_speedscope
@@ -29,9 +28,8 @@ def profile() -> Profile:
         (NAMES[:length], "forward"): timed(length) for length in (1, DEPTH // 2, DEPTH)
     }
     return profile_of(
-        cells,  # type: ignore[arg-type]
+        cells,
         {name: ModuleInfo("Layer", order=n) for n, name in enumerate(NAMES)},
-        sum(totals.self_ns for totals in cells.values()),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -53,9 +52,6 @@ def rows(found: DeviceStep, device: int = 0) -> dict[tuple[str, Phase], int]:
     return {(r.module, r.phase): r.idle_ns for r in found.devices[device].rows}
 
 
-FILLS_THE_REST = kernel(140, 200, 139)
-
-
 def test_a_gap_is_what_the_host_did_until_the_launch() -> None:
     found = idle(kernel(100, 112, 90), kernel(128, 140, 126), kernel(140, 200, 139))
     assert found.devices[0].busy_ns == 100 - 16
@@ -66,41 +62,6 @@ def test_a_gap_is_what_the_host_did_until_the_launch() -> None:
         ((LAUNCHED_NAME, "outside"), 2),
         (("Net.b", "forward"), 1),
     ]
-
-
-LAUNCHED, OUTSIDE = (LAUNCHED_NAME, "outside"), (OUTSIDE_NAME, "outside")
-NET, A, SGD = ("Net", "forward"), ("Net.a", "forward"), ("(optimizer) SGD", "optimizer")
-
-#: Kernels, and what the device waited for.
-GAPS: dict[str, tuple[list[DeviceActivity], dict[Any, int]]] = {
-    "begin and end of the step": (
-        [kernel(112, 185, 111)],
-        {OUTSIDE: 5 + 10, NET: 5, A: 1, LAUNCHED: 1, SGD: 5},
-    ),
-    "a graph, which is launched once: gaps between its kernels are not the host's": (
-        [kernel(100, 112, 99), kernel(115, 120, 99), kernel(121, 200, 99)],
-        {LAUNCHED: 4},
-    ),
-    "of two that start at once, the first launch": (
-        [kernel(100, 110, 99), kernel(118, 200, 117), kernel(118, 130, 112)],
-        {A: 2, LAUNCHED: 6},
-    ),
-    "backward, which another thread launches: time says whose it is": (
-        [kernel(100, 155, 99), kernel(166, 200, 165)],
-        {("Net.b", "backward"): 5, ("Net.a", "backward"): 5, LAUNCHED: 1},
-    ),
-    "the next step has launched what ends it": (
-        [kernel(100, 190, 99), kernel(230, 240, 195)],
-        {OUTSIDE: 5, LAUNCHED: 5},
-    ),
-}
-
-
-@pytest.mark.parametrize(("kernels", "expected"), GAPS.values(), ids=GAPS)
-def test_gaps(kernels: list[DeviceActivity], expected: dict[Any, int]) -> None:
-    found = idle(*kernels)
-    assert rows(found) == expected
-    assert found.devices[0].busy_ns == 100 - sum(expected.values())
 
 
 def test_nothing_on_devices() -> None:

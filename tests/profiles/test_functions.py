@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import FUNCTIONS, STEP, hand_built, own
-from tests.profile_of import profile_of
+from tests.build import FUNCTIONS, own, profile_of
 from tests.profiles.test_merge import totals
 from tests.profiles.views import numbers, one_row, sketch
 from torchprof_hooks import Profile
@@ -109,7 +108,7 @@ def test_trees() -> None:
 
 
 def test_functions_that_a_data_loader_calls_are_a_part_of_loading() -> None:
-    profile = hand_built(
+    profile = profile_of(
         {
             ("(data loading)", "data"): own(7, calls=2),
             ("(data loading) > stack(8 * 4)", "data"): own(5, calls=4),
@@ -129,7 +128,7 @@ def test_functions_that_a_data_loader_calls_are_a_part_of_loading() -> None:
 
 
 def test_outside_of_modules_there_may_have_been_functions_only() -> None:
-    profile = hand_built(
+    profile = profile_of(
         {
             ("f()", "forward"): own(4),
             ("f()", "backward"): own(3),
@@ -149,7 +148,7 @@ def test_outside_of_modules_there_may_have_been_functions_only() -> None:
 
 def test_a_function_called_from_two_places_in_a_module_is_one_call_site() -> None:
     # f calls g, and the module calls g itself; g, in turn, calls f: that counts once.
-    profile = hand_built(
+    profile = profile_of(
         {
             ("N > f()", "forward"): own(1),
             ("N > f() > g()", "forward"): own(20),
@@ -162,20 +161,6 @@ def test_a_function_called_from_two_places_in_a_module_is_one_call_site() -> Non
     sites = [("N", 0, 0, 4321), ("N: g()", *g), ("N: f()", *f)]
     assert numbers(profile.rows(by="call")) == sites
     assert numbers(profile.rows(by="function")) == [("g", *g), ("f", *f)]
-
-
-def test_a_profile_without_functions() -> None:
-    assert not STEP.has_functions
-    assert not profile_of().has_functions
-    assert STEP.rows(by="call") == STEP.rows()
-    assert STEP.tree(functions=True) == STEP.tree()
-    assert numbers(STEP.rows(by="function")) == [
-        ("(modules, outside functions)", 0, 141, 141),
-        ("(outside modules)", 0, 12, 12),
-        ("(optimizer) SGD", 2, 8, 8),
-        ("(backward outside modules)", 2, 4, 4),
-        ("(profiler overhead)", 2, 3, 3),
-    ]
 
 
 # Any profile

@@ -88,11 +88,6 @@ def test_kernels_by_name() -> None:
     )
 
 
-def test_streams_that_are_busy_at_once() -> None:
-    found = use(kernel(110, 130, 106), kernel(115, 125, 111), kernel(128, 133, 112))
-    assert (found.kernels_ns, found.overlap_ns) == (23, 12)
-
-
 def test_kernels_of_no_module() -> None:
     prefetch = kernel(130, 134, 112)._replace(thread=OTHER_THREAD)
     found = use(kernel(110, 112, 101), kernel(120, 123), kernel(210, 223), prefetch)
@@ -101,12 +96,6 @@ def test_kernels_of_no_module() -> None:
         (UNSEEN_NAME, "outside"): 3,
         (OUTSIDE_NAME, "outside"): 2,
     }
-
-
-def test_chains_of_calls_are_kept() -> None:
-    spans = [span._replace(path=("Net", span.name)) for span in MODULES[1:3]]
-    [row] = use(kernel(115, 117, 112), modules=spans).kernels
-    assert (row.path, row.module) == (("Net", "Net.a"), "Net.a")
 
 
 def node(thread: int, start_ns: int, name: str) -> NodeRun:

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from torchprof_hooks.profiles.names import GROUPINGS, check_grouping
 from torchprof_hooks.profiles.options import check_share
 
 
@@ -30,20 +29,7 @@ def test_ways_to_write_a_share(share: float, ways: list[str | float]) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    [
-        "",
-        "%",
-        "none",
-        "-5%",
-        "+5%",
-        "5%%",
-        "nan",
-        "inf%",
-        "-0.1",
-        "half",
-        "1e999",
-        "\u0665%",
-    ],
+    ["", "%", "-5%", "5%%", "nan", "inf%", "-0.1", "half", "\u0665%"],
 )
 def test_what_is_no_share(written: str) -> None:
     with pytest.raises(ValueError, match=r'^it must be a share, "2%" or 0\.02, not'):
@@ -57,16 +43,3 @@ def test_a_number_above_1_is_no_share(written: str | float, instead: str) -> Non
     message = f'above must be a share, "2%" or 0.02: above 1, write "{instead}", not'
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         check_share("above", written)
-
-
-def test_how_rows_may_be_grouped() -> None:
-    for by in ("module", "class"):
-        check_grouping(by)
-    for by in ("module", "class", "function", "call"):
-        check_grouping(by, GROUPINGS)
-    for wrong, allowed, said in [
-        ("function", ("module", "class"), "'module' or 'class', not 'function'"),
-        ("apply", GROUPINGS, "'module', 'class', 'function' or 'call', not 'apply'"),
-    ]:
-        with pytest.raises(ValueError, match=f"by must be {said}"):
-            check_grouping(wrong, allowed)

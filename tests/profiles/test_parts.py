@@ -6,19 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.helpers import timed
-from tests.profile_of import profile_of
-from tests.ranks_of import buckets
+from tests.build import buckets, profile_of, timed, with_unmeasured
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.step_times import StepTimes
-from torchprof_hooks.profiles.totals import Totals
 
 NET: CellKey = (("Net",), "forward")
-NOT_MEASURED: CellKey = (("(not measured)",), "outside")
 
 
 def training(first_ns: int, *later_ns: int) -> Profile:
@@ -26,7 +21,6 @@ def training(first_ns: int, *later_ns: int) -> Profile:
     return profile_of(
         {NET: timed(first_ns, *later_ns)},
         {"Net": ModuleInfo("Net")},
-        first_ns + sum(later_ns),
         1 + len(later_ns),
         items=100 * (1 + len(later_ns)),
         step_times=StepTimes(1, first_ns, buckets(later_ns)),
@@ -58,11 +52,6 @@ def test_merged_parts_are_the_whole() -> None:
     assert whole.start_up.merge(whole.loop) == whole
 
 
-def test_the_longest_call_of_the_loop_is_not_the_first_one() -> None:
-    cell = training(2000, *[1] * 99).loop.cells[NET]
-    assert (cell.min_ns, cell.max_ns, cell.mean_ns) == (1, 1, 1)
-
-
 @pytest.mark.parametrize("longest", [2, 50])
 def test_the_longest_call_may_be_a_later_one(longest: int) -> None:
     assert training(1, *[2] * 9, longest).loop.cells[NET].max_ns == longest
@@ -76,14 +65,6 @@ def test_steps_and_items_are_divided() -> None:
     assert (loop.step_times.first_steps, loop.step_times.later_steps) == (0, 3)
     assert loop.items_per_second == profile.items_per_second == 100 / 10e-9
     assert start_up.items_per_second == 100 / 40e-9
-
-
-def with_unmeasured(whole: Profile, steps: int, took_ns: int) -> Profile:
-    times = StepTimes(later=buckets([took_ns // steps] * steps))
-    rest = Part("unmeasured", steps=steps, step_times=times)
-    rest = rest.with_cells({NOT_MEASURED: Totals(self_ns=took_ns)})
-    infos = {**whole.modules, NOT_MEASURED[0][0]: ModuleInfo(kind="not measured")}
-    return replace(whole, parts=(*whole.parts, rest), modules=infos)
 
 
 def test_steps_that_were_not_measured_are_a_part_with_one_row() -> None:
@@ -109,13 +90,6 @@ def test_numbers_of_the_measured_steps_are_divided_among_these() -> None:
         assert (part.cells, part.step_times) == (alone.cells, alone.step_times)
     assert some.only_measured.overhead_ns == 8
     assert some.items_per_second == whole.items_per_second
-
-
-def test_of_all_steps_none_is_unmeasured() -> None:
-    whole = training(50, 10)
-    assert whole.only_measured is whole
-    assert whole.unmeasured == Part("unmeasured")
-    assert whole.measured_steps == whole.steps == 2
 
 
 def test_merged_unmeasured_steps_come_last() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers import STEP, hand_built, own
-from tests.profile_of import profile_of
+from tests.build import STEP, own, profile_of
 from tests.profiles.views import numbers, one_row, sketch
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.totals import Totals
@@ -65,17 +64,8 @@ def test_phases_are_kept_apart() -> None:
     assert sgd["optimizer"].self_ns == 8
 
 
-def test_ties_are_sorted_by_name() -> None:
-    profile = hand_built(
-        {("B", "forward"): own(5), ("C", "forward"): own(5), ("A", "forward"): own(5)},
-        {"A": "X", "B": "X", "C": "X"},
-    )
-    assert [row.name for row in profile.rows()] == ["A", "B", "C"]
-    assert [node.name for node in profile.tree().children] == ["A", "B", "C"]
-
-
 def test_nodes_stand_in_order_of_first_call_and_the_rest_behind_them() -> None:
-    profile = hand_built(
+    profile = profile_of(
         {
             ("(outside modules)", "outside"): own(90, calls=0),
             ("(optimizer) SGD", "optimizer"): own(99),
@@ -94,7 +84,7 @@ def test_nodes_stand_in_order_of_first_call_and_the_rest_behind_them() -> None:
 
 
 def test_a_module_that_calls_itself_is_one_row_that_counts_once() -> None:
-    profile = hand_built(
+    profile = profile_of(
         {
             ("R", "forward"): own(10),
             ("R > R", "forward"): own(4),
@@ -107,7 +97,7 @@ def test_a_module_that_calls_itself_is_one_row_that_counts_once() -> None:
 
 
 def test_modules_of_a_class_inside_of_each_other_count_once() -> None:
-    profile = hand_built(
+    profile = profile_of(
         {
             ("S", "forward"): own(7),
             ("S > S.0", "forward"): own(20),
@@ -123,7 +113,7 @@ def test_modules_of_a_class_inside_of_each_other_count_once() -> None:
 
 
 def test_a_module_called_from_two_places_is_one_row_and_two_nodes() -> None:
-    profile = hand_built(
+    profile = profile_of(
         {
             ("N > N.a", "forward"): own(1),
             ("N > N.a > N.shared", "forward"): own(10),
@@ -149,7 +139,7 @@ def test_a_module_called_from_two_places_is_one_row_and_two_nodes() -> None:
 
 
 def test_device_times_are_summed_like_those_of_the_host() -> None:
-    profile = hand_built(
+    profile = profile_of(
         {
             ("N", "forward"): own(1, device_ns=100),
             ("N > N.a", "forward"): own(2, device_ns=30),
@@ -162,25 +152,8 @@ def test_device_times_are_summed_like_those_of_the_host() -> None:
     assert (inner.device_self_ns, inner.device_cumulative_ns) == (37, 37)
 
 
-def test_compiled_is_a_mark_of_modules_not_of_classes() -> None:
-    profile = hand_built(
-        {("N", "forward"): own(1)}, {"N": ModuleInfo("Net", compiled=True)}
-    )
-    assert one_row(profile, "N").compiled
-    assert profile.tree().children[0].compiled
-    assert not one_row(profile, "Net", by="class").compiled
-
-
-def test_an_empty_profile() -> None:
-    empty = profile_of()
-    assert empty.is_empty
-    assert empty.rows() == empty.rows(by="class") == empty.tree().children == ()
-    assert (empty.attributed_ns, empty.tree().cumulative_ns) == (0, 0)
-    assert not STEP.is_empty
-
-
 def test_a_profile_without_calls_is_empty() -> None:
-    outside = hand_built(
+    outside = profile_of(
         {("(outside modules)", "outside"): own(9, calls=0)},
         {"(outside modules)": ModuleInfo(kind="outside")},
     )
@@ -191,7 +164,7 @@ def test_a_profile_without_calls_is_empty() -> None:
 def test_a_profile_does_not_change() -> None:
     cells = {(("N",), "forward"): own(1)}
     modules = {"N": ModuleInfo("Net")}
-    profile = profile_of(cells, modules, wall_ns=1)  # type: ignore[arg-type]
+    profile = profile_of(cells, modules, wall_ns=1)
     cells.clear()
     modules.clear()
     assert numbers(profile.rows()) == [("N", 1, 1, 1)]

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.build import profile_of, timed
 from tests.fake_clock import FakeClock
-from tests.helpers import hand_built, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase, function_call_name
@@ -25,18 +25,13 @@ from torchprof_hooks.profiles.totals import Totals
     ("shapes", "expected"),
     [
         (None, "f()"),
-        ([], "f()"),
         ([(32, 64), (256, 64), (256,)], "f(32x64, 256x64, 256)"),
         ([()], "f(scalar)"),
-        ([(2, 0, 3), ()], "f(2x0x3, scalar)"),
         ([[4], [4]], "f(4, 4)"),
         ([(4,)] * 3, "f(3 * 4)"),
-        ([(32, 64)] * 50, "f(50 * 32x64)"),
         ([(), (), (), (1,)], "f(3 * scalar, 1)"),
         ([(1,), *[(2,)] * 4, (1,)], "f(1, 4 * 2, 1)"),
-        ([(1,), (2,), (3,), (4,), (5,), (6,)], "f(1, 2, 3, 4, 5, 6)"),
         ([(1,), (2,), (3,), (4,), (5,), (6,), (7,)], "f(1, 2, 3, 4, 5, 6, ...)"),
-        ([(n // 2,) for n in range(1000)], "f(0, 0, 1, 1, 2, 2, ...)"),
         ([(n // 3,) for n in range(18)], "f(3 * 0, 3 * 1, 3 * 2, 3 * 3, 3 * 4, 3 * 5)"),
     ],
 )
@@ -58,7 +53,7 @@ def called(names: Iterable[str], around: str = "Net > Net.a > ") -> Profile:
     cells: dict[tuple[str, Phase], Totals] = {
         (around + name, "forward"): timed(10 + n) for n, name in enumerate(names)
     }
-    profile = hand_built(cells, OUTER)
+    profile = profile_of(cells, OUTER)
     infos = {name: with_shapes(name, info) for name, info in profile.modules.items()}
     return replace(profile, modules=infos)
 

@@ -75,19 +75,6 @@ def test_merging_is_counting_all(seed: int) -> None:
     assert sum(bucket.steps for bucket in whole.own) == whole.steps
 
 
-def test_the_start_up_is_not_in_the_mean_of_evaluation_calls() -> None:
-    assert StepTimes().evaluation_mean_ns == 0.0
-    counter = StepCounter()
-    counter.evaluation(3000, is_first=True)
-    alone = counter.times()
-    assert alone.evaluation_mean_ns == alone.first_evaluation_mean_ns == 3000
-    counter.evaluation(5)
-    counter.evaluation(14, 2)
-    times = counter.times()
-    assert (times.evaluations, times.evaluation_ns) == (4, 3019)
-    assert (times.later_evaluations, times.evaluation_mean_ns) == (3, 19 / 3)
-
-
 def test_own_times_are_kept_only_where_steps_wait() -> None:
     counter = StepCounter()
 

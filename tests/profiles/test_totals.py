@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
-
 import pytest
 
-from tests.helpers import hand_built, own, timed
-from tests.profile_of import profile_of
+from tests.build import own, profile_of, timed
 from tests.profiles.views import one_row
 from torchprof_hooks.profiles.memory import (
-    NO_MEMORY,
     MemorySummary,
     MemoryTotals,
     merge_summaries,
@@ -64,28 +60,9 @@ def test_the_minimum_is_that_of_calls(
     assert (left + right).min_ns == (right + left).min_ns == expected
 
 
-def test_parts_of_totals() -> None:
-    more = MemoryTotals(10, 20, 30, 4)
-    assert MEMORY.with_peak(9) == MemoryTotals(1, 2, 3, 9)
-    assert EVERY.with_cumulative(30, 90, more) == Totals(
-        1, 2, 30, 4, 5, 6, 7, 8, 90, MEMORY, more, 10
-    )
-    memory = MemoryTotals(1, 2, 3)
-    assert EVERY.without_calls() == Totals(
-        self_ns=2, device_self_ns=8, memory=memory, flops=10
-    )
-
-
-def test_totals_do_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
-        EVERY.calls = 9  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
-        NO_MEMORY.used_bytes = 9  # type: ignore[misc]
-
-
 # Net calls a twice; a's calls contain those of a.f. Peaks are those of whole calls: the
 # backward of Net frees 80 before a's rises by 90, so it rises by 10 itself.
-PROFILE = hand_built(
+PROFILE = profile_of(
     {
         ("Net", "forward"): own(1, 1, memory=MemoryTotals(100, 1000, 10, 95)),
         ("Net > Net.a", "forward"): own(1, 2, memory=MemoryTotals(20, 0, 6, 50)),
@@ -127,15 +104,6 @@ def test_without_a_call_of_its_own_the_peak_is_that_of_the_inner_calls() -> None
     assert recomputed.memory_cumulative.used_bytes == 5
 
 
-def test_functions_have_bytes_and_peaks_of_their_own() -> None:
-    function, modules = (
-        one_row(PROFILE, name, "function").phases["forward"]
-        for name in ("f", "(modules, outside functions)")
-    )
-    assert function.memory == function.memory_cumulative == MemoryTotals(8, 64, 4, 60)
-    assert modules.memory == MemoryTotals(120, 1000, 16, 0)
-
-
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_own_bytes_add_up_however_rows_are_grouped(by: Grouping) -> None:
     every = [t.memory for row in PROFILE.rows(by) for t in row.phases.values()]
@@ -173,22 +141,3 @@ def test_the_higher_peak_wins(
     other: MemorySummary | None, expected: MemorySummary
 ) -> None:
     assert merge_summaries(CUDA, other) == merge_summaries(other, CUDA) == expected
-
-
-def test_reasons_are_joined() -> None:
-    a, b = (MemorySummary(unavailable=reason) for reason in ("b c", "a"))
-    assert a.merge(b) == MemorySummary(unavailable="a; b c") == b.merge(a).merge(a)
-    assert merge_summaries(None, None) is None
-
-
-def test_profiles_are_merged_with_their_memory() -> None:
-    other = hand_built(
-        {("Net", "forward"): own(1, 3, memory=MemoryTotals(60, 0, 30, 200))},
-        {"Net": "Net"},
-        memory=MemorySummary("cuda:1", 5000, *ELSEWHERE),
-    )
-    merged = PROFILE.merge(other)
-    assert merged.memory == MemorySummary("cuda:0, cuda:1", 5000, *ELSEWHERE)
-    net = one_row(merged, "Net").phases["forward"]
-    assert net.memory == MemoryTotals(160, 1000, 40, 200)
-    assert PROFILE.merge(profile_of()).memory == PROFILE.memory

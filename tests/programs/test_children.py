@@ -115,19 +115,13 @@ subprocess.run([sys.executable, child], env=kept, check=True)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("is_by_variable", [False, True], ids=["enable", "variable"])
-def test_ranks_of_a_program_that_begins_to_measure_itself(
-    tmp_path: Path, is_by_variable: bool
-) -> None:
+def test_ranks_of_a_program_that_begins_to_measure_itself(tmp_path: Path) -> None:
     save = str(tmp_path / "profile.json")
-    told = {"children": True, "save": save}
-    flags = ",".join(f"{name}={value}" for name, value in told.items())
     main, script = '__name__ == "__main__":\n', SCRIPTS / "spawned_ranks.py"
     begin = "    import torchprof_hooks\n"
-    if not is_by_variable:
-        begin += f"    torchprof_hooks.enable(**{told})\n"
+    begin += f"    torchprof_hooks.enable(children=True, save={save!r})\n"
     program = written(tmp_path, script.read_text().replace(main, main + begin))
-    run = plain(program, flags=f"profile=True,{flags}" if is_by_variable else "")
+    run = plain(program)
     assert (run.code, said_itself(run.out)) == (0, ["trained"]), run.err
     assert run.err.count("2 of 2 ranks of") == 1
     assert saved_in(tmp_path) == OF_RANKS
@@ -164,6 +158,7 @@ subprocess.run([sys.executable, *torchrun, sys.argv[1]], check=True)
 """
 
 
+@pytest.mark.thorough
 def test_ranks_of_a_launcher_that_a_program_starts(tmp_path: Path) -> None:
     """The ranks are children of a child; and the program has no file, which would be
     newer than theirs."""

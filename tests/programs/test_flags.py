@@ -56,18 +56,6 @@ def test_what_is_wrong_is_said(text: str, complaint: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_flags_as_values() -> None:
-    assert make_flags({"profile": True, "n_ops": 3}) == Flags(profile=True, n_ops=3)
-    with pytest.raises(FlagError, match="True or False, not None"):
-        make_flags({"profile": None})
-
-
-def test_no_file_is_the_default() -> None:
-    """None of them is called "None"."""
-    none = {"save": None, "html": None, "profiling.destination": None, "every": None}
-    assert make_flags(none) == Flags()
-
-
 def test_flags_as_texts_are_the_same_flags() -> None:
     for flags in (
         Flags(),
@@ -75,13 +63,6 @@ def test_flags_as_texts_are_the_same_flags() -> None:
         Flags(save="/a b.json", steps=1, children=True, ranks_report=False),
     ):
         assert make_flags(as_texts(flags)) == flags
-
-
-def test_who_says_how_tables_look_wants_to_see_them() -> None:
-    for text in ("full=1", "n_ops=3", "profile_memory=1", "output_line_width=80"):
-        assert parse_flags(text).wants_tables
-    for text in ("", "profile=1", "full=0", "save=x.json", "steps=1"):
-        assert not parse_flags(text).wants_tables
 
 
 def test_every_flag_can_be_written_and_says_what_it_means() -> None:

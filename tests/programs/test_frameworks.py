@@ -10,10 +10,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.running import TITLE, TRAINING, Run, plain
-from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 OURS: Final = ("-m", "torchprof_hooks", "--full")
@@ -23,37 +22,13 @@ STEPS: Final = 12
 FORWARD_NS, BACKWARD_NS, LOADING_NS = 10_000_000, 15_000_000, 8_000_000
 
 
-class Program(NamedTuple):
-    """A script, and what it calls in each of its steps.
-
-    model: its class, which is the name of its row. inner: a module inside of it, and
-        that module's class. linears: its layers of this class. loaded: what takes
-        seconds to import.
-    """
-
-    script: str
-    model: str
-    inner: tuple[str, str]
-    linears: int
-    loaded: tuple[str, ...]
-
-
-LIGHTNING: Final = Program(
-    "lightning_fit.py", "Net", ("Net.layers.1", "Slow"), 2, ("pytorch_lightning",)
-)
-TRANSFORMERS: Final = Program(
-    "transformers_trainer.py",
-    "LlamaForCausalLM",
-    ("LlamaForCausalLM.model.layers.1.self_attn", "LlamaAttention"),
-    15,
-    ("transformers.models.llama.modeling_llama", "transformers.trainer"),
-)
+LIGHTNING: Final = str(SCRIPTS / "lightning_fit.py")
+IMPORTS: Final = ("pytorch_lightning",)
 
 
 class Runs(NamedTuple):
     """A program on its own, and by us."""
 
-    program: Program
     alone: Run
     ours: Run
     profile: Profile
@@ -67,23 +42,16 @@ def each_of(*commands: tuple[str, ...], loaded: tuple[str, ...] = ()) -> list[Ru
     ]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[LIGHTNING, pytest.param(TRANSFORMERS, marks=THOROUGH)],
-    ids=lambda program: program.script,
-)
-def runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Runs:
-    program: Program = request.param
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = tmp_path_factory.mktemp("runs")
     saved = folder / "profile.json"
-    command = (str(SCRIPTS / program.script), str(folder / "output"))
+    command = (LIGHTNING, str(folder / "output"))
     alone, ours = each_of(
-        command, (*OURS, "--save", str(saved), *command), loaded=program.loaded
+        command, (*OURS, "--save", str(saved), *command), loaded=IMPORTS
     )
     assert alone.code == 0, alone.err
-    return Runs(program, alone, ours, Profile.load(saved))
+    return Runs(alone, ours, Profile.load(saved))
 
 
 def calls(profile: ProfileData, by: Grouping = "module") -> Mapping[str, int]:
@@ -98,7 +66,7 @@ def test_it_ends_as_without_us_with_one_report_and_no_other_word(runs: Runs) -> 
 
 
 def test_the_report_has_the_model_and_the_optimizer(runs: Runs) -> None:
-    model, (_, inner) = runs.program.model, runs.program.inner
+    model, inner = "Net", "Slow"
     profile, report = runs.profile, runs.ours.err.split(TITLE)[1].splitlines()
     for name, phase in ((model, ""), (inner, ""), (inner, " backward ")):
         rows = [line for line in report if line.startswith(f"{name} ")]
@@ -114,23 +82,22 @@ def test_the_report_has_the_model_and_the_optimizer(runs: Runs) -> None:
 
 def test_it_counts_inner_modules_and_functions(runs: Runs) -> None:
     rows = {row.name: row for row in runs.profile.rows()}
-    name, class_name = runs.program.inner
-    assert rows[name].class_name == class_name
+    name = "Net.layers.1"
+    assert rows[name].class_name == "Slow"
     assert rows[name].phases["forward"].calls == STEPS
     assert rows[name].phases["backward"].calls == STEPS
-    linears = runs.program.linears * STEPS
+    linears = 2 * STEPS
     assert calls(runs.profile, "class")["Linear"] == linears
     assert calls(runs.profile, "function")["linear"] == linears
 
 
 def test_own_times_add_up_to_the_wall_time(runs: Runs) -> None:
-    for profile in (runs.profile,):
-        for by in ("module", "class", "function", "call"):
-            assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
-        assert 0 < profile.attributed_ns < profile.wall_ns
+    profile = runs.profile
+    for by in GROUPINGS:
+        assert sum(row.self_ns for row in profile.rows(by)) == profile.wall_ns
+    assert 0 < profile.attributed_ns < profile.wall_ns
 
 
-@pytest.mark.parametrize("runs", [LIGHTNING], indirect=True)
 def test_passes_inside_of_an_optimizers_step_are_not_its_time(runs: Runs) -> None:
     """Lightning gives optimizers a closure which calls the model and backward()."""
     rows = {row.name: row for row in runs.profile.rows()}
@@ -144,8 +111,8 @@ def test_passes_inside_of_an_optimizers_step_are_not_its_time(runs: Runs) -> Non
 
 
 def test_a_signal_that_lightning_handles_ends_the_program_well(tmp_path: Path) -> None:
-    command = (str(SCRIPTS / LIGHTNING.script), str(tmp_path), "--sigterm")
-    alone, run = each_of(command, (*OURS, *command), loaded=LIGHTNING.loaded)
+    command = (LIGHTNING, str(tmp_path), "--sigterm")
+    alone, run = each_of(command, (*OURS, *command), loaded=IMPORTS)
     assert alone.out.count("\n") == 6
     assert (run.code, run.out) == (alone.code, alone.out)
     assert (run.before_report, run.reports) == (alone.err, 1)
@@ -159,17 +126,6 @@ def printed_losses(output: str) -> list[str]:
 def every_step_into(folder: Path) -> tuple[str, ...]:
     saved, report = folder / "profile.json", folder / "report.txt"
     return (*OURS, "--save", str(saved), "--destination", str(report))
-
-
-@pytest.mark.thorough
-def test_a_launcher_is_not_measured(tmp_path: Path) -> None:
-    script = str(SCRIPTS / "two_ranks.py")
-    options = every_step_into(tmp_path)
-    [run] = each_of((*options, *LAUNCHER, "--nproc-per-node=1", script))
-    assert run.code == 0, run.err
-    assert len(printed_losses(run.out)) == 1
-    assert run.reports == 0
-    assert not list(tmp_path.iterdir())
 
 
 def test_ranks_of_torchrun(tmp_path: Path) -> None:

@@ -2,100 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
-import torch
-from torch import nn
 
 from tests.running import TORCH, profiled, written
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.exit_report import program_text
-from torchprof_hooks.profiles import data, rows
-from torchprof_hooks.profiles.cells import Cells, Infos
-from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import BEFORE_NAME, GARBAGE_NAME, Grouping
-from torchprof_hooks.program.flags import Flags
-from torchprof_hooks.program.recorder import _make_steps
-
-
-class LanguageModel(nn.Module):
-    """The LSTM of a hundred tutorials."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.Embedding(50, 8)
-        self.rnn = nn.LSTM(8, 8, 2, dropout=0.2)
-        self.decoder = nn.Linear(8, 50)
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        output, _ = self.rnn(self.encoder(words))
-        decoded: torch.Tensor = self.decoder(output)
-        return decoded.log_softmax(-1)
-
-
-def language_model() -> None:
-    model = LanguageModel()
-    optimizer = torch.optim.Adam(model.parameters())
-    for length in [*[35] * 6, 12]:  # the last batch is shorter
-        words = torch.zeros(length, 2, dtype=torch.long)
-        loss = nn.functional.nll_loss(model(words).view(-1, 50), words.view(-1))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def many_shapes() -> None:
-    layers = nn.ModuleList(nn.Linear(n, n + 1) for n in range(1, 40))
-    norms = nn.ModuleList(nn.LayerNorm(n + 1) for n in range(1, 40))
-    optimizer = torch.optim.SGD(layers.parameters(), 0.1)
-    for batch in range(1, 5):
-        value = torch.ones(batch, 1)
-        for layer, norm in zip(layers, norms, strict=True):
-            value = norm(layer(value)) * torch.ones(batch, 1)
-        (value @ value.mT).sum().backward()
-        optimizer.step()
-
-
-def measured(program: Callable[[], None]) -> ProfileData:
-    steps = _make_steps(Flags())
-    steps.start()
-    try:
-        program()
-    finally:
-        steps.stop()
-    return steps.profile()
-
-
-@pytest.mark.parametrize(
-    ("program", "functions"),
-    [(language_model, {"lstm", "linear"}), (many_shapes, {"linear", "matmul"})],
-)
-def test_operations_are_counted(
-    program: Callable[[], None], functions: set[str]
-) -> None:
-    rows = measured(program).rows("function")
-    assert {row.name for row in rows if row.phases["forward"].flops} == functions
-    assert {row.name for row in rows if row.phases["backward"].flops} == functions
-
-
-def test_each_grouping_of_the_report_is_made_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = []
-
-    def make(cells: Cells, infos: Infos, by: Grouping) -> tuple[rows.Row, ...]:
-        made.append(by)
-        return group(cells, infos, by)
-
-    program = measured(language_model)
-    group = rows.group_rows
-    monkeypatch.setattr(data, "group_rows", make)
-    assert "Apply" in program_text(program)
-    # Calls twice: single shapes for tips, and ranges of them for the table.
-    assert sorted(made) == ["call", "call", "class", "function", "module"]
-
+from torchprof_hooks.profiles.names import BEFORE_NAME, GARBAGE_NAME
 
 EINSUM = """
 import atexit, sys

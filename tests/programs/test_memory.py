@@ -13,10 +13,13 @@ import torch
 from tests.attribution.checkpointed_models import Trained, chain, mlp_block, profiled
 from tests.attribution.checkpointed_models import with_batch as sized
 from tests.cores import NATIVE_CORE
-from tests.documents.docs_samples import LITTLE_MEMORY, report_of
+from tests.documents.docs_samples import LITTLE_MEMORY
+from tests.running import profiled as run_by_us
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory_step import MemoryStep
 from torchprof_hooks.program.file_tools import main
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "little_memory.py")
 
 pytestmark = NATIVE_CORE
 
@@ -28,22 +31,26 @@ def step_of(path: Path) -> MemoryStep:
     return memory.step
 
 
-@pytest.mark.slow
+def told(arguments: str, *flags: str, steps: int = 3) -> str:
+    """What is said of the example."""
+    program = (EXAMPLE, *arguments.split(), f"--steps={steps}")
+    return run_by_us("--memory", *flags, *program, OMP_NUM_THREADS="1").err
+
+
 def test_the_tutorial(tmp_path: Path) -> None:
-    ran_out, smaller, checkpointed = map(str.split, LITTLE_MEMORY.values())
-    told = report_of(ran_out)
-    assert "\nMemory ran out: " in told
-    assert "\nMemory in use when it ran out, by owner\n" in told
-    assert "\nTip: Activations were " in told
+    ran_out, smaller, checkpointed = LITTLE_MEMORY.values()
+    text = told(ran_out)
+    assert "\nMemory ran out: " in text
+    assert "\nMemory in use when it ran out, by owner\n" in text
+    assert "\nTip: Activations were " in text
 
     plain, changed = tmp_path / "plain.json", tmp_path / "changed.json"
-    told = report_of(smaller, "--save", str(plain))
-    assert "\nWhat checkpointing would save in a step\n" in told
-    assert "checkpointing CharLM.blocks.*: 8 Block (torch.utils.checkpoint)" in told
+    text = told(smaller, "--save", str(plain))
+    assert "\nWhat checkpointing would save in a step\n" in text
+    assert "checkpointing CharLM.blocks.*: 8 Block (torch.utils.checkpoint)" in text
 
-    told = report_of(checkpointed)
-    assert "ran out" not in told
-    report_of([*smaller, "--checkpoint"], "--save", str(changed))
+    assert "ran out" not in told(checkpointed, steps=2)
+    told(f"{smaller} --checkpoint", "--save", str(changed))
     [blocks] = [c for c in step_of(plain).checkpointing if len(c.modules) == 8][:1]
     assert blocks.modules[0] == "CharLM.blocks.0"
     found = step_of(changed).peak_bytes

@@ -6,16 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents.test_page import Page, data_of
-from tests.running import TRAIN, python
-
-
-def test_a_program_writes_its_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    result = python("-m", "torchprof_hooks", "--html", str(page), "-c", TRAIN)
-    assert result.stdout == "trained\n"
-    text = page.read_text()
-    assert "-c" in Page(text).texts
-    assert {"Sequential", "Sequential.0", "(optimizer) SGD"} <= {*rows_of(text)}
+from tests.running import python
 
 
 def rows_of(page: str) -> dict[str, dict[str, Any]]:
@@ -65,7 +56,9 @@ def test_what_was_compiled_is_told_in_text_and_on_the_page(tmp_path: Path) -> No
     assert "Graph breaks: 2 times" in lines
 
     text = page.read_text()
+    assert "-c" in Page(text).texts
     rows = rows_of(text)
+    assert {"Net", "(optimizer) SGD"} <= {*rows}
     assert rows["(torch.compile)"]["calls"] == 2  # after the start-up
     assert rows["Net"]["compiled"] == "compiled"
     for told in (result.stderr, " ".join(Page(text).texts)):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.build import STEP
 from tests.documents.docs_samples import SAMPLES
-from tests.helpers import STEP
 from torchprof_hooks import Profile, ProfilerHook
 from torchprof_hooks.documents import progress
 from torchprof_hooks.measure.origin import Origin
@@ -78,15 +78,6 @@ def test_the_seconds_go_on_while_nothing_is_done(
     with ThreadPoolExecutor(1) as pool:
         progress.wait_with_progress([pool.submit(is_shown.wait)], "waiting")
     assert stream.getvalue().split("\r")[-1].strip() == ""
-
-
-def test_waiting_elsewhere_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    done = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        progress.wait_with_progress([pool.submit(done.set)], "waiting")
-    assert done.is_set()
-    assert sys.stderr.getvalue() == ""  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["tty", "file"])

@@ -30,10 +30,8 @@ PLACES = [
     ("torchprof_hooks.program", "report_output", "write_report"),
 ]
 ENDINGS = [
-    ("import sys; sys.exit(3)", 3),
     ("1 / 0", 1),
     ("os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
-    ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
 ]
 
 
@@ -52,13 +50,16 @@ def saved(tmp_path: Path, program: str) -> Run:
     return run
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[-1])
+#: Where one rank has failed, others fail, too, and are sent SIGTERM.
+FAILED = ("SIGTERM", "1 / 0", -signal.SIGTERM)
+PRESSED = ("SIGINT", "", 0)
+
+
 @pytest.mark.parametrize(
-    ("name", "ending", "code"),
+    ("name", "ending", "code", "place"),
     [
-        # Where one rank has failed, others fail, too, and are sent SIGTERM.
-        ("SIGTERM", "1 / 0", -signal.SIGTERM),
-        ("SIGINT", "", 0),
+        (*way, place)
+        for way, place in zip([FAILED, PRESSED, FAILED, PRESSED], PLACES, strict=True)
     ],
 )
 def test_a_signal_takes_nothing_of_the_report(
@@ -79,7 +80,6 @@ def test_ctrl_c_in_the_report_leaves_the_exit_code(
     assert run.err.count("Traceback") == (ending == "1 / 0") + (code == -signal.SIGINT)
 
 
-STEPS = "torch.optim.SGD(model.parameters(), 0.1).step()"
 INTERRUPTED = """
 import os, signal, torch
 {before}
@@ -96,8 +96,6 @@ os.kill(os.getpid(), signal.SIGINT)
     [
         ("", "", -signal.SIGINT),
         # In torch's exit function, Python forgets that it was Ctrl-C.
-        pytest.param("", STEPS, 1, marks=THOROUGH),
-        pytest.param("import tabulate", STEPS, -signal.SIGINT, marks=THOROUGH),
         pytest.param("import torch._dynamo", "", 1, marks=THOROUGH),
     ],
 )
@@ -110,13 +108,6 @@ def test_ctrl_c_has_the_exit_code_that_it_has_without_us(
     assert (run.code, run.reports) == (code, 1)
     path = written(tmp_path, PROFILED + INTERRUPTED.format(before=before, then=then))
     assert plain(path, loaded=TORCH).code == code
-
-
-@THOROUGH
-def test_ctrl_c_with_several_exit_functions_of_ours(tmp_path: Path) -> None:
-    program = "import torch._dynamo" + PROFILED + INTERRUPTED.format(before="", then="")
-    path = written(tmp_path, program)
-    assert [run(path, loaded=TORCH).code for run in (plain, profiled)] == [1, 1]
 
 
 #: A module that is interrupted before it is whole: so is one that our report needs.

@@ -3,18 +3,20 @@ name what is slow, one after the other."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
 from tests.cores import NATIVE_CORE
-from tests.documents.docs_samples import SLOW, report_of
+from tests.documents.docs_samples import SLOW
+from tests.running import profiled
+
+SCRIPT = str(Path(__file__).parents[2] / "examples" / "slow.py")
 
 pytestmark = NATIVE_CORE
 
 
-@pytest.mark.slow
 def test_the_tutorial() -> None:
     data, module, optimizer = (
-        report_of([*arguments.split(), "--steps", "12"], program="slow")
+        profiled(SCRIPT, *arguments.split(), "--steps=5", OMP_NUM_THREADS="1").err
         for arguments in SLOW.values()
     )
     assert "Where the time goes: data loading" in data

@@ -31,12 +31,10 @@ def steps(run: Run) -> int:
 @pytest.mark.parametrize(
     ("program", "thread"),
     [
-        ("run_in('trainer', train)", "trainer"),
         (IMPORT + "run_in('loader', load); train()", "MainThread"),
         (IMPORT + "run_in('loader', load); run_in('trainer', train)", "trainer"),
-        ("import torch; run_in('trainer', train)", "trainer"),
     ],
-    ids=["all in one", "the import", "each in its own", "the training"],
+    ids=["the import", "each in its own"],
 )
 def test_the_thread_that_calls_the_model_is_measured(
     program: str, thread: str, tmp_path: Path

@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from tests.helpers import FUNCTIONS, STEP
+from tests.build import FUNCTIONS, STEP
 from torchprof_hooks.documents.export.rows import rows_table
 from torchprof_hooks.documents.render.csv import csv_of
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Library
@@ -25,12 +25,6 @@ def test_it_has_what_the_csv_has(library: Library, by: Grouping) -> None:
         texts = ["" if value is None else str(value) for value in found[column]]
         assert texts == [line[column] for line in lines]
     assert found["self_ns"].sum() == FUNCTIONS.wall_ns
-
-
-def test_pandas_is_taken_if_both_are_there() -> None:
-    pytest.importorskip("polars", reason="of the extra `test`")
-    pandas = pytest.importorskip("pandas", reason="of the extra `test`")
-    assert isinstance(STEP.to_dataframe(), pandas.DataFrame)
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

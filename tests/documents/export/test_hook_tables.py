@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -97,37 +96,8 @@ def test_bytes_have_columns_of_what_was_measured(
     assert row.split() == texts
 
 
-def test_a_measurement_that_some_rows_lack_is_not_left_out_silently() -> None:
-    summary = {**BYTES, "tanh": {**BYTES["relu"], "peak_bytes": 1}}
-    with pytest.raises(KeyError, match="peak_bytes"):
-        memory(summary, "auto")
-
-
-ALL = {"elapsed_time": 1.0, "used_bytes": 1, "acquired_bytes": 0}
-
-
-@pytest.mark.parametrize("render", [times, memory])
-def test_rows_keep_their_order_and_names_stay_as_they_are(
-    render: Callable[..., str],
-) -> None:
-    """Also those that look like numbers or markup."""
-    names = ["_x_", "1e5", "Net#2", "A" * 12]
-    text = render({name: {**ALL, "occurrence": 10**11} for name in names}, "auto")
-    rows = [line.split() for line in text.splitlines()[1:]]
-    assert [row[0] for row in rows] == names
-    assert {row[-1] for row in rows} == {"100000000000"}
-    assert len({*map(len, text.splitlines())}) == 1
-
-
 @pytest.mark.parametrize("unit", ["auto", "auto_foreach"])
 def test_an_empty_summary_says_so(unit: str) -> None:
     said = "Mine: no module was called, there is nothing to report."
     assert times({}, unit, BACKWARD) == said
     assert memory({}, unit, note="Unused.") == said.replace("module", "function")
-
-
-@pytest.mark.parametrize("render", [times, memory])
-def test_an_unknown_unit_is_refused(render: Callable[..., str]) -> None:
-    for summary in ({}, {"Linear": {**ALL, "occurrence": 1}}):
-        with pytest.raises(ValueError, match="unit must be 'auto', 'auto_foreach', "):
-            render(summary, "minutes")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.documents.made import MS, made, ms
-from tests.helpers import STEP
+from tests.build import MS, STEP, ms, profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 
@@ -47,12 +46,6 @@ def test_modules_by_their_own_time_in_each_phase() -> None:
     assert ax.containers[2][2].get_x() == pytest.approx(35e-6)
 
 
-def test_layers_of_a_kind_are_one_bar() -> None:
-    names = [f"Net.{n}" for n in range(30)]
-    profile = made({(n, "forward"): ms(1) for n in names}, dict.fromkeys(names, "A"))
-    assert widths(profile.plot("modules")) == [("Net.*", 30.0)]
-
-
 def test_phases() -> None:
     found = dict(widths(STEP.plot("phases")))
     assert found["forward"] == pytest.approx(60e-6)
@@ -63,14 +56,8 @@ def test_phases() -> None:
 def test_memory_of_one_call_of_each_module() -> None:
     memory = MemoryTotals(retained_bytes=6 * 2**20)
     cells = {("Net", "forward"): ms(10, 2, memory=memory)}
-    profile = made(cells, {"Net": "Net"}, memory=MemorySummary("cuda:0"))  # type: ignore[arg-type]
+    profile = profile_of(cells, {"Net": "Net"}, memory=MemorySummary("cuda:0"))
     assert widths(profile.plot("memory")) == [("Net", 3.0)]
-
-
-def test_given_axes_are_drawn_on(pyplot: Any) -> None:
-    _, (left, right) = pyplot.subplots(1, 2)
-    assert STEP.plot("phases", ax=right) is right
-    assert not left.containers
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -14,16 +13,13 @@ import torch
 from hypothesis import given
 from torch import nn
 
+from tests.build import FUNCTIONS, STEP, own, profile_of, with_fields
 from tests.fake_clock import MS, burn
-from tests.helpers import FUNCTIONS, STEP, hand_built, own
-from tests.profile_of import profile_of, with_fields
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile, ReportHook, TrainingSession, profile
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes, bucket_of
-
-PHASES = {f"time/{phase}_ms" for phase in get_args(Phase)}
 
 
 def in_ns(found: Mapping[str, float], kind: str) -> dict[str, int]:
@@ -42,7 +38,7 @@ def of_modules(own_ns: Mapping[str, int], **classes: str) -> dict[str, int]:
         (f"Net > Net.{name}", "forward"): own(ns) for name, ns in own_ns.items()
     }
     infos = {f"Net.{name}": classes.get(name, "Linear") for name in own_ns}
-    found = hand_built(cells, {"Net": "Net", **infos}).scalars(top=2)
+    found = profile_of(cells, {"Net": "Net", **infos}).scalars(top=2)
     return in_ns(found, "module/Net.")
 
 
@@ -88,27 +84,12 @@ def test_modules_are_those_that_rows_have_with_their_functions(found: Profile) -
         assert rows[module].phases[phase].self_ns == own_ns  # type: ignore[index]
 
 
-def test_names_stay_the_same_whatever_was_measured() -> None:
-    nothing, everything = profile_of().scalars(), STEP.scalars()
-    assert set(nothing) == {"steps", "overhead", *PHASES}
-    assert set(nothing) <= set(everything)
-    assert all(value == 0 for value in nothing.values())
-
-
 def test_layers_of_a_kind_are_one_and_the_hottest_come() -> None:
     blocks = {f"blocks.{n}.fc": n + 1 for n in range(4)}
     assert of_modules({**blocks, "head": 9, "small": 2}) == {
         "blocks._.fc-Linear/forward": 10,
         "head/forward": 9,
     }
-
-
-def test_layers_of_other_classes_are_of_another_kind() -> None:
-    """And are called the same, whichever of them were called."""
-    linears = {"_-Linear/forward": 9}
-    found = of_modules({"0": 5, "1": 3, "2": 4}, **{"1": "ReLU"})
-    assert found == {**linears, "_-ReLU/forward": 3}
-    assert of_modules({"0": 5, "2": 4}) == linears
 
 
 def test_no_name_has_characters_that_trackers_refuse() -> None:
@@ -132,36 +113,6 @@ def test_steps_evaluations_and_memory() -> None:
     assert found["memory/peak_mb"] == 1.5
     unavailable = replace(STEP, memory=MemorySummary(unavailable="no"))
     assert "memory/peak_mb" not in unavailable.scalars()
-
-
-@pytest.mark.parametrize("top", [-1, 1.5, "3", True])
-def test_top_is_a_whole_number(top: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="top must be"):
-        STEP.scalars(top)
-
-
-def test_it_makes_no_rows() -> None:
-    """It is asked for within training: a few calls of Python for each cell."""
-    cells: dict[tuple[str, Phase], Any] = {
-        (f"Net > Net.{n} > linear({f}x{n})", "forward"): own(n + f + 1)
-        for n in range(80)
-        for f in range(10)
-    }
-    infos = {"Net": "Net", **{f"Net.{n}": "Linear" for n in range(80)}}
-    found = hand_built(cells, infos)
-    calls = 0
-
-    def count(frame: object, event: str, arg: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        found.scalars()
-    finally:
-        sys.setprofile(before)
-    assert calls < 15 * len(cells)
 
 
 # While training
@@ -230,22 +181,6 @@ def test_a_hook_writes_the_numbers_of_each_interval() -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_tables_are_printed_only_if_a_file_is_given_too(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    run_session(ReportHook(every_steps=1, to=lambda *_: None), steps=1)
-    assert capsys.readouterr().out == ""
-    with (tmp_path / "log.txt").open("w") as file:
-        run_session(ReportHook(every_steps=1, to=lambda *_: None, file=file), steps=1)
-    assert (tmp_path / "log.txt").read_text().startswith("steps 1 to 1\n")
-
-
-def test_to_is_a_function() -> None:
-    with pytest.raises(TypeError, match="to must be a function"):
-        ReportHook(every_steps=1, to="a file")  # type: ignore[arg-type]
-
-
-@pytest.mark.usefixtures("clock")
 def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
     accumulators = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator",
@@ -264,3 +199,14 @@ def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
         events = read.Scalars(name)
         assert [event.step for event in events] == [2, 4]
         assert events[-1].value == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.usefixtures("clock")
+def test_tables_are_printed_only_if_a_file_is_given_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run_session(ReportHook(every_steps=1, to=lambda *_: None), steps=1)
+    assert capsys.readouterr().out == ""
+    with (tmp_path / "log.txt").open("w") as file:
+        run_session(ReportHook(every_steps=1, to=lambda *_: None, file=file), steps=1)
+    assert (tmp_path / "log.txt").read_text().startswith("steps 1 to 1\n")

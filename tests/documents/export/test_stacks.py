@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import STEP, hand_built, own, table
-from tests.profile_of import profile_of
+from tests.build import own, profile_of
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.export.stacks import render_collapsed, render_speedscope
@@ -70,30 +69,12 @@ def test_any_name_can_be_read_back(name: str) -> None:
     assert collapsed(profile) == speedscope(profile) == wanted
 
 
-def test_a_line_for_each_stack_and_phase() -> None:
-    assert render_collapsed(STEP) == table("""
-forward;Net 10
-backward;Net 1
-forward;Net;Net.a 30
-backward;Net;Net.a 40
-forward;Net;Net.b 5
-recompute;Net;Net.b 6
-forward;Net;Net.b;Net.b.a 15
-backward;Net;Net.b;Net.b.a 20
-recompute;Net;Net.b;Net.b.a 14
-other;(outside modules) 12
-other;(optimizer) SGD 8
-backward;(backward outside modules) 4
-other;(profiler overhead) 3
-""")
-
-
 @pytest.mark.parametrize(
     ("name", "written"),
     [("a;b\nc", "a%3Bb%0Ac"), ("d %3B", "d %253B"), ("e\u2028", "e%E2%80%A8")],
 )
 def test_only_separators_are_escaped(name: str, written: str) -> None:
-    profile = hand_built({(name, "forward"): own(5)}, {name: "Net"})
+    profile = profile_of({(name, "forward"): own(5)}, {name: "Net"})
     assert render_collapsed(profile) == f"forward;{written} 5"
 
 
@@ -110,7 +91,7 @@ def test_a_file_of_speedscope() -> None:
         ("Net > Net.b", "forward"): own(5),
         ("Net > Net.a", "forward"): own(3),
     }
-    profile = hand_built(cells, {"Net": "Net", "Net.a": "Linear", "Net.b": "Linear"})
+    profile = profile_of(cells, {"Net": "Net", "Net.a": "Linear", "Net.b": "Linear"})
     assert json.loads(render_speedscope(profile)) == {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": "torchprof_hooks",
@@ -129,9 +110,3 @@ def test_times_below_0_of_calls_that_are_open_are_left_out() -> None:
     cells: Any = {(("Net",), "forward"): own(-3), (("Net", "Net.a"), "forward"): own(5)}
     found = profile_of(cells, infos)
     assert collapsed(found) == speedscope(found) == {("forward", "Net", "Net.a"): 5}
-
-
-def test_nothing_was_measured() -> None:
-    assert render_collapsed(profile_of()) == ""
-    [found] = json.loads(render_speedscope(profile_of()))["profiles"]
-    assert (found["name"], found["samples"]) == ("forward", [])

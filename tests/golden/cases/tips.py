@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.documents.made import made, ms
+from tests.build import ms, profile_of
 from tests.documents.test_bottleneck import LEADING
 from tests.documents.test_unusual_layers import SLOW_LAYER
 from torchprof_hooks.documents.build import screen
@@ -54,7 +54,7 @@ def _tips() -> str:
     }
     compilation = CompilationSummary(2, 10**9, graphs, breaks)
     program = Program("train.py", compilation=compilation, facts=facts)
-    run = made(cells, modules, steps=10, program=program)
+    run = profile_of(cells, modules, steps=10, program=program)
     return text_of(Document("program", "", [], [Tips(find_tips(view_of(run)))]))
 
 

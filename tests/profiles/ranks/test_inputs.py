@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.helpers import timed
-from tests.profile_of import with_fields
-from tests.ranks_of import MS, USUAL, as_rank, of_rank, profile_of
+from tests.build import MS, timed, with_fields
+from tests.ranks_of import USUAL, as_rank, of_rank, rank_profile
 from torchprof_hooks.documents.build.ranks import ranks_document
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
@@ -27,7 +26,7 @@ def calling(number: int, shapes: Sequence[Shapes] = (), times: int = 1) -> Rank:
     """Rank 2 of three is slower in all modules. In each step, `Net.body` calls `f`
     with one of these shapes after the other, or so many times with each."""
     work, wait = (SLOWER, 1.0) if number == 2 else (USUAL, 47.0)
-    profile = profile_of(work, [wait], of_rank(number, 3), STEPS)
+    profile = rank_profile(work, [wait], of_rank(number, 3), STEPS)
     cells, infos = dict(profile.cells), dict(profile.modules)
     body = ("Net", "Net.body")
     for each in shapes:

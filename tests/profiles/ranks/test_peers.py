@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.ranks_of import STEPS, Work, as_rank, of_rank, profile_of
-from torchprof_hooks.documents.build.ranks import ranks_document
-from torchprof_hooks.documents.document import Table
+from tests.ranks_of import Work, as_rank, of_rank, rank_profile
 from torchprof_hooks.profiles.provenance import Coordinate
 from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 
@@ -42,7 +40,7 @@ def in_mesh(works: Sequence[Work], sizes: dict[str, int]) -> RanksData:
             rest //= size
         source = of_rank(number, len(works), coordinates=tuple(reversed(places)))
         waits = [1 + longest - sum(work.values())]
-        found.append(as_rank(profile_of(work, waits, source)))
+        found.append(as_rank(rank_profile(work, waits, source)))
     return run_of(found)
 
 
@@ -98,15 +96,3 @@ def test_ranks_of_which_one_has_no_place_are_compared() -> None:
     found = in_mesh([FIRST, FIRST, SECOND, SECOND], MESH).ranks
     one = replace(found[0], provenance=found[0].provenance._replace(coordinates=()))
     assert RanksData((one, *found[1:]), 4).peers == ((0, 1, 2, 3),)
-
-
-def test_the_report_says_where_ranks_are() -> None:
-    found = ranks_document(in_mesh([FIRST, SLOW_FIRST, SECOND, SECOND], MESH))
-    table = next(block for block in found.blocks if block.name == "ranks")
-    assert isinstance(table, Table)
-    columns = {column.name or column.title: column.values for column in table.columns}
-    assert (columns["pp"], columns["dp"]) == ([0, 0, 1, 1], [0, 1, 0, 1])
-    assert columns["steps"] == [STEPS] * 4
-    assert columns["forward_ns"] == [10e6, 50e6, 30e6, 30e6]
-    assert table.tones == ["", "slow", "", ""]
-    assert table.notes == ["Compared with each other, for they do the same: 0, 1; 2, 3"]

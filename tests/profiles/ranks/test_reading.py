@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks_of import USUAL, of_rank, profile_of
+from tests.ranks_of import USUAL, of_rank, rank_profile
 from torchprof_hooks.files.ranks import read_all
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.ranks.rank import Rank
@@ -24,7 +24,7 @@ def paths(tmp_path: Path) -> list[Path]:
     found = [tmp_path / f"{number:03}.json" for number in range(COUNT)]
     for number, path in enumerate(found):
         work = {**USUAL, ("Net > Net.head", "forward"): 5.0 + number}
-        profile_of(work, [1.0], of_rank(number, COUNT)).save(path)
+        rank_profile(work, [1.0], of_rank(number, COUNT)).save(path)
     found[-1].write_text(found[-1].read_text()[:-1])
     return found
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import pytest
 
-from tests.ranks_of import MS, USUAL, WAITING, Work, buckets, of_rank, profile_of
+from tests.build import MS, buckets
+from tests.ranks_of import USUAL, WAITING, Work, of_rank, rank_profile
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.slow_rank import news_line
 from torchprof_hooks.profiles.cells import CellKey
@@ -28,7 +28,7 @@ def counts(profile: Profile) -> Counts:
 def part(number: int, work: Work, steps: int, **facts: str | int) -> Profile:
     """Steps of one of three ranks, of which each waits for the longest."""
     waits = [1.0 if work is SLOWED else 31.0]
-    return profile_of(work, waits, of_rank(number, 3, **facts), steps)
+    return rank_profile(work, waits, of_rank(number, 3, **facts), steps)
 
 
 def test_the_verdict_is_on_what_came_since() -> None:
@@ -60,11 +60,6 @@ def test_of_another_process_all_is_recent(facts: dict[str, str | int]) -> None:
     assert found.since(None) is found
 
 
-def test_what_was_before_the_first_step_is_none_of_the_loop() -> None:
-    found = counts(part(0, USUAL, 9))
-    assert found.since(replace(found, steps=0)) is found
-
-
 def verdict(*slow: int, lost: float = 0.0) -> Verdict:
     """With an error of 10: that these ranks are slow, or none is."""
     rank, also = (slow[0], slow[1:]) if slow else (None, ())
@@ -78,9 +73,7 @@ EVEN, UNCLEAR = verdict(), verdict(lost=9.0)
     ("verdicts", "told"),
     [
         ([EVEN] * 9, []),
-        ([verdict(3)], []),
         ([verdict(3), EVEN, verdict(3), EVEN], []),
-        ([EVEN, verdict(3), verdict(3), verdict(3), verdict(3)], [(3, None)]),
         ([verdict(3), verdict(1), verdict(3), verdict(1)], []),
         ([verdict(3, 1), verdict(1, 3), verdict(3, 1)], [(1, None)]),
         ([verdict(3)] * 2 + [EVEN] * 2, [(3, None)]),
@@ -103,15 +96,6 @@ def test_a_rank_that_is_slow_again_and_again_is_told_of_less_and_less() -> None:
         each = verdict(3) if number // 4 % 2 else EVEN
         lines += found.news(each) is not None
     assert lines == 3
-
-
-def test_lines() -> None:
-    line = "torchprof_hooks: step 7: "
-    assert news_line(News(None, 3), EVEN, 7) == f"{line}rank 3 is no longer slow"
-    assert news_line(News(3, None), verdict(3, 1), 7) == (
-        f"{line}ranks 1, 3 are slow: the others wait 50.00ns in each step of "
-        "100.00ns; no row explains most of that"
-    )
 
 
 def lines_in(

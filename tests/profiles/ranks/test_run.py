@@ -11,16 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.profile_of import with_fields
-from tests.ranks_of import (
-    BEGAN,
-    SECOND,
-    USUAL,
-    Work,
-    as_rank,
-    of_rank,
-    profile_of,
-)
+from tests.build import with_fields
+from tests.ranks_of import BEGAN, SECOND, USUAL, Work, as_rank, of_rank, rank_profile
 from torchprof_hooks import Profile, ProfileFileError, load_ranks
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.files.ranks import read_run
@@ -33,7 +25,7 @@ from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
 
 def profile(provenance: Provenance, steps: int = 20) -> Profile:
-    return profile_of(USUAL, [1.0], provenance, steps)
+    return rank_profile(USUAL, [1.0], provenance, steps)
 
 
 def run(*every: Provenance) -> RanksData:
@@ -90,7 +82,7 @@ def test_stale_files(age_s: int, ended: bool, steps: int, is_stale: bool) -> Non
 def test_stale_ranks_are_not_compared() -> None:
     *others, last = four(written_ns=BEGAN + 10 * SECOND, has_ended=False)
     slow = {**USUAL, ("(data loading)", "data"): 500.0}
-    every = [*map(profile, others), profile_of(slow, [0.0], last, 5)]
+    every = [*map(profile, others), rank_profile(slow, [0.0], last, 5)]
     ranks = run_of(map(as_rank, every))
     assert [stale.rank for stale in ranks.stale] == [3]
     assert ranks.verdict.rank is None
@@ -112,10 +104,6 @@ def test_files_of_other_runs(facts: dict[str, Any]) -> None:
     assert found.notes == ("left out: profile-rank3.json is of another run",)
 
 
-def test_ranks_that_have_no_file() -> None:
-    assert run(*four()[1:3]).missing == (0, 3)
-
-
 def test_ranks_of_a_run_may_begin_late_and_have_other_arguments() -> None:
     first, *others = four(written_ns=BEGAN + SECOND, command="train.py --local-rank=3")
     late = first._replace(started_ns=BEGAN + 50 * SECOND)
@@ -133,7 +121,7 @@ def test_two_files_of_one_rank(tmp_path: Path) -> None:
 
 def test_versions_and_models_that_differ() -> None:
     only: Work = {("Stage", "forward"): 5.0, ("(outside modules)", "outside"): 1.0}
-    other = profile_of(only, [1.0], of_rank(1, 2, torch="2.15.0", package="9"))
+    other = rank_profile(only, [1.0], of_rank(1, 2, torch="2.15.0", package="9"))
     stage = {**other.modules, "Stage": replace(other.modules["Stage"], kind="module")}
     every = [profile(of_rank(0, 2)), replace(other, modules=stage)]
     notes = run_of(map(as_rank, every)).notes

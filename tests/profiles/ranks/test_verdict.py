@@ -11,18 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import timed
-from tests.profile_of import with_fields
+from tests.build import MS, buckets, timed, with_fields
 from tests.ranks_of import (
-    MS,
     STEPS,
     USUAL,
     WAITING,
     Work,
     as_rank,
-    buckets,
     of_rank,
-    profile_of,
+    rank_profile,
     ranks_of,
 )
 from torchprof_hooks import Profile
@@ -165,7 +162,7 @@ def simulated(
         more = [step[number] - mean for step in steps]
         work = {**USUAL, ("Net > Net.head", "forward"): mean - 45}
         of = of_rank(number, size)
-        found.append(as_rank(profile_of(work, waits, of, count, more)))
+        found.append(as_rank(rank_profile(work, waits, of, count, more)))
     return run_of(found)
 
 
@@ -197,7 +194,7 @@ def test_another_slow_rank_in_each_step(size: int) -> None:
         mean = 30 * waits.count(1.0) / STEPS
         work = {**USUAL, ("(data loading)", "data"): 1 + mean}
         more = [31 - ms - mean for ms in waits]
-        profile = profile_of(work, waits, of_rank(number, size), more_ms=more)
+        profile = rank_profile(work, waits, of_rank(number, size), more_ms=more)
         found.append(as_rank(profile))
     assert run_of(found).verdict.rank is None
 
@@ -213,7 +210,7 @@ def four(
         is_slow = number == 2
         work = slowed(DATA, 10) if is_slow else USUAL
         waits = [ms if is_slow else ms + 10 for ms in waits_ms]
-        yield profile_of(work, waits, of_rank(number, 4), steps, more_ms)
+        yield rank_profile(work, waits, of_rank(number, 4), steps, more_ms)
 
 
 def test_steps_that_differ_for_all_ranks_alike_are_no_noise() -> None:
@@ -262,7 +259,7 @@ def test_what_all_wait_for_in_some_steps_is_no_noise() -> None:
 def test_nobody_waits_for_a_rank_longer_than_it_waits() -> None:
     """Without communication in steps, others do not wait for a rank that does more."""
     work = {0: slowed(DATA, 40), 1: USUAL, 2: USUAL}
-    found = [profile_of(each, [1.0], of_rank(n, 3)) for n, each in work.items()]
+    found = [rank_profile(each, [1.0], of_rank(n, 3)) for n, each in work.items()]
     verdict = run_of(map(as_rank, found)).verdict
     assert (verdict.rank, verdict.lost_ns) == (None, MS)
 

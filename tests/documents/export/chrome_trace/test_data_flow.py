@@ -70,15 +70,9 @@ def drawn(trace: StepTrace) -> str:
 
 
 BY_MEMORY: dict[str, tuple[str, str]] = {
-    "nothing": ("", ""),
-    "a chain": ("randn >1, exp 1>2, sum 2>3", "randn -1-> exp, exp -2-> sum"),
     "several consumers, several producers": (
         "randn >1, exp 1>2, sin 1>3, add 2+3>4",
         "randn -1-> exp, randn -1-> sin, exp -2-> add, sin -3-> add",
-    ),
-    "two tensors between the same operations": (
-        "lstm >1+2, cat 1+2>3",
-        "lstm -1-> cat, lstm -2-> cat",
     ),
     "written in place": (
         "randn >1, relu_ 1>1, exp 1>2, mul_ 1+2>1, sum 1>3",
@@ -146,7 +140,6 @@ FED: dict[str, tuple[str, Edges, str]] = {
         [(2, 1), (2, LEAF), (1, LEAF)],
         "Exp -g-> Copy, Exp -g-> a, Copy -g-> b, Exp -11-> c",
     ),
-    "no gradient was given": ("A#2 1, B#1", [(2, 1)], ""),
     "a second pass through the same graph": (  # retain_graph
         "Exp#2 10>11, Sin#1 11, a#leaf 11, Exp2#2 20>21, Sin2#1 21, b#leaf 21",
         2 * [(2, 1), (1, LEAF)],
