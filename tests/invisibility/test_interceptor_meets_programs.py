@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cores import NATIVE_CORE
 from tests.exact import calls, found, no_calls, outside
 from tests.fake_clock import burn
 from tests.helpers import in_thread
@@ -132,6 +133,7 @@ def test_what_a_generator_handles_stays_its_own() -> None:
         assert next(generated) is None
 
 
+@NATIVE_CORE
 def test_what_a_hooked_pass_calls_in_a_thread_of_a_devices() -> None:
     tracker = Tracker(backward=HookedPasses())
     subscription = Subscription()

@@ -15,7 +15,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.core.reference_nodes import Owner
 from torchprof_hooks.capture.core.span_log import FOLD_AT, Int64s, SpanLog, times_of
@@ -92,8 +91,7 @@ class Cursor:
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
-        # Dynamo, when it traces this, must see nothing but the return.
-        if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
+        if not self.works_here() or self.site.is_loading:
             return
         known = self.site.child(id(module))
         site = known or self.called_site(module)
@@ -106,7 +104,7 @@ class Cursor:
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Close the call of `module`."""
-        if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
+        if not self.works_here() or self.site.is_loading:
             return
         end_ns, site = perf_counter_ns(), self.site
         if site.ignored and self.is_open(module):

@@ -1,27 +1,34 @@
-"""How the reference core sees calls of modules and collections of garbage: by hooks,
-and by Python's callbacks."""
+"""How the reference core sees calls of modules and collections of garbage."""
 
 from __future__ import annotations
 
+import operator
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.core.reference import Cursor
+from torchprof_hooks.capture.torch_names.module_calls import IMPLEMENTATION, is_asking
 
 #: The generation that a collection of all objects reports.
 _FULL: Final = 2
 
 
-class Interceptor:
-    """Shows calls of modules to cursors: a pair of hooks on all modules."""
+class Interceptor(property):
+    """Shows calls of modules to cursors. It takes the place of the attribute that torch
+    calls, if it is not None, in place of a module's own implementation of calls.
 
-    def __init__(self, getter: object = None) -> None:
+    It is a property whose getter returns None: this is what torch.compile and
+    torch.export trace, and so they make the same with and without it.
+    """
+
+    def __init__(self, getter: Callable[[Any], None]) -> None:
+        super().__init__(getter)
         self._shown: tuple[Cursor, ...] = ()
         self._watcher: Callable[[torch.nn.Module, Any], object] | None = None
 
@@ -36,30 +43,80 @@ class Interceptor:
         """
         self._shown, self._watcher = cursors, watcher
 
-    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Show the begin of a call."""
-        if is_dynamo_compiling():
-            return
+    def __get__(self, module: Any, kind: type | None = None) -> Any:
+        if module is None:
+            return None
+        is_wanted = self._watcher is not None or any(map(_works_here, self._shown))
+        if is_wanted and is_asking(sys._getframe(1)):
+            return partial(self._call, module)
+        return _held(module).get(IMPLEMENTATION)
+
+    def __set__(self, module: Any, value: Any) -> None:
+        _held(module)[IMPLEMENTATION] = value
+
+    def __delete__(self, module: Any) -> None:
+        if IMPLEMENTATION not in _held(module):
+            raise AttributeError(IMPLEMENTATION)
+        del _held(module)[IMPLEMENTATION]
+
+    def _call(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        begun: list[Cursor] = []
+        try:
+            self._begin(begun, module, args)
+            outputs = _implementation(module)(*args, **kwargs)
+        except BaseException as error:
+            _end(begun, module, args, None)
+            if error.__traceback__ is not None:  # without our frame
+                error.__traceback__ = error.__traceback__.tb_next
+            raise
+        _end(begun, module, args, outputs)
+        return outputs
+
+    def _begin(self, begun: list[Cursor], module: torch.nn.Module, args: Any) -> None:
+        """Show the begin of a call to cursors, which then are in `begun`."""
         if self._watcher is not None:
             self._watcher(module, args)
-        for cursor in self._shown:
+        for cursor in filter(_works_here, self._shown):
+            begun.append(cursor)
             cursor.forward_pre(module, args)
 
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Show the begin of a block of code that counts as a call."""
+        self._begin([], module, args)
+
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """Show the end of a call to all cursors, even if one raises. Those with
-        `on_pause` come last: calling it may end the steps of others."""
-        if is_dynamo_compiling():
-            return
-        raised: BaseException | None = None
-        for cursor in sorted(self._shown, key=_has_pause):
-            try:
-                cursor.forward_post(module, args, outputs)
-            except BaseException as error:
-                if raised is not None:
-                    warnings.warn(f"after a hook has raised: {error!r}", stacklevel=2)
-                raised = raised or error
-        if raised is not None:
-            raise raised
+        """Show the end of such a block."""
+        _end([*filter(_works_here, self._shown)], module, args, outputs)
+
+
+_works_here: Final = operator.methodcaller("works_here")
+
+
+def _held(module: Any) -> dict[str, Any]:
+    """The attributes of `module`, read without code of its class."""
+    held: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return held
+
+
+def _implementation(module: Any) -> Callable[..., Any]:
+    """What torch would call without us."""
+    own: Callable[..., Any] | None = _held(module).get(IMPLEMENTATION)
+    return module._call_impl if own is None else own
+
+
+def _end(begun: list[Cursor], module: Any, args: Any, outputs: Any) -> None:
+    """Show the end of a call to all cursors, even if one raises. Those with `on_pause`
+    come last: calling it may end the steps of others."""
+    raised: BaseException | None = None
+    for cursor in sorted(begun, key=_has_pause):
+        try:
+            cursor.forward_post(module, args, outputs)
+        except BaseException as error:
+            if raised is not None:
+                warnings.warn(f"after a hook has raised: {error!r}", stacklevel=2)
+            raised = raised or error
+    if raised is not None:
+        raise raised
 
 
 def _has_pause(cursor: Cursor) -> bool:

@@ -6,6 +6,7 @@ asks once, when its core is first loaded there (see `capture.core.verify`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
@@ -40,6 +41,11 @@ from torchprof_hooks.capture.torch_names.functions import (
     push_function_mode,
     remove_function_mode,
 )
+from torchprof_hooks.capture.torch_names.module_calls import (
+    ASKING,
+    IMPLEMENTATION,
+    is_asking,
+)
 from torchprof_hooks.capture.torch_names.storages import storage_of
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.measure.uninterrupted import in_own_thread
@@ -71,6 +77,25 @@ class Canary(NamedTuple):
         with without_collections():
             in_own_thread(ask)
         return any(answers)
+
+
+# Calls of modules
+
+
+def _asks_for_implementation() -> bool:
+    """Whether torch, and no other code, asks a module for something to call in place of
+    its own implementation, and calls it."""
+    seen: list[Any] = []
+
+    def implementation(module: Any) -> Callable[[int], None]:
+        seen.append(is_asking(sys._getframe(1)))
+        return seen.append
+
+    class Probe(torch.nn.Module):
+        _compiled_call_impl = property(implementation)
+
+    Probe()(0)
+    return all(seen[:-1]) and seen[-1] == 0
 
 
 # Backward passes
@@ -199,6 +224,7 @@ def _has_addresses() -> bool:
 
 #: Those without which numbers may be wrong. Tests ask more (``tests/invisibility``).
 CANARIES: Final = (
+    Canary("calls of modules", (IMPLEMENTATION, ASKING), _asks_for_implementation),
     Canary(
         "backward passes",
         (

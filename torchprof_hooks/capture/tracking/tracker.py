@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.compiling import compile_shield
+from torchprof_hooks.capture.attach.compiling import watch_compiler
 from torchprof_hooks.capture.backward.backward_pass import (
     BackwardPass,
     PassRequest,
@@ -139,7 +139,7 @@ class Tracker(OpenCalls):
             self.close_left_calls()
         if self.ignores(module):
             return None
-        compile_shield.watch()
+        watch_compiler()
         site = self.tree.site_of_module(self.site, module)
         if self.memory_owners is not None and site.is_entry:
             self.memory_owners.meet_module(module, site.path)
