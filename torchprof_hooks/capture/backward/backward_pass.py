@@ -131,8 +131,6 @@ class Passes:
             started.base,
             started.engine_site,
             opens=started.opened_base,
-            hears=True,
-            divides=True,
             makes_graph=started.makes_graph,
             names_nodes=tracker.names_nodes,
         )
