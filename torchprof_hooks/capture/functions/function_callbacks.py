@@ -200,9 +200,6 @@ class FollowedFunctions:
     in_any_thread: whether it follows all threads.
     """
 
-    #: What the engine's patch asks its users for.
-    needs_roots = True
-
     def __init__(
         self,
         hook: FunctionCallbacks,
@@ -359,20 +356,16 @@ class FollowedFunctions:
         """The passes that this thread has started, the innermost last."""
         return self._state.passes
 
-    @property
-    def backward(self) -> FollowedFunctions:
-        """Who needs the roots of a pass."""
-        return self
-
     def begin_pass(self, request: PassRequest) -> None:
         """A pass is about to begin: put a hook on each node that is to run."""
         running = _Pass(request.makes_graph)
         self.passes.append(running)
         running.resumed = self._mode.resume()
         at_node = partial(self._on_node, running)
-        nodes = reachable_nodes(request.roots) or {}
+        nodes = reachable_nodes(request.roots()) or {}
+        stop = request.stop()
         for number, node in nodes.items():
-            if number > request.stop:
+            if number > stop:
                 running.handles.append(node.register_prehook(at_node))
 
     def end_pass(self, outputs: object, failed: bool) -> None:

@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from torchprof_hooks.capture.torch_names.autograd import (
-    NodePreHook,
     current_autograd_node,
     current_graph_task,
     engine_entry,
@@ -109,9 +108,9 @@ def _follows_passes() -> bool:
     output = leaf * 2
     node, high = node_of(output), next_sequence_number()
     seen: list[Any] = []
-    hook = NodePreHook()
-    hook.callback = lambda _: seen.append(sequence_number(current_autograd_node()))
-    node.register_prehook(hook)
+    node.register_prehook(
+        lambda _: seen.append(sequence_number(current_autograd_node()))
+    )
     _run_through_entry(output, leaf, seen)
     return bool(low < high and seen == ["entry", low])
 
