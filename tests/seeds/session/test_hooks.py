@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cores import NATIVE_CORE
 from tests.seeds.session.recording import Clock
 from torchprof_hooks import ReportHook, StepTimerHook, TrainingSession, profile
 
@@ -80,6 +81,7 @@ def test_report_every_steps(steps: int) -> None:
         assert [r.calls for r in hook.profile.rows() if r.kind == "module"] == [1]
 
 
+@NATIVE_CORE
 def test_report_every_seconds_of_functions() -> None:
     clock, file = Clock(), io.StringIO()
     model = nn.Linear(3, 3)
