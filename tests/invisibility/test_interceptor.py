@@ -85,9 +85,10 @@ def test_while_somebody_else_has_that_place_reports_say_so(
     with profile() as prof:
         assert in_place() is other
         Net()(X).sum().backward()
-    assert in_place() is other
+    with prof:
+        assert in_place() is other
     assert calls(prof.profile) == {}
-    assert KEPT_OUT in prof.profile.not_measured
+    assert prof.profile.not_measured.count(KEPT_OUT) == 1
     assert KEPT_OUT in " ".join(prof.report().split())
 
 

@@ -69,7 +69,7 @@ class TrackerSubscription(Subscription):
         tracker = self.tracker
         if tracker.follows_modules:
             show_modules(self)
-            if interception.is_kept_out:
+            if interception.is_kept_out and KEPT_OUT not in tracker.not_measured:
                 tracker.not_measured = (*tracker.not_measured, KEPT_OUT)
         if tracker.backward is not None:
             self._show_backward()
