@@ -6,9 +6,8 @@ import pytest
 from torch.autograd import Function
 
 from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.core.reference import Cursor
 
-#: Marks what is true of the reference core alone: hooks on nodes, plans, a log.
+#: Marks what is true of the reference core alone: hooks on nodes, a log.
 PYTHON_CORE = pytest.mark.skipif(
     CORE.name != "python", reason="of the reference core (TORCHPROF_HOOKS_CORE=python)"
 )
@@ -22,9 +21,3 @@ SEES_KEPT_APPLY = pytest.mark.skipif(
 NATIVE_CORE = pytest.mark.skipif(
     CORE.name != "native", reason=f"of the native core: {CORE.reason}"
 )
-
-
-def numbers_in_log(tracker: Cursor) -> int:
-    """What the log of the reference core has not been folded of; the other adds up at
-    once."""
-    return len(tracker.log.entries) if CORE.name == "python" else 0

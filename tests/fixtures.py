@@ -18,7 +18,7 @@ from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import FunctionHook
 from torchprof_hooks.capture import steps
-from torchprof_hooks.capture.core import reference
+from torchprof_hooks.capture.core import reference_nodes
 
 #: No test may depend on how busy the machine is.
 settings.register_profile(
@@ -86,7 +86,7 @@ def no_mode_stays() -> Iterator[None]:
 @pytest.fixture
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few steps fill the table of nodes that are remembered."""
-    monkeypatch.setattr(reference, "NODES_KEPT", 2048)
+    monkeypatch.setattr(reference_nodes, "NODES_KEPT", 2048)
 
 
 @pytest.fixture

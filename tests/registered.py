@@ -34,7 +34,6 @@ REPLACED: dict[str, tuple[Any, str]] = {
     "batches": (dataloader._BaseDataLoaderIter, "__next__"),
     "check for overrides": (torch.overrides, "has_torch_function"),
     "return of modes": (torch.overrides, "_push_mode"),
-    "check for hooks": (nn_module, "_has_any_global_hook"),
     "begin of ranges": (profiler.record_function, "__enter__"),
     "end of ranges": (profiler.record_function, "__exit__"),
     "apply": (function._SingleLevelFunction, "apply"),
@@ -74,15 +73,11 @@ def _compiler() -> dict[str, object]:
     frames = sys.modules.get("torch._dynamo.eval_frame")
     switch = getattr(frames, "_maybe_set_eval_frame", None)
     callbacks = sys.modules.get("torch._dynamo.callback")
-    handler = getattr(callbacks, "callback_handler", None)
-    names = "start_callbacks", "end_callbacks"
-    told = [each for name in names for each in getattr(handler, name, ())]
     handlers = getattr(callbacks, "CompilationCallbackHandler", None)
     compiling = getattr(handlers, "install_callbacks", None)
     return {
         "context of compilations": compiling if _is_ours(compiling) else None,
         "switch of the compiler": switch if _is_ours(switch) else None,
-        "told of compilations": [each for each in told if _is_ours(each)],
     }
 
 
@@ -90,7 +85,7 @@ def _implementation_of_calls() -> object:
     """What torch is to call in place of modules' own: an interceptor that stays as
     it has come and gone too often is as good as none."""
     found = vars(torch.nn.Module)["_compiled_call_impl"]
-    return None if interception()._changes >= MOST_CHANGES else found
+    return None if interception._changes >= MOST_CHANGES else found
 
 
 def registered() -> dict[str, object]:
@@ -105,7 +100,7 @@ def registered() -> dict[str, object]:
         **tables,
         **{what: Place(*place).read() for what, place in REPLACED.items()},
         **_compiler(),
-        "who sees modules": [id(user) for user in interception().users if user.cursors],
+        "who sees modules": [id(user) for user in interception.users if user.cursors],
         "implementation of calls": _implementation_of_calls(),
         "tensors are counted": CORE.module is not None and CORE.module.counts_tensors(),
         "allocators are heard": CORE.module is not None

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from tests.functions import raises
 from tests.planted import Work
@@ -201,6 +202,7 @@ def test_a_worker_leaves_the_profile_alone(workers: int) -> None:
     assert row_of(prof).calls == 4
 
 
+@NATIVE_CORE
 def test_functions_called_by_a_loader_are_a_part_of_loading() -> None:
     with profile(functions=True, memory=True) as prof:
         for batch in DataLoader(Slow(4), batch_size=2):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from torch.utils import backend_registration
 
+from tests.cores import NATIVE_CORE
 from tests.running import python
 
 STEPS = 3
@@ -22,7 +23,9 @@ pytestmark = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
     reason="this torch does not let Python play a device",
 )
-places = pytest.mark.parametrize("place", ["device", "cpu"])
+places = pytest.mark.parametrize(
+    "place", [pytest.param("device", marks=NATIVE_CORE), "cpu"]
+)
 each_functions = pytest.mark.parametrize("functions", [False, True])
 
 

@@ -76,7 +76,7 @@ EXPECTED = {
     "link timer": Expected(Costs(0, 0)),
     "link timer with backward": Expected(Costs(2, 34)),
     "link timer on each module": Expected(Costs(13, 0), Costs(12, 0)),
-    "link callbacks": Expected(Costs(32, 148), Costs(10, 35)),
+    "link callbacks": Expected(Costs(32, 148), Costs(10, 37)),
     "function timer": Expected(Costs(0, 193), Costs(134, 59)),
     "function callbacks": Expected(Costs(0, 193), Costs(108, 34)),
     "profile() in another thread": Expected(Costs(0, 19)),

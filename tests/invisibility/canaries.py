@@ -11,12 +11,12 @@ from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchprof_hooks.capture.torch_names.canaries import CANARIES, Canary
-from torchprof_hooks.capture.torch_names.compiler import is_tracing
-from torchprof_hooks.capture.torch_names.flop_formulas import operator_formula
-from torchprof_hooks.capture.torch_names.hook_tables import (
-    global_hook_numbers,
-    is_optimizer_hook,
+from torchprof_hooks.capture.torch_names.compiler import (
+    compilation_context,
+    is_tracing,
 )
+from torchprof_hooks.capture.torch_names.flop_formulas import operator_formula
+from torchprof_hooks.capture.torch_names.hook_tables import is_optimizer_hook
 from torchprof_hooks.capture.torch_names.modules import (
     caller_kwargs,
     modules_on_stack,
@@ -63,17 +63,6 @@ def _nothing(*given: Any) -> None:
     """A hook."""
 
 
-def _are_hooks_in_tables() -> bool:
-    for register in (
-        nn_module.register_module_forward_pre_hook,
-        nn_module.register_module_forward_hook,
-    ):
-        with register(_nothing) as handle:
-            if global_hook_numbers([_nothing]) != {handle.id}:
-                return False
-    return True
-
-
 def _are_optimizer_hooks_in_tables() -> bool:
     with register_optimizer_step_pre_hook(_nothing):
         is_known = is_optimizer_hook(_nothing)
@@ -101,12 +90,11 @@ def _are_traces_read() -> bool:
 
 def _are_books_kept() -> bool:
     utils = importlib.import_module("torch._dynamo.utils")
-    handler = importlib.import_module("torch._dynamo.callback").callback_handler
     names = "compilation_time_metrics", "counters", "get_compilation_metrics"
     return (
         all(hasattr(utils, name) for name in (*names, "graph_break_reasons"))
         and "total" not in utils.counters["no such group"]
-        and handler.start_callbacks is not handler.end_callbacks
+        and compilation_context().read() is not None
     )
 
 
@@ -115,11 +103,6 @@ ALL_CANARIES: Final = (
     *CANARIES,
     Canary("calls around a block", ("Module._call_impl",), _are_modules_on_stack),
     Canary("keyword arguments", ("Module._call_impl",), _are_keywords_found),
-    Canary(
-        "compiling without hooks",
-        ("_global_forward_pre_hooks", "_global_forward_hooks"),
-        _are_hooks_in_tables,
-    ),
     Canary(
         "steps of optimizers",
         ("profile_hook_step", "_global_optimizer_pre_hooks"),
@@ -138,7 +121,7 @@ ALL_CANARIES: Final = (
     ),
     Canary(
         "what torch.compile did",
-        ("_dynamo.utils.counters", "_dynamo.callback.callback_handler"),
+        ("_dynamo.utils.counters", "_dynamo.callback.CompilationCallbackHandler"),
         _are_books_kept,
     ),
     Canary(

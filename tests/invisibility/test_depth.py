@@ -1,5 +1,5 @@
 """How deep a model may be nested: as deep as with empty hooks on all modules, but for
-two, or three in the reference core."""
+two."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch.nn.modules import module as nn_module
 
 from tests.helpers import in_thread
 from torchprof_hooks import profile
-from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.link_hooks import TimerHook
 
 # torch warns of a hook that had no room either when a forward had none.
@@ -28,7 +27,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "link timer": TimerHook,
 }
 #: So many modules fewer than with empty hooks.
-FEWER = 2 if CORE.name == "native" else 3
+FEWER = 2
 X = torch.ones(1, 2)
 
 

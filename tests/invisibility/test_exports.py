@@ -15,7 +15,6 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.invisible import WITH_BUDGET, EveryLink
-from tests.running import TORCH, python
 from tests.thorough import in_turns
 from torchprof_hooks import (
     ProfilerHook,
@@ -149,24 +148,3 @@ def test_modules_are_seen_after_an_export() -> None:
     calls = {row.name: row.calls for row in prof.profile.rows()}
     assert calls["Net.b.0"] >= 1
     assert not prof.profile.aborted_calls
-
-
-@pytest.mark.slow
-def test_the_first_export_of_a_process() -> None:
-    """Which imports what torch exports with while it is measured."""
-    program = """
-from torch.export import export
-import sys
-import torch
-from torchprof_hooks import profile
-model = torch.nn.Sequential(torch.nn.Linear(4, 4))
-names = ("torch._export.utils", "torch._dynamo.functional_export")
-with profile():
-    model(torch.ones(2, 4))
-    export(model, (torch.ones(2, 4),), strict=True)
-loaded = [vars(sys.modules[name]) for name in names if name in sys.modules]
-kept = {module["_compiling_state_context"] for module in loaded}
-assert all(each.__module__ == "torch._export.utils" for each in kept), kept
-"""
-    done = python("-W", "ignore", "-c", program, loaded=TORCH)
-    assert done.returncode == 0, done.stderr

@@ -6,21 +6,19 @@ import copy
 import pickle
 import sys
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from torchprof_hooks import LinkHook, profile
-from torchprof_hooks.capture.attach import interception as interception_module
 from torchprof_hooks.capture.attach.interception import MOST_CHANGES, interception
+from torchprof_hooks.capture.tracking.subscriptions import KEPT_OUT
 from torchprof_hooks.profiles.data import ProfileData
 
-pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("ticking")]
+pytestmark = pytest.mark.usefixtures("ticking")
 
 X = torch.ones(1, 2)
 IMPLEMENTATION = "_compiled_call_impl"
@@ -52,15 +50,6 @@ def calls(found: ProfileData) -> dict[str, int]:
     return {row.name: row.calls for row in found.rows() if row.kind == "module"}
 
 
-@pytest.fixture
-def without_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As with a torch that asks for nothing."""
-    interception.cache_clear()
-    monkeypatch.setattr(interception_module, "place_of_implementation", lambda: None)
-    yield
-    interception.cache_clear()
-
-
 def check_that_calls_are_seen() -> None:
     with profile() as prof:
         Net()(X)
@@ -78,7 +67,7 @@ def test_it_is_there_while_somebody_looks() -> None:
 
 def test_it_stays_when_it_has_come_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python would look for what is in the class anew each time."""
-    monkeypatch.setattr(interception(), "_changes", MOST_CHANGES)
+    monkeypatch.setattr(interception, "_changes", MOST_CHANGES)
     for _ in range(2):
         check_that_calls_are_seen()
         assert isinstance(in_place(), property)
@@ -86,36 +75,19 @@ def test_it_stays_when_it_has_come_too_often(monkeypatch: pytest.MonkeyPatch) ->
     setattr(nn.Module, IMPLEMENTATION, None)
 
 
-def test_where_torch_has_no_such_place_there_are_hooks(without_place: None) -> None:
-    before = in_place()
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with profile() as prof:
-        assert in_place() is before
-        model(X).sum().backward()
-        with pytest.raises(ValueError, match="it does"):
-            model(X, fails=True)
-    cells = prof.profile.cells
-    assert cells[("Net",), "forward"].self_ns // MS == 4
-    assert calls(prof.profile) == {"Net": 2, "Net.inner": 2}
-    assert prof.profile.aborted_calls == 1
-
-    with profile(steps=2, every=4) as prof:
-        for _ in range(20):
-            model(X).sum().backward()
-            optimizer.step()
-    assert prof.profile.steps == 20
-
-
-def test_where_somebody_else_has_that_place_there_are_hooks(
+def test_while_somebody_else_has_that_place_reports_say_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = property(lambda module: None)
     monkeypatch.setattr(nn.Module, IMPLEMENTATION, other)
-    with profile():
+    with profile() as prof:
         assert in_place() is other
-        check_that_calls_are_seen()
-    assert in_place() is other
+        Net()(X).sum().backward()
+    with prof:
+        assert in_place() is other
+    assert calls(prof.profile) == {}
+    assert prof.profile.not_measured.count(KEPT_OUT) == 1
+    assert KEPT_OUT in " ".join(prof.report().split())
 
 
 def test_the_programs_exception_is_the_programs_own() -> None:

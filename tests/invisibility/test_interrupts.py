@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
@@ -282,6 +283,7 @@ def test_a_pass_is_over_although_an_interrupt_came_before_it_was_ended(
         leaf.sum().backward()
 
 
+@NATIVE_CORE
 def test_a_function_that_an_interrupt_kept_from_its_place_is_placed_by_its_next_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -64,12 +64,10 @@ def _nothing() -> None:
 class _PassCounter:
     """Is told of backward passes as trackers are, and only tells when one has ended."""
 
-    backward = None
-
     def __init__(self, ended: Callable[[bool, int], object]) -> None:
         self._ended = ended
         self._thread = get_ident()
-        self.passes: list[object] = []
+        self.passes: list[None] = []
 
     def works_here(self) -> bool:
         """Whether the running thread is the one whose passes are counted, or one of the
@@ -80,10 +78,10 @@ class _PassCounter:
     def begin_pass(self, request: object) -> None:
         if current_graph_task() == -1:
             self.passes.clear()  # an interrupt may have left some
-        self.passes.append(request)
+        self.passes.append(None)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
-        self.passes.pop()
+        del self.passes[-1:]  # an interrupt may have cleared it
         if not (failed or self.passes):
             self._ended(False, perf_counter_ns())
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchprof_hooks.capture.core.span_log import FlatLog, Int64s
+from torchprof_hooks.capture.core.span_log import Int64s, SpanLog
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.link_hook import LinkHook
@@ -40,9 +40,9 @@ class CallRecords:
         self._batches: deque[tuple[Tracker, Int64s]] = deque()
         self._kept = 0
         self._lock = Lock()  # threads of one hook have one history
-        self._followed: list[tuple[Tracker, FlatLog]] = []
+        self._followed: list[tuple[Tracker, SpanLog]] = []
 
-    def follow(self, tracker: Tracker, log: FlatLog) -> None:
+    def follow(self, tracker: Tracker, log: SpanLog) -> None:
         """Add a tracker; its calls go into the history as they are folded into `log`,
         which is the tracker's own or one of its meters'."""
         log.on_fold = lambda calls: self._keep(tracker, calls)

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 import torch
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
-from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.core import CORE, Cursor, Interceptor
-from torchprof_hooks.capture.torch_names.hook_tables import (
-    global_hook_numbers,
-    hide_global_hooks,
-    remove_global_hooks,
-)
+from torchprof_hooks.capture.core import Cursor, Interceptor
 from torchprof_hooks.capture.torch_names.module_calls import (
+    PLACE_OF_IMPLEMENTATION,
     no_implementation,
-    place_of_implementation,
 )
 
 #: Python caches what it looks up in a class by the class's version, and stops that for
@@ -48,60 +37,28 @@ class Subscription:
 class Interception(Attachment):
     """Shows all module calls of the process to its users, `Subscription`s: by an
     interceptor, at the place where torch looks for what to call in place of a module's
-    own implementation. Hooks on all modules do that instead with the reference core,
-    or if torch has no such place, or somebody else has taken it.
-
-    place: that place; None: there is none.
-    uses_hooks: whether hooks are needed.
+    own implementation. While somebody else has taken that place, no call is seen.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._interceptor = Interceptor(no_implementation())
-        self.place = None if CORE.module is None else place_of_implementation()
-        self.uses_hooks = self.place is None
-        self._hooks = self._interceptor.forward_pre, self._interceptor.forward_post
-        self._handles: list[RemovableHandle] = []
-        self._hiding: set[int] = set()
         self._changes = 0
 
     @property
-    def numbers(self) -> set[int]:
-        """The numbers of the hooks in torch's tables, if there are any."""
-        known = {handle.id for handle in self._handles}
-        return known | global_hook_numbers(self._hooks)
+    def is_kept_out(self) -> bool:
+        """Whether somebody else has taken the place."""
+        return PLACE_OF_IMPLEMENTATION.read() not in (None, self._interceptor)
 
     def put_on(self) -> None:
-        found = None if self.place is None else self.place.read()
-        self.uses_hooks = self.place is None or found not in (None, self._interceptor)
-        if self.uses_hooks:
-            self._put_on_hooks()
-        elif found is None and self.place is not None:
+        if PLACE_OF_IMPLEMENTATION.read() is None:
             self._changes += 1
-            self.place.write(self._interceptor)
-
-    def _put_on_hooks(self) -> None:
-        """Put the pair into torch's tables, as far as it is not there."""
-        pre, post = self._hooks
-        if len(self._handles) == len(self._hooks):
-            return
-        if not global_hook_numbers([pre]):
-            self._handles.append(register_module_forward_pre_hook(pre))
-        if not global_hook_numbers([post]):
-            # always_call: a forward that raises closes its call all the same.
-            handle = register_module_forward_hook(post, always_call=True)
-            self._handles.append(handle)
+            PLACE_OF_IMPLEMENTATION.write(self._interceptor)
 
     def take_off(self) -> bool:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        if self.uses_hooks:
-            remove_global_hooks(self._hooks)  # whose handles an interrupt has lost
-        stays = self._changes >= MOST_CHANGES
-        place = self.place
-        if place is not None and place.read() is self._interceptor and not stays:
-            place.write(None)
+        is_there = PLACE_OF_IMPLEMENTATION.read() is self._interceptor
+        if is_there and self._changes < MOST_CHANGES:
+            PLACE_OF_IMPLEMENTATION.write(None)
         return True
 
     def users_changed(self) -> None:
@@ -112,7 +69,7 @@ class Interception(Attachment):
             shown = to_show
 
     def _to_show(self) -> tuple[tuple[Cursor, ...], Callable[..., None] | None]:
-        users: list[Subscription] = [] if self._hiding else self.users
+        users: list[Subscription] = self.users
         cursors = tuple(cursor for user in users for cursor in user.cursors)
         is_watched = any(user.watches for user in users)
         return cursors, self._watch if is_watched else None
@@ -122,23 +79,6 @@ class Interception(Attachment):
             if user.watches:
                 user.watch(module, args)
 
-    def hide(self, hider: object) -> Callable[[], None]:
-        """Show modules to nobody, and take our hooks out of torch's tables, until the
-        returned function is called."""
-        show_hooks = hide_global_hooks(self.numbers)
-        self._hiding.add(id(hider))
-        self.users_changed()
 
-        def show() -> None:
-            self._hiding.discard(id(hider))
-            self.users_changed()
-            show_hooks(self.numbers)
-
-        return show
-
-
-@cache
-def interception() -> Interception:
-    """The one there is. Made when it is first needed, as making it calls a module on
-    trial."""
-    return Interception()
+#: The one there is.
+interception: Final = Interception()

@@ -5,33 +5,59 @@ from __future__ import annotations
 
 import threading
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.autograd import (
+    NO_SEQUENCE_NUMBER,
+    node_of,
+    sequence_number,
+)
 from torchprof_hooks.profiles.names import WAITING_NAME
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.core import Cursor
     from torchprof_hooks.capture.tracking.tracker import Tracker
 
 
-class PassRequest(NamedTuple):
-    """What a backward pass is asked to do.
+class PassRequest:
+    """What a backward pass is asked to do: the engine's arguments.
 
-    roots: the nodes that it starts from.
     keeps_graph, makes_graph: ``retain_graph`` and ``create_graph``.
-    stop: nodes with this number or a lower one will not run.
     """
 
-    roots: list[Any]
-    keeps_graph: bool
-    makes_graph: bool
-    stop: int
+    def __init__(
+        self,
+        outputs: Iterable[Any],
+        gradients: Any = (),
+        keeps_graph: Any = False,
+        makes_graph: Any = False,
+        inputs: Iterable[Any] = (),
+        *_: Any,
+    ) -> None:
+        self._outputs, self._inputs = outputs, inputs
+        self.keeps_graph, self.makes_graph = bool(keeps_graph), bool(makes_graph)
+
+    def roots(self) -> list[Any]:
+        """The nodes that it starts from."""
+        return [node for node in map(_node, self._outputs) if node is not None]
+
+    def stop(self) -> int:
+        """Nodes with this number or a lower one will not run."""
+        numbers = [
+            NO_SEQUENCE_NUMBER if node is None else sequence_number(node)
+            for node in map(_node, self._inputs)
+        ]
+        # The gradient of the oldest input is only handed over: its node does not run,
+        # nor do older ones. A leaf has no number, and may be behind any node.
+        return min(numbers) if numbers and NO_SEQUENCE_NUMBER not in numbers else -1
 
 
-#: Requests without and with ``create_graph``, for passes whose nodes nobody needs.
-NO_REQUEST: Final = PassRequest([], keeps_graph=False, makes_graph=False, stop=-1)
-REQUEST_OF_GRAPH: Final = NO_REQUEST._replace(makes_graph=True)
+def _node(edge: Any) -> Any:
+    """The node of a tensor (None of a leaf) or of a ``GradientEdge``."""
+    return node_of(edge) if isinstance(edge, torch.Tensor) else edge.node
 
 
 class OpenBackward(NamedTuple):
@@ -52,25 +78,27 @@ class BackwardPass:
     base: the site that the pass is booked on where no module call owns it.
     opened_base: whether the pass opened `base` itself. If not, it runs inside of
         another pass, and its work without an owner stays on the site that it found.
-    open: the calls whose backward is open, outermost first, if nodes have hooks.
     engine_site: where the engine's own time is booked; None: not separately.
-    task, thread: the engine's number for the pass, and where it was started.
+    thread: where it was started.
     failed: whether it ended by an exception.
     was_left: whether it ended without telling us.
     sums_gradients: whether ``DistributedDataParallel`` is prepared for it.
-    ran_nodes: whether the engine is known to have run all nodes.
-    nodes_ended_ns, entered_ns: when it had run them, and the time in entries by then.
-    counts_in, number: the thread whose counter of nodes was read last, and its value.
+
+    If its nodes have hooks:
+
+    handles: of these hooks.
     keeps_graph: whether nodes may run again.
-    node: number of the node whose hook was called last, if nodes have hooks.
+    open: the calls whose backward is open, outermost first.
+    task: the engine's number for the pass.
+    node: number of the node whose hook was called last.
+    nodes_ended_ns, entered_ns: when all nodes had run (0: not known), and the time in
+        entries by then.
     is_undivided: whether the owner of some node cannot be told.
     """
 
-    open: list[OpenBackward]
     engine_site: Site | None = None
-    counts_in: int
-    number = task = node = -1
-    failed = ran_nodes = is_undivided = keeps_graph = was_left = False
+    task = node = -1
+    failed = is_undivided = keeps_graph = was_left = False
     nodes_ended_ns = entered_ns = 0
 
     def __init__(
@@ -84,13 +112,8 @@ class BackwardPass:
         self.makes_graph = makes_graph
         self.sums_gradients = gradient_reduction.is_expected
         self.thread = get_ident()
-
-    def book_tail(self, tracker: Tracker, nodes_ended_ns: int, now_ns: int) -> None:
-        """Book the time after the last node of a pass on the engine: its own, and that
-        of its final callbacks."""
-        engine = self.engine_site
-        if engine is not None and now_ns > nodes_ended_ns:
-            tracker.book((engine.code, nodes_ended_ns, now_ns))
+        self.handles: list[Any] = []
+        self.open: list[OpenBackward] = []
 
 
 class GradientReduction(threading.local):
@@ -114,14 +137,8 @@ class Passes:
     `HookedPasses` does it with hooks on nodes.
     """
 
-    #: Whether `begin` needs the nodes that a pass starts from.
-    needs_roots = False
-
     def begin(
-        self,
-        tracker: Tracker,
-        started: BackwardPass,
-        request: PassRequest,
+        self, tracker: Tracker, started: BackwardPass, request: PassRequest
     ) -> None:
         """A pass of `tracker` is about to begin."""
         if started.opened_base:
@@ -131,8 +148,6 @@ class Passes:
             started.base,
             started.engine_site,
             opens=started.opened_base,
-            hears=True,
-            divides=True,
             makes_graph=started.makes_graph,
             names_nodes=tracker.names_nodes,
         )
@@ -142,14 +157,6 @@ class Passes:
         the pass goes on with the owner of that node."""
         tracker.reach_node()
 
-    def owner_of(self, tracker: Cursor, running: BackwardPass) -> Site:
-        """The site that the pass is working for."""
-        return tracker.pass_owner or running.base
-
-    def open_calls(self, tracker: Tracker, running: BackwardPass) -> int:
-        """How many calls are open in the pass."""
-        return tracker.open_backward
-
     def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
         """End the pass that began last, and went well; False, and nothing is done, if
         that is not simple."""
@@ -158,21 +165,26 @@ class Passes:
     def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
         """End the pass that began last, where `finish` has not. After its last node
         come callbacks that others have asked for, such as waiting for gradients."""
-        ended_ns = tracker.leave_pass(running, running.failed)
+        ended_ns = self.leave(tracker, running, now_ns)
         if ended_ns is None or running.failed:
             return
+        engine = running.engine_site
         if running.sums_gradients:
             waiting = tracker.entry_site(WAITING_NAME, "waiting")
             tracker.open_entry(waiting)
             waiting.start_ns = ended_ns
             tracker.close_entry(waiting, None, now_ns)
             tracker.exchanges.waited_ns += now_ns - ended_ns
-        else:
-            running.book_tail(tracker, ended_ns, now_ns)
+        elif engine is not None and now_ns > ended_ns:
+            tracker.book((engine.code, ended_ns, now_ns))
+
+    def leave(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> int | None:
+        """Close what is open in the pass. Returns when its last node ended; None if
+        that is not known."""
+        tracker.aborted_calls += running.failed and tracker.open_backward
+        tracker.abort_down_to(tracker.pass_owner or running.base, now_ns)
+        return tracker.leave_pass(running, running.failed)
 
     def forget(self, tracker: Tracker, running: BackwardPass) -> None:
-        """The pass that began last is not heard of any more."""
+        """The pass is not heard of any more."""
         tracker.drop_pass(running)
-
-    def no_pass_runs(self) -> None:
-        """No pass is running any more."""

@@ -24,8 +24,8 @@ else:
     NATIVE = CORE.module
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.capture.core.reference import Cursor
-    from torchprof_hooks.capture.core.reference_interceptor import (
+    from torchprof_hooks.capture.core.reference import (
+        Cursor,
         Interceptor,
         around_collection,
         carry_no_ended,

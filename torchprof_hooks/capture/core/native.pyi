@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchprof_hooks.capture.core.reference import Cursor as Cursor
-from torchprof_hooks.capture.core.reference_interceptor import (
-    Interceptor as Interceptor,
-)
+from torchprof_hooks.capture.core.reference import Interceptor as Interceptor
 from torchprof_hooks.capture.core.reference_nodes import Node as Node
 from torchprof_hooks.measure.allocator_counter import AllocatorCounter, Reading
 

@@ -9,28 +9,29 @@ calls that are new, and calls that do not end in order.
 
 from __future__ import annotations
 
+import operator
+import sys
+import warnings
 from _thread import get_ident
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.core.reference_nodes import Owner
+from torchprof_hooks.capture.core.reference_nodes import Owners
 from torchprof_hooks.capture.core.span_log import FOLD_AT, Int64s, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
+from torchprof_hooks.capture.torch_names.module_calls import IMPLEMENTATION, is_asking
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
     from torchprof_hooks.capture.record.site import Site
     from torchprof_hooks.capture.tracking.callbacks import CallListener
 
-#: How many nodes are remembered: the newest. Older ones have no owner.
-NODES_KEPT: Final = 1 << 18
 
-
-class Cursor:
+class Cursor(Owners):
     """Where one thread is, and which autograd nodes its calls make: the counter of
     nodes is read before and after each call.
 
@@ -56,6 +57,7 @@ class Cursor:
     garbage: Site | None
 
     def __init__(self, *given: Any) -> None:
+        super().__init__()
         self.thread = get_ident()
         self.garbage = None
         self.sites: list[Site] = []
@@ -64,9 +66,6 @@ class Cursor:
         #: Time in entries so far; that of nested ones is counted once.
         self.entered_ns = 0
         self.on_pause: Callable[[Site, int, object], object] | None = None
-        #: By thread: the innermost open call, and the owners of nodes by number.
-        self._innermost: dict[int, Owner | None] = {}
-        self._owners: dict[int, dict[int, Owner]] = {}
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
         self.owns_nodes = False
@@ -92,8 +91,7 @@ class Cursor:
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
         """Open the call of `module`."""
-        # Dynamo, when it traces this, must see nothing but the return.
-        if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
+        if not self.works_here() or self.site.is_loading:
             return
         known = self.site.child(id(module))
         site = known or self.called_site(module)
@@ -106,7 +104,7 @@ class Cursor:
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
         """Close the call of `module`."""
-        if is_dynamo_compiling() or not self.works_here() or self.site.is_loading:
+        if not self.works_here() or self.site.is_loading:
             return
         end_ns, site = perf_counter_ns(), self.site
         if site.ignored and self.is_open(module):
@@ -214,58 +212,146 @@ class Cursor:
         #: is done.
         finish_pass: Callable[[BackwardPass], bool]
 
-    # Owners of nodes
 
-    def own_from(self, site: Site, low: int, is_backward: bool = False) -> None:
-        """The call at `site` owns the nodes that this thread makes from number `low`
-        on, as far as no call inside of it does."""
-        thread = get_ident()
-        around = self._innermost.get(thread) or self._innermost.get(self.thread)
-        owner = Owner(site.code, low, around, thread, is_backward)
-        site.owner = self._innermost[thread] = owner
+# How calls of modules, and collections of garbage, are seen
 
-    def own_until(self, site: Site, high: int) -> None:
-        """The call at `site` owns no nodes from number `high` on, and neither do calls
-        that were left open inside of it."""
-        owner, site.owner = site.owner, None
-        if owner is None or not owner.is_open:
-            return
-        known = self._owners.setdefault(owner.thread, {})
-        inner: list[Owner] = []
-        around = self._innermost.get(owner.thread)
-        while around is not None and around is not owner:
-            inner.append(around)
-            around = around.around
-        for ended in (*inner, owner):
-            ended.is_open = False
-            for number in range(ended.low, high):
-                known.setdefault(number, ended)
-        around = owner.around
-        is_here = around is not None and around.thread == owner.thread
-        self._innermost[owner.thread] = around if is_here else None
-        while len(known) > NODES_KEPT:
-            del known[next(iter(known))]
 
-    def owners_of(
-        self, number: int, is_last: bool = False
-    ) -> list[tuple[object, int]] | None:
-        """The calls that own the node of this number, outermost first: of each,
-        something that is equal for this call alone, and its code. None if several
-        threads have made such a node. is_last: the node will not run again."""
-        around = self._innermost.get(self.thread)
-        while around is not None and (around.low > number or around.is_passed_over()):
-            around = around.around
-        take = dict.pop if is_last else dict.__getitem__
-        found = [take(k, number) for k in self._owners.values() if number in k]
-        own = [each for each in found if each.thread == self.thread]
-        if around is not None and not own:
-            found.append(around)
-        if len(found) > 1:
+class Interceptor(property):
+    """Shows calls of modules to cursors. It takes the place of the attribute that torch
+    calls, if it is not None, in place of a module's own implementation of calls.
+
+    It is a property whose getter returns None: this is what torch.compile and
+    torch.export trace, and so they make the same with and without it.
+    """
+
+    def __init__(self, getter: Callable[[Any], None]) -> None:
+        super().__init__(getter)
+        self._shown: tuple[Cursor, ...] = ()
+        self._watcher: Callable[[torch.nn.Module, Any], object] | None = None
+
+    def show_to(
+        self,
+        cursors: tuple[Cursor, ...],
+        watcher: Callable[[torch.nn.Module, Any], object] | None = None,
+    ) -> None:
+        """Show all calls to these cursors, in this order.
+
+        watcher: called before each call; cursors that it adds see the call.
+        """
+        self._shown, self._watcher = cursors, watcher
+
+    def __get__(self, module: Any, kind: type | None = None) -> Any:
+        if module is None:
             return None
-        chain: list[tuple[object, int]] = []
-        owner = found[0] if found else None
-        while owner is not None:
-            if not owner.is_passed_over():
-                chain.append((owner, owner.code))
-            owner = owner.around
-        return chain[::-1]
+        is_wanted = self._watcher is not None or any(map(_works_here, self._shown))
+        if is_wanted and is_asking(sys._getframe(1)):
+            return partial(self._call, module)
+        return _held(module).get(IMPLEMENTATION)
+
+    def __set__(self, module: Any, value: Any) -> None:
+        _held(module)[IMPLEMENTATION] = value
+
+    def __delete__(self, module: Any) -> None:
+        if IMPLEMENTATION not in _held(module):
+            raise AttributeError(IMPLEMENTATION)
+        del _held(module)[IMPLEMENTATION]
+
+    def _call(self, module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        begun: list[Cursor] = []
+        try:
+            self._begin(begun, module, args)
+            outputs = _implementation(module)(*args, **kwargs)
+        except BaseException as error:
+            _end(begun, module, args, None)
+            if error.__traceback__ is not None:  # without our frame
+                error.__traceback__ = error.__traceback__.tb_next
+            raise
+        _end(begun, module, args, outputs)
+        return outputs
+
+    def _begin(self, begun: list[Cursor], module: torch.nn.Module, args: Any) -> None:
+        """Show the begin of a call to cursors, which then are in `begun`."""
+        if self._watcher is not None:
+            self._watcher(module, args)
+        for cursor in filter(_works_here, self._shown):
+            begun.append(cursor)
+            cursor.forward_pre(module, args)
+
+    def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
+        """Show the begin of a block of code that counts as a call."""
+        self._begin([], module, args)
+
+    def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Show the end of such a block."""
+        _end([*filter(_works_here, self._shown)], module, args, outputs)
+
+
+_works_here: Final = operator.methodcaller("works_here")
+
+
+def _held(module: Any) -> dict[str, Any]:
+    """The attributes of `module`, read without code of its class."""
+    held: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return held
+
+
+def _implementation(module: Any) -> Callable[..., Any]:
+    """What torch would call without us."""
+    own: Callable[..., Any] | None = _held(module).get(IMPLEMENTATION)
+    return module._call_impl if own is None else own
+
+
+def _end(begun: list[Cursor], module: Any, args: Any, outputs: Any) -> None:
+    """Show the end of a call to all cursors, even if one raises. Those with `on_pause`
+    come last: calling it may end the steps of others."""
+    raised: BaseException | None = None
+    for cursor in sorted(begun, key=_has_pause):
+        try:
+            cursor.forward_post(module, args, outputs)
+        except BaseException as error:
+            if raised is not None:
+                warnings.warn(f"after a hook has raised: {error!r}", stacklevel=2)
+            raised = raised or error
+    if raised is not None:
+        raise raised
+
+
+def _has_pause(cursor: Cursor) -> bool:
+    return cursor.on_pause is not None
+
+
+def carry_no_ended() -> None:
+    """Take passes that have ended off this thread: the native core has torch carry them
+    into the engine's threads."""
+
+
+#: The generation that a collection of all objects reports.
+_FULL: Final = 2
+#: When the full collection that runs began, and the cursors that it interrupts.
+_began_ns: Final[list[int]] = []
+_interrupted: Final[list[Cursor]] = []
+
+
+def interrupt_by_collections(cursors: tuple[Cursor, ...]) -> None:
+    """From now on, full collections of garbage interrupt the calls that are open in
+    these cursors, if the collection is in the thread that a cursor follows."""
+    _interrupted[:] = cursors
+
+
+def around_collection(
+    moment: str,
+    about: dict[str, Any],
+    is_ending: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    """For ``gc.callbacks``."""
+    if about["generation"] < _FULL or is_ending():  # then, modules are empty
+        return
+    now_ns = perf_counter_ns()
+    if moment == "start":
+        _began_ns[:] = [now_ns]
+    elif _began_ns:
+        began_ns = _began_ns.pop()
+        for cursor in _interrupted:
+            if cursor.garbage is not None and cursor.works_here():
+                cursor.garbage.start_ns = began_ns
+                cursor.end_entry(cursor.garbage, now_ns)

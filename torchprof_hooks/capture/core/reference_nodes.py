@@ -1,12 +1,15 @@
-"""Nodes of the reference core: places in the tree of calls; and the owners of autograd
-nodes."""
+"""What the reference core knows of a place in the tree of calls, and whose autograd
+nodes are: the attribution, in few lines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.record.site import Site
+
+#: Nodes of ended calls that are remembered: the newest. Older ones have no owner.
+NODES_KEPT: Final = 1 << 18
 
 
 class Node:
@@ -95,20 +98,19 @@ class Owner:
     """A call that owns autograd nodes: those that are made while it is the innermost
     one that is open.
 
+    low: number of the first node that it can own.
     around: the call around it.
-    thread: the one that makes the nodes, and numbers its own.
     is_backward: whether it is the backward of a call, in a pass that makes a graph.
     """
 
-    __slots__ = ("around", "code", "is_backward", "is_open", "low", "thread")
+    __slots__ = ("around", "code", "is_backward", "is_open", "low")
 
     def __init__(
-        self, code: int, low: int, around: Owner | None, thread: int, is_backward: bool
+        self, code: int, low: int, around: Owner | None, is_backward: bool
     ) -> None:
         self.code = code
         self.low = low
         self.around = around
-        self.thread = thread
         self.is_backward = is_backward
         self.is_open = True
 
@@ -116,3 +118,55 @@ class Owner:
         """Whether the search for the owner of a node skips it: in a running pass, it
         owns the nodes that the pass makes, and none that run in a pass inside of it."""
         return self.is_open and self.is_backward
+
+
+class Owners:
+    """Knows which call made which autograd node. A thread numbers the nodes that it
+    makes; its counter is read where a call begins and where it ends, and the node
+    belongs to the innermost call between whose numbers its own is."""
+
+    def __init__(self) -> None:
+        self._innermost: Owner | None = None  # of those that are open
+        self._ended: dict[int, Owner] = {}  # by number of the node
+
+    def own_from(self, site: Node, low: int, is_backward: bool = False) -> None:
+        """The call at `site` owns the nodes that are made from number `low` on, as far
+        as no call inside of it does."""
+        owner = Owner(site.code, low, self._innermost, is_backward)
+        site.owner = self._innermost = owner
+
+    def own_until(self, site: Node, high: int) -> None:
+        """The call at `site` owns no nodes from number `high` on, and neither do calls
+        that were left open inside of it."""
+        owner, site.owner = site.owner, None
+        if owner is None or not owner.is_open:
+            return
+        inner = self._innermost
+        while inner is not None and inner is not owner.around:
+            inner.is_open = False
+            for number in range(inner.low, high):
+                self._ended.setdefault(number, inner)
+            inner = inner.around
+        self._innermost = owner.around
+        while len(self._ended) > NODES_KEPT:
+            del self._ended[next(iter(self._ended))]
+
+    def owners_of(
+        self, number: int, is_last: bool = False
+    ) -> list[tuple[object, int]] | None:
+        """The calls that own the node of this number, outermost first: of each,
+        something that is equal for this call alone, and its code. None if several
+        threads have made such a node, which only the native core can tell.
+
+        is_last: the node will not run again.
+        """
+        find = self._ended.pop if is_last else self._ended.get
+        owner = find(number, self._innermost)
+        while owner is not None and owner.is_open and owner.low > number:
+            owner = owner.around
+        chain: list[tuple[object, int]] = []
+        while owner is not None:
+            if not owner.is_passed_over():
+                chain.append((owner, owner.code))
+            owner = owner.around
+        return chain[::-1]

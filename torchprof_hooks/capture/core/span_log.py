@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -26,47 +25,9 @@ _NEVER: Final = np.iinfo(np.int64).max
 NO_SUMS: Final[Int64s] = np.zeros(0, np.int64)
 
 
-class FlatLog(ABC):
-    """Closed calls as one flat list, `fields` numbers each, which are folded in batches
-    into sums per site."""
-
-    def __init__(self, fields: int) -> None:
-        self.entries: list[int] = []
-        #: Called with each batch: an array with one row per call.
-        self.on_fold: Callable[[Int64s], None] | None = None
-        self._fields = fields
-        self._lock = threading.RLock()
-        self._is_folding = False
-
-    def fold(self) -> None:
-        """Book the logged calls and empty the log."""
-        with self._lock:  # a report may be asked for in another thread
-            if self._is_folding:  # the handler of a signal calls modules, or reports
-                return
-            self._is_folding = True
-            try:
-                self._fold()
-            finally:
-                self._is_folding = False
-
-    def _fold(self) -> None:
-        # Not clear(): what is appended in between stays in the log.
-        count = len(self.entries) // self._fields * self._fields
-        if not count:
-            return
-        calls = np.fromiter(self.entries, np.int64, count).reshape(-1, self._fields)
-        del self.entries[:count]
-        self._book(calls)
-        if self.on_fold is not None:
-            self.on_fold(calls)
-
-    @abstractmethod
-    def _book(self, calls: Int64s) -> None:
-        """Add a batch of calls to the sums."""
-
-
-class SpanLog(FlatLog):
-    """Closed spans: ``[code, start_ns, end_ns, code, ...]``.
+class SpanLog:
+    """Closed spans as one flat list, ``[code, start_ns, end_ns, code, ...]``, which are
+    folded in batches into sums per site.
 
     After `fold`, the arrays have one item per site: `calls`, and of the durations the
     sum `total_ns`, `min_ns`, `max_ns` and the sum of squares `squares` (Python ints:
@@ -74,7 +35,11 @@ class SpanLog(FlatLog):
     """
 
     def __init__(self) -> None:
-        super().__init__(FIELDS)
+        self.entries: list[int] = []
+        #: Called with each batch: an array with one row per call.
+        self.on_fold: Callable[[Int64s], None] | None = None
+        self._lock = threading.RLock()
+        self._is_folding = False
         self.calls = np.zeros(0, np.int64)
         self.total_ns = np.zeros(0, np.int64)
         self.min_ns = np.zeros(0, np.int64)
@@ -100,7 +65,30 @@ class SpanLog(FlatLog):
         self.fold()
         self._marked_ns = self.total_ns.copy()
 
+    def fold(self) -> None:
+        """Book the logged calls and empty the log."""
+        with self._lock:  # a report may be asked for in another thread
+            if self._is_folding:  # the handler of a signal calls modules, or reports
+                return
+            self._is_folding = True
+            try:
+                self._fold()
+            finally:
+                self._is_folding = False
+
+    def _fold(self) -> None:
+        # Not clear(): what is appended in between stays in the log.
+        count = len(self.entries) // FIELDS * FIELDS
+        if not count:
+            return
+        calls = np.fromiter(self.entries, np.int64, count).reshape(-1, FIELDS)
+        del self.entries[:count]
+        self._book(calls)
+        if self.on_fold is not None:
+            self.on_fold(calls)
+
     def _book(self, calls: Int64s) -> None:
+        """Add a batch of calls to the sums."""
         self._folded += len(calls)
         codes, durations = calls[:, 0], calls[:, 2] - calls[:, 1]
         narrow = np.uint16 if codes.max() < 1 << 16 else np.int64

@@ -76,9 +76,6 @@ class FollowedPasses:
     resume: puts the mode that shows functions back on torch's stack, if it is off.
     """
 
-    #: What the engine's patch asks its users for.
-    needs_roots = True
-
     def __init__(
         self,
         hook: FunctionCallbacks,
@@ -93,11 +90,6 @@ class FollowedPasses:
         self._thread = None if in_any_thread else get_ident()
         self._here = _OfThread()
         self._tasks: set[int] = set()  # of running passes
-
-    @property
-    def backward(self) -> FollowedPasses:
-        """Who needs the roots of a pass."""
-        return self
 
     @property
     def passes(self) -> list[_Pass]:
@@ -120,9 +112,10 @@ class FollowedPasses:
         running = _Pass(request.makes_graph, self._resume())
         self.passes.append(running)
         at_node = partial(self._on_node, running)
-        nodes = reachable_nodes(request.roots) or {}
+        nodes = reachable_nodes(request.roots()) or {}
+        stop = request.stop()
         for number, node in nodes.items():
-            if number > request.stop:
+            if number > stop:
                 running.handles.append(node.register_prehook(at_node))
 
     def end_pass(self, outputs: object, failed: bool) -> None:

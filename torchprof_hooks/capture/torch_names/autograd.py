@@ -44,20 +44,6 @@ def node_of(tensor: torch.Tensor) -> Any:
             return None
 
 
-class NodePreHook:
-    """A hook for many autograd nodes (``Node.register_prehook``), which calls
-    `callback`, if there is any, with the gradients of all outputs of the node."""
-
-    __slots__ = ("callback",)
-
-    def __init__(self) -> None:
-        self.callback: Callable[[Any], None] | None = None
-
-    def __call__(self, gradients: Any) -> None:
-        if self.callback is not None:
-            self.callback(gradients)
-
-
 #: Have a callback called when the engine has run the last node of the pass that this
 #: thread works for. Callbacks run in the order in which they were queued.
 at_end_of_nodes: Callable[[Callable[[], None]], None] = getattr(

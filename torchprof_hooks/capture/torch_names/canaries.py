@@ -6,6 +6,7 @@ asks once, when its core is first loaded there (see `capture.core.verify`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
@@ -18,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from torchprof_hooks.capture.torch_names.autograd import (
-    NodePreHook,
     current_autograd_node,
     current_graph_task,
     engine_entry,
@@ -39,6 +39,11 @@ from torchprof_hooks.capture.torch_names.functions import (
     function_modes,
     push_function_mode,
     remove_function_mode,
+)
+from torchprof_hooks.capture.torch_names.module_calls import (
+    ASKING,
+    IMPLEMENTATION,
+    is_asking,
 )
 from torchprof_hooks.capture.torch_names.storages import storage_of
 from torchprof_hooks.files.collector import without_collections
@@ -73,6 +78,25 @@ class Canary(NamedTuple):
         return any(answers)
 
 
+# Calls of modules
+
+
+def _asks_for_implementation() -> bool:
+    """Whether torch, and no other code, asks a module for something to call in place of
+    its own implementation, and calls it."""
+    seen: list[Any] = []
+
+    def implementation(module: Any) -> Callable[[int], None]:
+        seen.append(is_asking(sys._getframe(1)))
+        return seen.append
+
+    class Probe(torch.nn.Module):
+        _compiled_call_impl = property(implementation)
+
+    Probe()(0)
+    return all(seen[:-1]) and seen[-1] == 0
+
+
 # Backward passes
 
 
@@ -84,9 +108,9 @@ def _follows_passes() -> bool:
     output = leaf * 2
     node, high = node_of(output), next_sequence_number()
     seen: list[Any] = []
-    hook = NodePreHook()
-    hook.callback = lambda _: seen.append(sequence_number(current_autograd_node()))
-    node.register_prehook(hook)
+    node.register_prehook(
+        lambda _: seen.append(sequence_number(current_autograd_node()))
+    )
     _run_through_entry(output, leaf, seen)
     return bool(low < high and seen == ["entry", low])
 
@@ -200,6 +224,7 @@ def _has_addresses() -> bool:
 
 #: Those without which numbers may be wrong. Tests ask more (``tests/invisibility``).
 CANARIES: Final = (
+    Canary("calls of modules", (IMPLEMENTATION, ASKING), _asks_for_implementation),
     Canary(
         "backward passes",
         (

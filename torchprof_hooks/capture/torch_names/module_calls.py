@@ -3,9 +3,7 @@ implementation of calls."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType, FunctionType
 from typing import Any, Final
 
@@ -15,43 +13,18 @@ from torchprof_hooks.capture.torch_names.place import Place
 
 #: The attribute that torch calls, if it is not None, in place of a module's own
 #: implementation of calls: `torch.nn.Module.compile` puts there what it has made.
-_IMPLEMENTATION: Final = "_compiled_call_impl"
+IMPLEMENTATION: Final = "_compiled_call_impl"
 #: The function of torch's that reads this attribute and calls what it finds.
 ASKING: Final = "_wrapped_call_impl"
+#: Where torch has the attribute. If torch does not look there, no module is measured.
+PLACE_OF_IMPLEMENTATION: Final = Place(torch.nn.Module, IMPLEMENTATION)
 
 
 def interceptor_in_calls() -> Any:
     """The interceptor that we have put in place of that attribute; None if it is not
     there, or somebody else has put something there."""
-    found = vars(torch.nn.Module).get(_IMPLEMENTATION)
+    found = vars(torch.nn.Module).get(IMPLEMENTATION)
     return found if hasattr(found, "forward_pre") else None
-
-
-def place_of_implementation() -> Place | None:
-    """Where torch looks for what to call in place of a module's own implementation;
-    None if this torch does not look: then we use hooks on all modules instead."""
-    called: list[object] = []
-    is_asked = all(_questions(called.append))
-    is_asked &= called == [0] and vars(torch.nn.Module).get(_IMPLEMENTATION, 0) is None
-    return Place(torch.nn.Module, _IMPLEMENTATION) if is_asked else None
-
-
-def _questions(answer: Callable[[int], None]) -> list[bool]:
-    """Call a module on trial, and return, for each read of the attribute, whether the
-    function that reads it is the known one. `answer` is called in place of the module,
-    with 0."""
-    asked: list[bool] = []
-
-    def implementation(module: Any) -> Callable[[int], None]:
-        asked.append(is_asking(sys._getframe(1)))
-        return answer
-
-    class Probe(torch.nn.Module):
-        _compiled_call_impl = property(implementation)
-
-    with suppress(Exception):  # whatever an untried version of torch raises
-        Probe()(0)
-    return asked
 
 
 def is_asking(frame: FrameType) -> bool:

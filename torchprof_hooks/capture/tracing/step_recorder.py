@@ -71,7 +71,7 @@ class _Graphs(HookedPasses):
 
     def __init__(self) -> None:
         super().__init__()
-        self._running: list[GraphPass] = []
+        self._running: dict[BackwardPass, GraphPass] = {}
         self._ended: list[GraphPass] = []
         self._nodes: list[int] = []  # thread, start, code, thread, ...
         self.threads: dict[int, int] = {}
@@ -84,7 +84,7 @@ class _Graphs(HookedPasses):
             self.threads[thread] = get_native_id()
         self._nodes += thread, perf_counter_ns(), tracker.site.code
 
-    def reaches(self, nodes: Mapping[int, Any]) -> None:
+    def reaches(self, running: BackwardPass, nodes: Mapping[int, Any]) -> None:
         """Note which node passes gradients to which. Only their numbers: a reference to
         a node would keep its graph alive."""
         edges = []
@@ -94,13 +94,13 @@ class _Graphs(HookedPasses):
                     to = sequence_number(target)
                     to = LEAF_NODE if to == NO_SEQUENCE_NUMBER else to
                     edges.append((number, to))
-        self._running.append(GraphPass(perf_counter_ns(), 0, edges))
+        self._running[running] = GraphPass(perf_counter_ns(), 0, edges)
 
     def forget(self, tracker: Tracker, running: BackwardPass) -> None:
         """Note when the pass ended."""
-        if self._running:
-            ended = self._running.pop()._replace(end_ns=perf_counter_ns())
-            self._ended.append(ended)
+        super().forget(tracker, running)
+        if (found := self._running.pop(running, None)) is not None:
+            self._ended.append(found._replace(end_ns=perf_counter_ns()))
 
     def take(self) -> tuple[list[GraphPass], Int64s]:
         """The passes that have ended since this was called last, and the nodes."""

@@ -10,12 +10,7 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.compiling import (
-    compilations,
-    compile_shield,
-    export_shield,
-    hushed_warning,
-)
+from torchprof_hooks.capture.attach.compiling import compilations
 from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.interception import Subscription, interception
@@ -39,11 +34,13 @@ _OF_TRACKERS: Final[tuple[Attachment, ...]] = (
 )
 
 
+#: What is said while somebody else has the place where calls of modules are seen.
+KEPT_OUT: Final = (
+    "not measured: modules, as another tool has taken nn.Module._compiled_call_impl"
+)
+
 #: What memory is counted by: one of them, if it is.
 _OF_MEMORY: Final[tuple[Attachment, ...]] = counted_tensors, heard_allocators
-
-#: These hide hooks on all modules where such hooks would be in the way.
-_SHIELDS: Final = compile_shield, hushed_warning, export_shield
 
 
 class TrackerSubscription(Subscription):
@@ -74,7 +71,8 @@ class TrackerSubscription(Subscription):
         tracker = self.tracker
         if tracker.follows_modules:
             show_modules(self)
-            tracker.shown_by_hooks = interception().uses_hooks
+            if interception.is_kept_out and KEPT_OUT not in tracker.not_measured:
+                tracker.not_measured = (*tracker.not_measured, KEPT_OUT)
         if tracker.backward is not None:
             self._show_backward()
         if counts_tensors(tracker):
@@ -117,17 +115,12 @@ class TrackerSubscription(Subscription):
 
 def show_modules(subscription: Subscription) -> None:
     """Show it all module calls, for as long as it lives, or until `hide_modules`."""
-    attachments.attach(interception(), subscription)
-    if interception().uses_hooks:
-        for shield in _SHIELDS:
-            attachments.attach(shield, subscription)
+    attachments.attach(interception, subscription)
 
 
 def hide_modules(subscription: Subscription) -> None:
     """Undo `show_modules`."""
-    attachments.detach(interception(), subscription)
-    for shield in _SHIELDS:
-        attachments.detach(shield, subscription)
+    attachments.detach(interception, subscription)
 
 
 class FirstCallSubscription(Subscription):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.attach.compiling import compile_shield
+from torchprof_hooks.capture.attach.compiling import watch_compiler
 from torchprof_hooks.capture.backward.backward_pass import (
     BackwardPass,
     PassRequest,
@@ -139,7 +139,7 @@ class Tracker(OpenCalls):
             self.close_left_calls()
         if self.ignores(module):
             return None
-        compile_shield.watch()
+        watch_compiler()
         site = self.tree.site_of_module(self.site, module)
         if self.memory_owners is not None and site.is_entry:
             self.memory_owners.meet_module(module, site.path)
@@ -221,21 +221,15 @@ class Tracker(OpenCalls):
         ended = passes[-1]
         if not failed and self._ends_at_once(ended):
             return
-        if self.site.phase == "waiting" and not failed:
-            began_ns, ended_ns = self.site.start_ns, perf_counter_ns()
-            self.close_entry(self.site, None, ended_ns)
-            self.exchanges.waited_ns += ended_ns - began_ns
         now_ns = perf_counter_ns()
         ended.failed = failed
-        self.aborted_calls += failed and self.backward.open_calls(self, ended)
         self.fold_if_due()
-        self.abort_down_to(self.backward.owner_of(self, ended), now_ns)
         try:
             self.backward.end(self, ended, now_ns)
         finally:  # a callback may raise in there, and an interrupt come before it
             self._forget_pass(ended)
-            if not self.passes:
-                self._all_passes_ended()
+            if self.memory_owners is not None and not self.passes:
+                self.memory_owners.backward_ended()
             if ended.opened_base and not ended.was_left:  # our work is no part of it
                 self.close_entry(ended.base, outputs, now_ns)
 
@@ -247,12 +241,6 @@ class Tracker(OpenCalls):
             with self.our_work():
                 self.memory_owners.backward_ended()
         return has_ended
-
-    def _all_passes_ended(self) -> None:
-        assert self.backward is not None  # there were passes
-        self.backward.no_pass_runs()
-        if self.memory_owners is not None:
-            self.memory_owners.backward_ended()
 
     def drop_left_passes(self) -> None:
         """End passes that an interrupt has left open: the engine runs none in this
@@ -340,8 +328,6 @@ class Tracker(OpenCalls):
         end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
         self.abort_down_to(self.outside, end_ns)
         self.drop_passes_after(0)
-        if self.backward is not None:
-            self.backward.no_pass_runs()
 
     # Reading
 

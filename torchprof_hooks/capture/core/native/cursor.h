@@ -41,9 +41,8 @@ struct Pass : std::enable_shared_from_this<Pass> {
   PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor
   Node* base;
   Node* engine;  // where the engine's own time is booked; null: not separately
-  bool hears;            // whether the engine calls us at its nodes
   bool opens;            // whether `base` is an entry that begins and ends with it
-  bool divides, makes_graph, names_nodes;
+  bool makes_graph, names_nodes;
   std::vector<OpenBackward> open;  // outermost first
   uint64_t counts_in;  // the thread whose counter of nodes was read last
   int64_t number;      // and what that counter was

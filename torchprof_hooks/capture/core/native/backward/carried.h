@@ -25,10 +25,8 @@ struct CarriedPass {
   std::shared_ptr<Pass> pass;
 };
 
-// hears: whether the engine calls us at nodes.
 struct Carried : c10::DebugInfoBase {
   std::vector<CarriedPass> passes;  // of each cursor, the innermost
-  bool hears = false;
 };
 
 template <class Kind>

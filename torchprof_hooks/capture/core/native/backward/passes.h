@@ -11,7 +11,7 @@ namespace {
 
 std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
   each_followed([&](Cursor* cursor, Pass& pass) {
-    if (pass.divides) node_begins(cursor, pass, node.seqNr(), node.forwardThreadId(), node.name());
+    node_begins(cursor, pass, node.seqNr(), node.forwardThreadId(), node.name());
   });
   return nullptr;
 }
@@ -29,7 +29,7 @@ void at_node_end(const at::RecordFunction&, at::ObserverContext*) {
 // What this thread had before a pass began in it, and has now.
 // task: the engine's number of the pass around it; -1: there is none. While the engine runs a node, it
 // installs what was there when its pass began, and afterwards restores what was there before.
-// callback: ours at nodes; 0: the thread has one already, or the engine is not to call us.
+// callback: ours at nodes; 0: the thread has one already.
 struct Carrying {
   std::shared_ptr<Pass> pass;
   std::shared_ptr<c10::ThreadLocalDebugInfo> before, now;
@@ -71,11 +71,12 @@ void lay(std::shared_ptr<Carried> carried) {
 // From now on, this thread works for the pass, and so does each in which the engine runs a part of it.
 void carry(Cursor* cursor, const std::shared_ptr<Pass>& pass) {
   auto carried = std::make_shared<Carried>();
-  if (const Carried* here = carried_here()) *carried = *here;
+  const Carried* here = carried_here();
+  if (here != nullptr) *carried = *here;
   std::erase_if(carried->passes, [&](const CarriedPass& one) { return one.site == &cursor->site || one.pass->is_over; });
   carried->passes.push_back({&cursor->site, cursor->running, pass});
   at::CallbackHandle callback = 0;
-  if (pass->hears && !std::exchange(carried->hears, true))
+  if (here == nullptr)
     callback = at::addThreadLocalCallback(
         at::RecordFunctionCallback(at_node_start, at_node_end).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   auto before = c10::ThreadLocalDebugInfo::current();
@@ -105,19 +106,18 @@ PyObject* reach_node(PyObject* self, PyObject*) {
   PassLock locked(cursor);
   if (node == nullptr || cursor->running->passes.empty()) Py_RETURN_NONE;
   Pass& pass = *cursor->running->passes.back();
-  if (!pass.divides || cursor->site != pass.owner()) Py_RETURN_NONE;  // else the hook is in a call of its own
+  if (cursor->site != pass.owner()) Py_RETURN_NONE;  // else the hook is in a call of its own
   node_begins(cursor, pass, int64_t(node->sequence_nr()), node->thread_id(), node->name().c_str());
   if (raise_again(cursor)) return nullptr;
   Py_RETURN_NONE;
 }
 
-std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool divides, bool makes_graph, bool names_nodes) {
+std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool makes_graph, bool names_nodes) {
   auto pass = std::make_shared<Pass>();
   pass->started = started;
   pass->base = base;
   pass->counts_in = at::RecordFunction::currentThreadId();
   pass->number = next_number();
-  pass->divides = divides;
   pass->makes_graph = makes_graph;
   pass->names_nodes = names_nodes;
   return pass;
@@ -140,23 +140,19 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
 
 // Begins a pass at `base`. opens: whether `base` is an entry that begins with the pass; if not, the
 // pass runs inside of another one, and its work without an owner belongs to the owner that the outer
-// pass is working for. engine: where the engine's own time is booked; None: not separately. hears:
-// whether the engine is to call us at nodes.
+// pass is working for. engine: where the engine's own time is booked; None: not separately.
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
-  static const char* parameters[] = {"started", "base", "engine", "opens", "hears", "divides",
-                                     "makes_graph", "names_nodes", nullptr};
+  static const char* parameters[] = {"started", "base", "engine", "opens", "makes_graph", "names_nodes", nullptr};
   PyObject *started, *base, *engine;
-  int opens, hears, divides, makes_graph, names_nodes;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!Oppppp", const_cast<char**>(parameters), &started,
-                                   node_type, &base, &engine, &opens, &hears, &divides, &makes_graph,
-                                   &names_nodes) ||
+  int opens, makes_graph, names_nodes;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!Oppp", const_cast<char**>(parameters), &started, node_type,
+                                   &base, &engine, &opens, &makes_graph, &names_nodes) ||
       (engine != Py_None && !is_node(engine)))
     return nullptr;
   Cursor* cursor = Cursor::of(self);
   Node* node = Node::of(base);
-  std::shared_ptr<Pass> pass = new_pass(started, node, divides, makes_graph, names_nodes);
+  std::shared_ptr<Pass> pass = new_pass(started, node, makes_graph, names_nodes);
   pass->engine = engine == Py_None ? nullptr : Node::of(engine);
-  pass->hears = hears;
   pass->opens = opens;
   if (opens) {
     if (!is_done(open_entry(self, base))) return nullptr;
@@ -215,8 +211,7 @@ Nanoseconds end(Cursor* cursor, bool failed, bool* is_ours) {
 bool ends_well(Cursor* cursor, PyObject* started) {
   if (!is_last(cursor, started)) return false;
   const Pass& pass = *cursor->running->passes.back();
-  bool has_run = pass.ended_ns != 0 || !pass.hears;
-  return has_run && cursor->site == pass.owner() && cursor->raised == nullptr;
+  return pass.ended_ns != 0 && cursor->site == pass.owner() && cursor->raised == nullptr;
 }
 
 // Ends a pass that has gone well, as nearly all do. Returns False, and does not end it, if Python has

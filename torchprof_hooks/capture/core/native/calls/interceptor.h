@@ -169,8 +169,8 @@ PyObject* interceptor_show_to(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// Called by hooks on all modules, and by blocks of code that count as calls (see `begin_region` in
-// torch_names/modules.py); `interceptor_forward_post`, too.
+// Called by blocks of code that count as calls (see `begin_region` in torch_names/modules.py);
+// `interceptor_forward_post`, too.
 PyObject* interceptor_forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2) || !watch(self, args[0], args[1])) return nullptr;
   if (!ShownHere(interceptor_of(self)->shown).begin(args[0], args[1])) return nullptr;
