@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times, padded
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.profiles.cells import place_without_functions
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep
+from torchprof_hooks.profiles.step_history import (
+    PhaseOfStep,
+    SlowStep,
+    StepHistory,
+    slowest_of,
+)
 from torchprof_hooks.profiles.step_times import MOST_SLOW, StepTimes
 
 if TYPE_CHECKING:
@@ -96,8 +103,16 @@ class SlowSteps:
         return self.steps - len(found), _Booked(duration_ns, 0, booked_ns)
 
 
-def slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
-    """The slowest steps that a tracker has seen, of all with these durations."""
+def history_of(counted: StepCounter, tracker: Tracker) -> StepHistory:
+    """The steps that a tracker has seen, over time, and the slowest of them."""
+    history = counted.history()
+    if not history.stretch_steps:
+        return history
+    slowest = slowest_of(_slow_steps(tracker, counted.times()))
+    return replace(history, slowest=slowest)
+
+
+def _slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
     every = [*tracker.slow_steps.readings]  # once: the measured thread may add more
     found = [each for each in every if 0 < times.slow_ns < each.duration_ns]
     if not found:
