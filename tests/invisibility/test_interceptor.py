@@ -19,7 +19,7 @@ from tests.fake_clock import MS, burn
 from tests.running import python
 from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach import interception as interception_module
-from torchprof_hooks.capture.attach.interception import MOST_CHANGES, interception
+from torchprof_hooks.capture.attach.interception import interception
 from torchprof_hooks.profiles.data import ProfileData
 
 pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("ticking")]
@@ -61,6 +61,7 @@ def without_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(interception_module, "place_of_implementation", lambda: None)
     yield
     interception.cache_clear()
+    setattr(nn.Module, IMPLEMENTATION, None)  # where another one is put in
 
 
 def check_that_calls_are_seen() -> None:
@@ -69,23 +70,17 @@ def check_that_calls_are_seen() -> None:
     assert calls(prof.profile) == {"Net": 1, "Net.inner": 1}
 
 
-def test_it_is_there_while_somebody_looks() -> None:
-    before = in_place()
+def test_it_stays_and_shows_calls_to_nobody() -> None:
     with profile():
-        assert isinstance(in_place(), property)
-        assert getattr(nn.Module, IMPLEMENTATION) is None  # as without us
         check_that_calls_are_seen()
-    assert in_place() is before
-
-
-def test_it_stays_when_it_has_come_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python would look for what is in the class anew each time."""
-    monkeypatch.setattr(interception(), "_changes", MOST_CHANGES)
+    there = in_place()
+    assert isinstance(there, property)
     for _ in range(2):
+        assert getattr(nn.Module, IMPLEMENTATION) is None  # as without us
+        assert getattr(Net(), IMPLEMENTATION) is None
         check_that_calls_are_seen()
-        assert isinstance(in_place(), property)
-    Net()(X)  # which nobody sees
-    setattr(nn.Module, IMPLEMENTATION, None)
+        assert in_place() is there
+    assert not interception().users
 
 
 def test_where_torch_has_no_such_place_there_are_hooks(without_place: None) -> None:
