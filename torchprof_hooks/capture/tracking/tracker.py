@@ -22,7 +22,7 @@ from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.exchanges import Exchanges
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
-from torchprof_hooks.capture.slow_steps import SlowSteps
+from torchprof_hooks.capture.record.step_counter import SlowSteps
 from torchprof_hooks.capture.torch_names.autograd import (
     current_autograd_node,
     current_graph_task,
