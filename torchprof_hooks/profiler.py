@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.tracking.meters.memory import memory_meter
+from torchprof_hooks.capture.tracking.meters.meters import memory_meter
 from torchprof_hooks.hooks.ended_threads import EndedThreads
 from torchprof_hooks.hooks.measuring import Settings, ThreadRounds
 from torchprof_hooks.hooks.memory_failure import is_out_of_memory, print_failure

@@ -23,7 +23,7 @@ from torchprof_hooks import Profile, add_hook, delete_hook, profile
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.compiler import NotBuiltError, compile_extension
-from torchprof_hooks.capture.tracking.meters.memory import (
+from torchprof_hooks.capture.tracking.meters.meters import (
     counted_tensors,
     memory_meter,
 )

@@ -22,8 +22,8 @@ from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import (
+    MemoryMeter,
     memory_sums,
     meters_of,
     settle_meters,

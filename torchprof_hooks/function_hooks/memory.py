@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
+from torchprof_hooks.capture.tracking.meters.meters import counted_tensors
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.function_records import MemoryRecords
 from torchprof_hooks.hooks.memory import MemoryHookSummary, MemoryReport

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
+from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.profiles.names import Phase
 
 #: How many names have sums of their own, as a program may make new ones forever; and

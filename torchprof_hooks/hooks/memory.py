@@ -11,8 +11,11 @@ import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.call_records import TrackedSite
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
-from torchprof_hooks.capture.tracking.meters.meters import meters_of
+from torchprof_hooks.capture.tracking.meters.meters import (
+    MemoryMeter,
+    memory_meter,
+    meters_of,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import CallSums
 from torchprof_hooks.profiles.names import ByteUnit
