@@ -41,7 +41,7 @@ class ThreadSteps:
     at_step: called between two steps, with the number of steps and evaluation calls
         that have ended; returns whether the next step is disturbed, and is to be kept
         apart. It may call `stop`.
-    ends_each_step: whether, for now, that is called after each step.
+    ends_each_step: set it to have that called after each step, for now.
     """
 
     def __init__(
@@ -113,10 +113,6 @@ class ThreadSteps:
             return
         with tracker.our_work():
             self._detector.step(tracker.site is not tracker.outside, now_ns)
-
-    def hurry(self) -> None:
-        """Have `at_step` called at the end of the step, and of each one after it."""
-        self.ends_each_step = True
 
     def close_left_calls(self) -> None:
         """Close open calls, as the program is ending: as of the moment when they were
