@@ -16,7 +16,7 @@ from torch import nn
 
 from torchprof_hooks import LinkCall, LinkHook
 from torchprof_hooks.capture.tracking.meters import device as device_meters
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
+from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.allocator_counter import Reading
 from torchprof_hooks.measure.device_clock import EventClock

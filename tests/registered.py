@@ -15,8 +15,8 @@ from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
-from torchprof_hooks.capture.attach.interception import MOST_CHANGES, interception
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.capture.attach.interception import interception
+from torchprof_hooks.capture.core import CORE, Interceptor
 from torchprof_hooks.capture.torch_names.distributed import (
     collectives,
     functional_wait,
@@ -82,10 +82,11 @@ def _compiler() -> dict[str, object]:
 
 
 def _implementation_of_calls() -> object:
-    """What torch is to call in place of modules' own: an interceptor that stays as
-    it has come and gone too often is as good as none."""
+    """What torch is to call in place of modules' own: ours, which stays, is as good as
+    none unless it has users."""
     found = vars(torch.nn.Module)["_compiled_call_impl"]
-    return None if interception._changes >= MOST_CHANGES else found
+    is_idle = isinstance(found, Interceptor) and not interception.users
+    return None if is_idle else found
 
 
 def registered() -> dict[str, object]:

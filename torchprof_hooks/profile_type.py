@@ -5,6 +5,7 @@ The code for these is imported when they are used, as few programs need all of i
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -74,8 +75,8 @@ class Profile(ProfileData, Reportable):  # noqa: D101 - it has that of `ProfileD
 
         return cls.of(profile_file.load(check_path("path", path)))
 
-    def _reported_profile(self) -> Profile:
-        return self
+    def _reported(self) -> AbstractContextManager[Profile]:
+        return nullcontext(self)
 
     def __str__(self) -> str:  # not that of `ProfileData`
         return self.report()

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.tracking.meters.memory import memory_meter
+from torchprof_hooks.capture.tracking.meters.meters import memory_meter
 from torchprof_hooks.hooks.measuring import MeasuredThreads, Settings, ThreadRounds
 from torchprof_hooks.hooks.results import (
     Rates,
@@ -45,18 +45,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def _as_overhead(method: Callable[P, R]) -> Callable[P, R]:
-    """A method of `Profiler`. In a block that is measured, its time is overhead."""
-
-    @functools.wraps(method)
-    def apart(*args: P.args, **kwargs: P.kwargs) -> R:
-        profiler = cast("Profiler", args[0])
-        with profiler._aside():
-            return method(*args, **kwargs)
-
-    return apart
 
 
 class Profiler(Reportable):
@@ -177,21 +165,16 @@ class Profiler(Reportable):
     def _with_taken(self, measured: Profile) -> Profile:
         return self._taken[0].merge(measured) if self._taken else measured
 
-    report = _as_overhead(Reportable.report)
-    print_report = _as_overhead(Reportable.print_report)
-    to_html = _as_overhead(Reportable.to_html)
-    to_json = _as_overhead(Reportable.to_json)
-    to_dataframe = _as_overhead(Reportable.to_dataframe)
-    scalars = _as_overhead(Reportable.scalars)
-
     def _aside(self) -> AbstractContextManager[None]:
         """What this thread does inside is profiler overhead, if it is measured."""
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
         return rounds.aside() if rounds and rounds.is_entered else nullcontext()
 
-    def _reported_profile(self) -> Profile:
-        found = self.profile
-        return found if self._threads.is_entered() else self._rates.tried(found)
+    @contextmanager
+    def _reported(self) -> Iterator[Profile]:
+        with self._aside():
+            found = self.profile
+            yield found if self._threads.is_entered() else self._rates.tried(found)
 
     def _own_rounds(self) -> ThreadRounds:
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)

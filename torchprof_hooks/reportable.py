@@ -4,6 +4,7 @@ the imports of what measures, which is one."""
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -44,11 +45,11 @@ class Reportable:
             TypeError, ValueError: a parameter has an invalid type or value; or `unit`,
                 `max_rows` or `sort_by`, which are for tables, is given without `full`.
         """
-        from torchprof_hooks.documents.report import Layout, report
+        with self._reported() as profile:
+            from torchprof_hooks.documents.report import Layout, report
 
-        layout = Layout(unit, width, max_rows, sort_by)
-        profile = self._reported_profile()
-        return report(profile, layout, full=full)
+            layout = Layout(unit, width, max_rows, sort_by)
+            return report(profile, layout, full=full)
 
     def print_report(
         self,
@@ -67,13 +68,13 @@ class Reportable:
         Raises:
             TypeError, ValueError: as for `report`.
         """
-        from torchprof_hooks.documents.report import Layout, report
-
         check_file("file", file)
-        layout, stream = Layout(unit, width, max_rows, sort_by), file or sys.stdout
-        profile = self._reported_profile()
-        text = report(profile, layout, full=full, stream=stream)
-        print(text, file=stream)
+        with self._reported() as profile:
+            from torchprof_hooks.documents.report import Layout, report
+
+            layout, stream = Layout(unit, width, max_rows, sort_by), file or sys.stdout
+            text = report(profile, layout, full=full, stream=stream)
+            print(text, file=stream)
 
     def to_html(self, path: str | Path) -> None:
         """Write a page that shows the profile to one file. A browser opens it without a
@@ -82,11 +83,12 @@ class Reportable:
         Raises:
             OSError: the file cannot be written.
         """
-        from torchprof_hooks.documents.report import page
-        from torchprof_hooks.files.writing import write_text
-
         where = check_path("path", path)
-        write_text(page(self._reported_profile()), where)
+        with self._reported() as profile:
+            from torchprof_hooks.documents.report import page
+            from torchprof_hooks.files.writing import write_text
+
+            write_text(page(profile), where)
 
     def to_json(self) -> str:
         """The report for programs: `answers` first, then phases, steps and tables with
@@ -96,9 +98,10 @@ class Reportable:
             >>> json.loads(prof.to_json())["answers"]["hottest_module"]["answer"]
             'Net.blocks.*.mlp'
         """
-        from torchprof_hooks.documents.report import to_json
+        with self._reported() as profile:
+            from torchprof_hooks.documents.report import to_json
 
-        return to_json(self._reported_profile())
+            return to_json(profile)
 
     def to_dataframe(
         self, by: Grouping = "module", *, library: Library | None = None
@@ -118,9 +121,10 @@ class Reportable:
             >>> frame = prof.to_dataframe("class")
             >>> frame.groupby("phase").self_ns.sum()
         """
-        from torchprof_hooks.documents.export.frames import dataframe
+        with self._reported() as profile:
+            from torchprof_hooks.documents.export.frames import dataframe
 
-        return dataframe(self._reported_profile(), by, library)
+            return dataframe(profile, by, library)
 
     def plot(self, kind: PlotKind = "modules", *, ax: Any = None) -> Any:
         """Draw a chart with matplotlib, which is an extra, and return its axes.
@@ -136,9 +140,10 @@ class Reportable:
             ValueError: unknown `kind`; no module was called; or memory was not
                 measured.
         """
-        from torchprof_hooks.documents.export.plots import plot
+        with self._reported() as profile:
+            from torchprof_hooks.documents.export.plots import plot
 
-        return plot(self._reported_profile(), kind, ax)
+            return plot(profile, kind, ax)
 
     def scalars(
         self, top: int = 10, *, since: Reportable | None = None
@@ -169,10 +174,13 @@ class Reportable:
             >>> for name, value in prof.scalars(top=3).items():
             ...     writer.add_scalar(name, value, step)
         """
-        from torchprof_hooks.documents.export.scalars import scalars
+        with self._reported() as profile:
+            from torchprof_hooks.documents.export.scalars import scalars
 
-        before = None if since is None else since._reported_profile()
-        return scalars(self._reported_profile(), top, before)
+            if since is None:
+                return scalars(profile, top, None)
+            with since._reported() as before:
+                return scalars(profile, top, before)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """The report as plain text, for notebook front ends that show no HTML."""
@@ -180,13 +188,15 @@ class Reportable:
 
     def _repr_html_(self) -> str:
         """The page of `to_html`, which a notebook shows as the result of a cell."""
-        from torchprof_hooks.documents.render.html import framed
-        from torchprof_hooks.documents.report import page
+        with self._reported() as profile:
+            from torchprof_hooks.documents.render.html import framed
+            from torchprof_hooks.documents.report import page
 
-        return framed(page(self._reported_profile()))
+            return framed(page(profile))
 
     def __str__(self) -> str:
         return self.report()
 
-    def _reported_profile(self) -> Any:
+    def _reported(self) -> AbstractContextManager[Any]:
+        """The profile, and that something is made of it."""
         raise NotImplementedError

@@ -12,9 +12,8 @@ import torch
 
 from torchprof_hooks import Profiler, profile
 from torchprof_hooks.capture.torch_names.storages import storages_of
-from torchprof_hooks.capture.tracking.meters.growth import Growth, Holder
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
-from torchprof_hooks.capture.tracking.meters.meters import meters_of
+from torchprof_hooks.capture.tracking.meters.memory_steps import Growth, Holder
+from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, meters_of
 from torchprof_hooks.profiles.memory import MEMORY_KINDS, GrowingMemory
 
 #: The new blocks of each step. It is told how many steps there will be.

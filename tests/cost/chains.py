@@ -27,7 +27,7 @@ from torchprof_hooks import (
 from torchprof_hooks.capture import steps as step_rules
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.tracking.meters import device as device_meters
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
+from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.measure.device_clock import EventClock
 

@@ -41,7 +41,6 @@ from tests.helpers import run_traced
 from tests.invisible import EveryFunction, EveryLink
 from tests.thorough import THOROUGH
 from torchprof_hooks import profile
-from torchprof_hooks.capture.attach import interception
 
 
 class Costs(NamedTuple):
@@ -250,8 +249,6 @@ QUICK = "some steps", "functions and memory"
 def test_leaving_does_not_take_longer_after_more_steps(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # However many tests have changed the class of modules before, it changes back.
-    monkeypatch.setattr(interception, "MOST_CHANGES", sys.maxsize)
     monkeypatch.chdir(tmp_path)
 
     def leave_after(steps: int) -> Counts:

@@ -29,8 +29,11 @@ from tests.doing import Does
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import Profiler, profile
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
+from torchprof_hooks.documents import report as report_module
+from torchprof_hooks.documents.export import plots
+from torchprof_hooks.documents.export import scalars as scalars_module
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.data import ProfileData
 
@@ -277,23 +280,35 @@ def test_time_between_blocks_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -
     check_sums(found)
 
 
+#: What is asked of a profiler, and the function that makes it.
+DOCUMENTS: dict[str, tuple[Callable[[Profiler], object], Any, str]] = {
+    "report": (Profiler.report, report_module, "report"),
+    "in a notebook": (Profiler._repr_html_, report_module, "page"),
+    "plot": (lambda prof: prof.plot("phases"), plots, "plot"),
+    "scalars": (Profiler.scalars, scalars_module, "scalars"),
+}
+
+
+@pytest.mark.parametrize("asked", DOCUMENTS.values(), ids=DOCUMENTS)
 @pytest.mark.parametrize("some", [{}, {"steps": 1}], ids=str)
-def test_a_report_in_the_block_is_overhead_and_in_no_step(
-    some: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_a_document_in_the_block_is_overhead_and_in_no_step(
+    some: dict[str, Any],
+    asked: tuple[Callable[[Profiler], object], Any, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prof = profile(**some)
-    measured = prof._measured
+    ask, module, name = asked
+    make = getattr(module, name)
 
-    def slowly() -> Profile:
+    def slowly(*args: Any, **options: Any) -> object:
         burn(500)
-        return measured()
+        return make(*args, **options)
 
-    with monkeypatch.context() as patched, prof:
-        patched.setattr(prof, "_measured", slowly)
+    with monkeypatch.context() as patched, profile(**some) as prof:
+        patched.setattr(module, name, slowly)
         model = Net()
         for _ in range(3):
             train(model, 10)
-            assert prof.report()
+            assert ask(prof)
     found = prof.profile
     assert found.phase_times_ns()["profiler"] == 3 * 500 * MS
     assert found.step_times.steps_ns == 30 * STEP_MS * MS

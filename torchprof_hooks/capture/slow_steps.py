@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from heapq import heappush, heappushpop
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
-from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times, padded
+from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times
+from torchprof_hooks.capture.own_sums import own_host_ns
 from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.step_counter import Booked, StepCounter
+from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import place_without_functions
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep
-from torchprof_hooks.profiles.step_times import MOST_SLOW, StepTimes
-
-if TYPE_CHECKING:
-    from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.profiles.step_history import (
+    PhaseOfStep,
+    SlowStep,
+    StepHistory,
+    slowest_of,
+)
+from torchprof_hooks.profiles.step_times import StepTimes
 
 #: A module is named if its own time is such a part of the difference.
 _MOSTLY: Final = 0.5
@@ -25,79 +30,16 @@ _MOSTLY: Final = 0.5
 Infos = Mapping[str, ModuleInfo]
 
 
-class _Booked(NamedTuple):
-    """What was booked in a step, or in several: nanoseconds by the code of the site, of
-    calls that have ended in it."""
-
-    duration_ns: int
-    number: int
-    booked_ns: Int64s
-
-    def __lt__(self, other: _Booked) -> bool:  # type: ignore[override]
-        """In a heap, the shortest step comes first."""
-        return self.duration_ns < other.duration_ns
-
-    def __add__(self, other: _Booked) -> _Booked:  # type: ignore[override]
-        size = max(len(self.booked_ns), len(other.booked_ns))
-        return _Booked(
-            self.duration_ns + other.duration_ns,
-            0,
-            padded(self.booked_ns, size) + padded(other.booked_ns, size),
-        )
+def history_of(counted: StepCounter, tracker: Tracker) -> StepHistory:
+    """The steps that a tracker has seen, over time, and the slowest of them."""
+    history = counted.history()
+    if not history.stretch_steps:
+        return history
+    slowest = slowest_of(_slow_steps(tracker, counted.times()))
+    return replace(history, slowest=slowest)
 
 
-class SlowSteps:
-    """Is told of the ends of steps, and keeps what was booked in the longest ones.
-
-    steps, steps_ns: how many training steps after the first have ended, and their time.
-    readings: of the longest of those that may be slow: whether they are will be known
-        in the end.
-    others: what was booked outside of these steps: in the first one, in evaluations.
-    """
-
-    def __init__(self, log: Any) -> None:
-        self._log = log
-        self.steps = self.steps_ns = 0
-        self.readings: list[_Booked] = []  # a heap
-        self.others = _Booked(0, 0, NO_SUMS)
-
-    def step_ended(self, duration_ns: int, number: int, may_be_slow: bool) -> None:
-        """A step has ended.
-
-        number: that of the training step; 0: it is no later one, or there were several.
-        """
-        if number:
-            self.steps += 1
-            self.steps_ns += duration_ns
-        if may_be_slow or not number:
-            found = _Booked(duration_ns, number, self._log.of_step_ns)
-            if number:
-                self._keep(found)
-            else:
-                self.others += found
-        self._log.end_step()
-
-    def _keep(self, found: _Booked) -> None:
-        if len(self.readings) < MOST_SLOW:
-            heappush(self.readings, found)
-        else:
-            heappushpop(self.readings, found)
-
-    def without(self, found: list[_Booked]) -> tuple[int, _Booked]:
-        """How many training steps there were but for these, and what was booked in
-        them."""
-        left_out = self.others
-        for each in found:
-            left_out += each
-        until_now = self._log.total_ns
-        until_now = until_now - padded(self._log.of_step_ns, len(until_now))
-        booked_ns = until_now - padded(left_out.booked_ns, len(until_now))
-        duration_ns = self.steps_ns - sum(each.duration_ns for each in found)
-        return self.steps - len(found), _Booked(duration_ns, 0, booked_ns)
-
-
-def slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
-    """The slowest steps that a tracker has seen, of all with these durations."""
+def _slow_steps(tracker: Tracker, times: StepTimes) -> Iterator[SlowStep]:
     every = [*tracker.slow_steps.readings]  # once: the measured thread may add more
     found = [each for each in every if 0 < times.slow_ns < each.duration_ns]
     if not found:
@@ -122,7 +64,7 @@ class _Times:
     """
 
     def __init__(
-        self, sites: list[Site], infos: Infos, sums: _Booked, steps: int = 1
+        self, sites: list[Site], infos: Infos, sums: Booked, steps: int = 1
     ) -> None:
         phases, modules = Counter[Phase](), Counter[str]()
         for site, own_ns in zip(sites, _own_ns(sites, sums), strict=False):
@@ -137,15 +79,13 @@ class _Times:
         self.modules = {name: round(ns / steps) for name, ns in modules.items()}
 
 
-def _own_ns(sites: list[Site], sums: _Booked) -> list[int]:
-    from torchprof_hooks.capture.own_sums import own_host_ns  # which knows trackers
-
+def _own_ns(sites: list[Site], sums: Booked) -> list[int]:
     empty: Int64s = NO_SUMS
     times = Times(empty, sums.booked_ns, empty, empty, [], empty)
     return own_host_ns(sites, times)
 
 
-def _slow_step(reading: _Booked, found: _Times, usual: _Times) -> SlowStep:
+def _slow_step(reading: Booked, found: _Times, usual: _Times) -> SlowStep:
     phases = [
         PhaseOfStep(phase, found.phases.get(phase, 0), usual.phases.get(phase, 0))
         for phase in {**found.phases, **usual.phases}

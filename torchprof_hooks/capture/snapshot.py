@@ -22,8 +22,8 @@ from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
 from torchprof_hooks.capture.tracking.meters.meters import (
+    MemoryMeter,
     memory_sums,
     meters_of,
     settle_meters,
@@ -38,9 +38,13 @@ from torchprof_hooks.profiles.cells import (
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
-from torchprof_hooks.profiles.names import OUTSIDE_NAME
+from torchprof_hooks.profiles.names import (
+    NOT_MEASURED_NAME,
+    OUTSIDE_NAME,
+    kind_of_other,
+)
 from torchprof_hooks.profiles.parts import Part, divided
-from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
+from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 #: Paths of time outside of all calls; also of time in an optimizer's closure.
@@ -282,6 +286,21 @@ def _infos(tracker: Tracker, cells: Mapping[CellKey, Totals]) -> dict[str, Modul
     return {
         name: replace(info, order=n) for n, (name, info) in enumerate(found.items())
     }
+
+
+def with_unmeasured(found: ProfileData, wall_ns: int, times: StepTimes) -> ProfileData:
+    """The profile with the steps that were not measured, as a part of their own."""
+    if not wall_ns:
+        return found
+    cell: CellKey = (NOT_MEASURED_NAME,), "outside"
+    cells = {cell: Totals(self_ns=wall_ns)}
+    rest = Part("unmeasured", wall_ns, times.steps, times, cells)
+    info = ModuleInfo(kind=kind_of_other(NOT_MEASURED_NAME), order=len(found.modules))
+    return replace(
+        found,
+        parts=(*found.parts, rest),
+        modules={**found.modules, NOT_MEASURED_NAME: info},
+    )
 
 
 def merge_snapshots(profiles: list[ProfileData]) -> ProfileData:

@@ -19,8 +19,12 @@ from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 from torchprof_hooks.capture.tracking.meters.device import device_meters
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter, memory_meter
-from torchprof_hooks.capture.tracking.meters.meters import Meter, meters_of
+from torchprof_hooks.capture.tracking.meters.meters import (
+    MemoryMeter,
+    Meter,
+    memory_meter,
+    meters_of,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.measure.accelerator import current_accelerator
 from torchprof_hooks.profiles.errors import MemoryUnavailableError

@@ -9,8 +9,7 @@ import torch
 
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.tracking.make_tracker import make_tracker
-from torchprof_hooks.capture.tracking.meters.memory import MemoryMeter
-from torchprof_hooks.capture.tracking.meters.meters import meters_of
+from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.tables import MemoryHookSummary, MemoryReport
 from torchprof_hooks.link_hooks.calls import MeasuredCalls, TrackedSite

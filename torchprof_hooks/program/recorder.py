@@ -102,7 +102,7 @@ class Recorder:
 
     def _forked(self) -> None:
         """In a fork, which has our hooks, have `_at_step` stop measuring soon."""
-        self._steps.hurry()
+        self._steps.ends_each_step = True
 
     def _go_on_here(self) -> None:
         """Measure the running thread instead, which is about to call a model."""

@@ -17,11 +17,12 @@ from torchprof_hooks.capture.attach.interception import Subscription, intercepti
 from torchprof_hooks.capture.attach.loaders import loader_patches
 from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
 from torchprof_hooks.capture.communication.patches import communication_patches
-from torchprof_hooks.capture.tracking.meters.memory import (
+from torchprof_hooks.capture.tracking.meters.meters import (
     counted_tensors,
+    counts_tensors,
     heard_allocators,
+    start_meters,
 )
-from torchprof_hooks.capture.tracking.meters.meters import counts_tensors, start_meters
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 #: These tell trackers of passes, and of what interrupts calls.

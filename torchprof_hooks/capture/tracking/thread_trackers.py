@@ -13,8 +13,10 @@ from torchprof_hooks.capture.attach.engine import engine_patch
 from torchprof_hooks.capture.torch_names.autograd import (
     current_graph_task,
 )
-from torchprof_hooks.capture.tracking.meters.memory import counted_tensors
-from torchprof_hooks.capture.tracking.meters.meters import counts_tensors
+from torchprof_hooks.capture.tracking.meters.meters import (
+    counted_tensors,
+    counts_tensors,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 

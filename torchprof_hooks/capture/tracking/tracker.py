@@ -22,7 +22,7 @@ from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.record.exchanges import Exchanges
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.site import NO_MODULE, Site
-from torchprof_hooks.capture.slow_steps import SlowSteps
+from torchprof_hooks.capture.record.step_counter import SlowSteps
 from torchprof_hooks.capture.torch_names.autograd import (
     current_autograd_node,
     current_graph_task,
@@ -182,12 +182,14 @@ class Tracker(OpenCalls):
         on_pause = self.on_pause
         yield
         if self.on_pause is on_pause:
-            interrupted_ns = self.entered_ns - entered_ns
-            self.interrupt(began_ns + interrupted_ns, perf_counter_ns())
+            self.book_our_work(began_ns, perf_counter_ns(), entered_ns)
 
-    def interrupt(self, began_ns: int, ended_ns: int) -> None:
-        """Book this time as profiler overhead, which interrupts the calls that are
-        open."""
+    def book_our_work(self, began_ns: int, ended_ns: int, entered_ns: int) -> None:
+        """Book this time as profiler overhead, but for what has interrupted it.
+
+        entered_ns: the cursor's when it began.
+        """
+        began_ns += self.entered_ns - entered_ns
         if ended_ns > began_ns:
             self.profiler.start_ns = began_ns
             self.end_entry(self.profiler, ended_ns)

@@ -20,8 +20,11 @@ import torch
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
-from torchprof_hooks.capture.tracking.meters.growth import Growth, Holder
-from torchprof_hooks.capture.tracking.meters.step_recorder import StepRecorder
+from torchprof_hooks.capture.tracking.meters.memory_steps import (
+    Growth,
+    Holder,
+    StepRecorder,
+)
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
     HeldMemory,
