@@ -183,10 +183,11 @@ class StepDetector:
 
         outputs: None if it failed.
         """
+        if self._tracker is None:  # an interrupt came in the middle of `follow`
+            return
         if outputs is None and error_of_call() is not None:
             return
         if site.phase == "backward":
-            assert self._tracker is not None
             self._entered_ns = self._tracker.entered_ns
             if not self._tracker.passes:  # else it ran inside of another one
                 self.pass_ended(site.caller is not site.caller.caller, end_ns)

@@ -56,6 +56,7 @@ class ThreadSteps:
             held_weakly(self._step_ended), held_weakly(self._first_step_ended)
         )
         self._counted = CountedSteps(self._detector)
+        self._left: CountedSteps | FollowedSteps | None = None  # is about to be closed
         self._aside_ns = 0  # when the work began that is aside; 0: none is
         self._begin_profile()
 
@@ -102,6 +103,7 @@ class ThreadSteps:
         self._book_time()
         self._began_ns = 0  # what comes is ours
         self._open.close()
+        self._close_left()
         if self._blocks.kind is Kind.TRACED:  # the trace ends with it
             self._expect(self._blocks.usual)
 
@@ -230,11 +232,18 @@ class ThreadSteps:
 
     def _change_to(self, kind: Kind) -> None:
         """Between two steps: go on with those of another kind."""
-        left = self._open
+        self._close_left()
+        self._left = self._open
         self._expect(kind)
         self._open.open()  # first: what is on torch for both stays there
-        left.close()
+        self._close_left()
         self._follow_garbage()
+
+    def _close_left(self) -> None:
+        """Take off torch what the steps before needed, also after an interrupt."""
+        if self._left is not None and self._left is not self._open:
+            self._left.close()
+        self._left = None
 
     def _expect(self, kind: Kind) -> None:
         """Steps of this kind come."""
