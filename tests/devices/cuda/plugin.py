@@ -12,15 +12,20 @@ import tempfile
 import traceback
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.devices.cuda import planted
 from tests.running import TRAINING
 
-#: What kernels take where a test plants nothing: there are some that take longer.
-DEFAULT = {"default_ns": 2_000, "copy_ns": 1_000, "gemm_ns": 1_000_000}
+#: For tests of real devices, which plant nothing and have the machine's clock.
+LIKE_REAL: Final = {
+    "real_clock": 1,
+    "default_ns": 2_000,
+    "copy_ns": 1_000,
+    "gemm_ns": 1_000_000,
+}
 
 for name in TRAINING:  # what optimizers and others import when they are first used
     import_module(name)
@@ -59,7 +64,8 @@ def _run(item: pytest.Function, said: Any) -> None:
     code = 1
     try:
         arguments = item._fixtureinfo.argnames
-        planted.put(real_clock=not _has_own_clock(item), **DEFAULT)
+        if Path(__file__).parent not in item.path.parents:
+            planted.put(**LIKE_REAL)
         item.obj(**{name: item.funcargs[name] for name in arguments})
         missing = planted.missing()
         assert not missing, f"missing: {', '.join(missing)}"
@@ -72,8 +78,3 @@ def _run(item: pytest.Function, said: Any) -> None:
     finally:
         said.flush()
         os._exit(code)
-
-
-def _has_own_clock(item: pytest.Function) -> bool:
-    """Whether the test moves the clock: those that are for real devices do not."""
-    return Path(__file__).parent in item.path.parents

@@ -52,14 +52,23 @@ void find_ratio() {
   double took_ns = double(monotonic_ns() - activities.clock_set_ns);
   activities.ratio = double(activities.clock() - activities.clock_set_at) / took_ns;
 }
-// A time of the host's or of a device's, by the clock that Kineto has.
-uint64_t stamped(int64_t ns) {
-  int64_t ahead_ns = ns - now();
-  if (activities.clock != nullptr) return activities.clock() + uint64_t(int64_t(double(ahead_ns) * activities.ratio));
-  timespec time;
-  clock_gettime(CLOCK_REALTIME, &time);
-  return uint64_t(int64_t(time.tv_sec) * 1000000000 + time.tv_nsec + ahead_ns);
-}
+// Times of the host and of devices, by the clock that Kineto has. All of a record are told by one reading.
+class Times {
+ public:
+  uint64_t of(int64_t ns) const { return read_ + uint64_t(int64_t(double(ns - now_ns_) * ratio_)); }
+
+ private:
+  static uint64_t read() {
+    if (activities.clock != nullptr) return activities.clock();
+    timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    return uint64_t(time.tv_sec) * 1000000000 + uint64_t(time.tv_nsec);
+  }
+
+  double ratio_ = activities.clock != nullptr ? activities.ratio : 1.0;
+  int64_t now_ns_ = now();
+  uint64_t read_ = read();
+};
 
 struct Record {
   std::array<char, kSlot>& slot = activities.pending.emplace_back();
@@ -75,7 +84,7 @@ struct Record {
 
 }  // namespace
 
-Shown::Shown(int call) : call_(call), began_(activities.kinds.empty() ? 0 : stamped(now())), before_(correlation) {
+Shown::Shown(int call) : call_(call), began_(activities.kinds.empty() ? 0 : Times().of(now())), before_(correlation) {
   correlation = ++activities.last_correlation;
   if (!activities.buffer && activities.ask && !activities.kinds.empty()) {
     size_t most = 0;
@@ -95,7 +104,7 @@ Shown::~Shown() {
     Record record(kRuntime);
     record.put<int>(4, call_);
     record.put<uint64_t>(8, began_);
-    record.put<uint64_t>(16, stamped(now()));
+    record.put<uint64_t>(16, Times().of(now()));
     record.put<uint32_t>(24, uint32_t(getpid()));
     record.put<uint32_t>(28, uint32_t(pthread_self()));
     record.put<uint32_t>(32, correlation);
@@ -106,11 +115,12 @@ Shown::~Shown() {
 // A `CUpti_ActivityKernel9` and later. node: its number in a graph; 0: it was launched by itself.
 void show_kernel(const std::string& name, const Stream& stream, int64_t start_ns, int64_t end_ns, uint64_t node) {
   if (!activities.kinds.count(kConcurrentKernels) && !activities.kinds.count(kKernels)) return;
+  Times times;
   Record record(kConcurrentKernels);
   record.put<uint16_t>(6, 32);  // registers
-  record.put<uint64_t>(16, stamped(start_ns));
-  record.put<uint64_t>(24, stamped(end_ns));
-  record.put<uint64_t>(32, stamped(end_ns));
+  record.put<uint64_t>(16, times.of(start_ns));
+  record.put<uint64_t>(24, times.of(end_ns));
+  record.put<uint64_t>(32, times.of(end_ns));
   record.put<uint32_t>(40, uint32_t(stream.device));
   record.put<uint32_t>(44, 1);  // context
   record.put<uint32_t>(48, uint32_t(stream.id + 7));
