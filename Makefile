@@ -105,7 +105,7 @@ test-cuda: cuda-environment  ## run the tests for CUDA without a device, on plan
 	$(PYTEST:$(BIN)/%=$(CUDA_VENV)/bin/%) $(IN_TWO) -m gpu $(CUDA_TESTS)
 
 cuda-environment:
-	@$(PYTHON) tests/devices/cuda/environment.py $(CUDA_VENV) $(CUDA_TORCH)
+	@$(PYTHON) tests/devices/cuda/environment.py $(CUDA_TORCH)
 
 # Libraries of docs/how_to.md: each brings its own transformers, so each has an environment.
 # torchvision and the like may be built for another torch; the libraries do without. LlamaFactory

@@ -46,33 +46,30 @@ def make(folder: Path, torch: str) -> None:
     if ready.exists() and ready.read_text() == said:
         return
     venv.create(folder, clear=True, with_pip=True)
-    if not _install(folder, "--no-deps", f"torch=={torch}"):
-        raise LeftOutError(f"no wheel of torch {torch} is to be had")
+    _install(folder, "--no-deps", f"torch=={torch}")
     (packages,) = folder.glob("lib/python*/site-packages")
     version = (packages / "torch" / "version.py").read_text()
     if "cuda: Optional[str] = None" in version or "cuda = None" in version:
         raise LeftOutError(f"this torch {torch} is not built for CUDA")
-    if not _install(folder, *NEEDED):
-        raise LeftOutError("what torch and the tests import is not to be had")
+    _install(folder, *NEEDED)
     (packages / "planted_cuda.pth").write_text(_START)
     ready.write_text(said)
 
 
-def _install(folder: Path, *what: str) -> bool:
+def _install(folder: Path, *what: str) -> None:
     pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet")
     options = ("--disable-pip-version-check", "--no-cache-dir")
-    done = subprocess.run(
-        (*pip, *options, *what), check=False, capture_output=True, text=True
-    )
+    command = (*pip, *options, *what)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
-        sys.stderr.write(done.stderr)
-    return done.returncode == 0
+        said = done.stderr.strip().splitlines() or ["pip failed"]
+        raise LeftOutError(f"{' '.join(what)} is not to be had: {said[-1]}")
 
 
-def main(folder: str, torch: str) -> int:
+def main(torch: str = "2.15.0", folder: str = "") -> int:
     """Make the environment; says so in one line if that is not possible."""
     try:
-        make(Path(folder), torch)
+        make(Path(folder or ROOT / f".venv-cuda-{torch}"), torch)
     except LeftOutError as error:
         print(f"torch on a planted CUDA runtime is left out: {error}")
         return LEFT_OUT

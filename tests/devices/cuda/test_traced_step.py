@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from tests.devices.cuda import planted
-from torchprof_hooks import profile
+from torchprof_hooks import Profile, profile
 from torchprof_hooks.profiles.trace.device_step import DeviceUse
 
 pytestmark = pytest.mark.gpu
@@ -19,8 +19,8 @@ NS = 20_000
 OPTIMIZER = "(optimizer) SGD", "optimizer"
 
 
-def use_of(prof: profile) -> DeviceUse:
-    step = prof.profile.device_step
+def use_of(found: Profile) -> DeviceUse:
+    step = found.device_step
     assert step is not None
     assert not step.reason
     [use] = step.devices
@@ -42,11 +42,14 @@ def plant() -> None:
     planted.put(real_clock=1, default_ns=NS, gemm_ns=NS)
 
 
-class Batches(list[int]):
-    """A data set whose batches are made on the device."""
+class Made(Dataset[torch.Tensor]):
+    """A data set that is made on the device."""
 
-    def __getitems__(self, places: Iterable[int]) -> list[torch.Tensor]:
-        return [torch.ones(8, device="cuda") + 1 for _ in places]
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        return torch.ones(8, device="cuda") + 1
 
 
 @pytest.mark.parametrize("steps", [5, 6, 20])
@@ -61,7 +64,7 @@ def test_what_ends_the_step_has_its_kernels(steps: int) -> None:
             optimizer.step()
         torch.cuda.synchronize()
 
-    found = kernels_of(use_of(prof))
+    found = kernels_of(use_of(prof.profile))
     assert found.pop(("Linear", "backward")) > 1
     assert found == {
         ("Linear", "forward"): 1,
@@ -78,7 +81,7 @@ def test_every_interruption_has_its_kernels() -> None:
 
     def batches() -> Iterator[torch.Tensor]:
         while True:
-            yield from DataLoader(Batches(range(4)), batch_size=2, collate_fn=sum)
+            yield from DataLoader(Made(), batch_size=2, collate_fn=sum)
 
     loaded = batches()
 
@@ -94,7 +97,7 @@ def test_every_interruption_has_its_kernels() -> None:
             optimizer.step(loss)
         torch.cuda.synchronize()
 
-    found = kernels_of(use_of(prof))
+    found = kernels_of(use_of(prof.profile))
     assert found[OPTIMIZER] == found["Sequential.1", "forward"] == 1
     assert found["(data loading)", "data"] == 2 * 2 + 2  # ones, ones + 1, and their sum
     assert found["Sequential.0", "recompute"] == found["Sequential.0", "forward"]
