@@ -118,7 +118,10 @@ struct DeviceReader {
     // A thread of the engine has other current streams.
     c10::Stream stream = is_home ? device.getStream(left)
                                  : c10::Stream(c10::Stream::UNSAFE, left, stamps->chain_of(left.index()).stream);
-    if (!captures(device, stream)) stamps->record(device, stream, kNobody);
+    if (captures(device, stream))
+      stamps->interrupt();
+    else
+      stamps->record(device, stream, kNobody);
   }
   void ask(const c10::impl::VirtualGuardImpl& device, const c10::Stream& stream) {
     bool waits_now;
