@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-how-tos how-to sanitize lint format bench gpu-check wheel check-wheel docs page trace-picture page-pictures clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-cuda cuda-environment test-how-tos how-to sanitize lint format bench gpu-check wheel check-wheel docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -89,6 +89,18 @@ test-and-record: $(VENV)/test.installed
 	-$(PYTEST) --junitxml=$(RESULTS)/side_by_side.xml $(SIDE_BY_SIDE) -m "not serial and not thorough"
 	-$(PYTEST) --junitxml=$(RESULTS)/alone.xml $(ALONE)
 	$(BIN)/python docs/compatibility.py record $(RESULTS)/side_by_side.xml $(RESULTS)/alone.xml
+
+# torch's own code for CUDA, without a device: on a planted runtime, whose kernels take planted time
+# and compute nothing. In an environment of its own, with TORCH=2.8.0, say.
+CUDA_TORCH = $(or $(TORCH),2.15.0)
+CUDA_VENV = .venv-cuda-$(CUDA_TORCH)
+CUDA_TESTS = tests/devices/cuda $(shell grep -rl 'mark\.gpu$$\|@pytest\.mark\.gpu' tests --include 'test_*.py')
+
+test-cuda: cuda-environment  ## run the tests for CUDA without a device, on planted times (with TORCH=2.8.0, say)
+	$(PYTEST:$(BIN)/%=$(CUDA_VENV)/bin/%) $(IN_TWO) -m gpu $(CUDA_TESTS)
+
+cuda-environment:
+	@$(PYTHON) tests/devices/cuda/environment.py $(CUDA_TORCH)
 
 # Libraries of docs/how_to.md: each brings its own transformers, so each has an environment.
 # torchvision and the like may be built for another torch; the libraries do without. LlamaFactory
@@ -210,5 +222,5 @@ page/node_modules: page/package-lock.json
 	touch $@
 
 clean:  ## remove the environment and caches
-	rm -rf page/node_modules $(VENV) .venv-gpu .venv-torch-* .venv-how-to-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf page/node_modules $(VENV) .venv-gpu .venv-torch-* .venv-cuda-* .venv-how-to-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.devices.cuda import planted
+
 
 def pytest_configure(config: pytest.Config) -> None:
     hands_out = config.getoption("dist", "no") != "no"
     if not hands_out or hasattr(config, "workerinput"):
         config.pluginmanager.import_plugin("tests.fixtures")
+        if planted.is_loaded():
+            config.pluginmanager.import_plugin("tests.devices.cuda.plugin")

@@ -84,6 +84,10 @@ class IdleDevice:
     def is_current_stream_capturing() -> bool:
         raise AssertionError("it is not in use")
 
+    @staticmethod
+    def device_count() -> int:
+        raise AssertionError("it is not in use")
+
 
 def beside_device(**options: Any) -> Callable[[], Any]:
     """Makes what measures as it would in a build of torch for a device."""

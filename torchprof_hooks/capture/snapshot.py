@@ -21,7 +21,10 @@ from torchprof_hooks.capture.own_sums import (
 from torchprof_hooks.capture.record.memory_log import MemorySums
 from torchprof_hooks.capture.record.site import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
-from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.device import (
+    SEVERAL_DEVICES,
+    DeviceMeter,
+)
 from torchprof_hooks.capture.tracking.meters.meters import (
     MemoryMeter,
     memory_sums,
@@ -120,6 +123,11 @@ def _facts(tracker: Tracker) -> dict[str, Any]:
         "not_measured": (
             *UNTRIED,
             *_unknown_owners(tracker),
+            *(
+                SEVERAL_DEVICES
+                for m in meters_of(tracker, DeviceMeter)
+                if m.has_several
+            ),
             *tracker.not_measured,
         ),
         "core": CORE.name,

@@ -34,6 +34,8 @@ class EventClock:
         #: Whether the current stream is being captured into a graph. It is the device's
         #: own function, without one around it, as each stamp calls it.
         self.is_capturing: Callable[[], bool] = device.is_current_stream_capturing
+        #: How many devices of the kind there are.
+        self.device_count: Callable[[], int] = device.device_count
         self._takes_times: bool | None = None  # None: not known yet
 
     def is_in_use(self, index: int) -> bool:

@@ -56,6 +56,7 @@ def trained(dtype: torch.dtype, around: AbstractContextManager[Any]) -> Any:
     return [*losses, *training.state()]
 
 
+@pytest.mark.values
 @by_measurer
 @by_type
 def test_results_are_the_same(
@@ -102,6 +103,7 @@ def convolved(around: AbstractContextManager[Any]) -> list[torch.Tensor]:
     return [y.detach(), x.grad, *(p.grad for p in model.parameters())]
 
 
+@pytest.mark.values
 @by_measurer
 def test_channels_last(measure: Callable[[], AbstractContextManager[Any]]) -> None:
     assert_equal_bits(convolved(measure()), convolved(nullcontext()))

@@ -30,6 +30,7 @@ def warming_up() -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(stream)
 
 
+@pytest.mark.values
 @by_measurer
 def test_forward_is_captured_and_replayed(measure: Measurer) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh()).to(DEVICE)
@@ -45,6 +46,7 @@ def test_forward_is_captured_and_replayed(measure: Measurer) -> None:
         torch.testing.assert_close(captured, model(x))
 
 
+@pytest.mark.values
 @by_measurer
 def test_training_step_is_captured_and_replayed(measure: Measurer) -> None:
     training, eager = Training(), Training()

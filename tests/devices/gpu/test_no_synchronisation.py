@@ -30,7 +30,7 @@ def test_the_check_finds_what_waits() -> None:
         x.item()
     with no_synchronisation(), pytest.raises(AssertionError, match="waits"):
         torch.cuda.synchronize()
-    assert x.item() == 1
+    x.item()  # it may wait again
 
 
 @by_measurer

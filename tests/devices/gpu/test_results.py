@@ -11,7 +11,7 @@ import torch
 
 from tests.devices.gpu.cuda import MEASURERS, Training, assert_equal_bits
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.values]
 
 
 def trained(around: AbstractContextManager[Any]) -> list[torch.Tensor]:

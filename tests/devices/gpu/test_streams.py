@@ -7,6 +7,8 @@ other streams counts as far as the stream of the stamps waits for it.
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -177,19 +179,26 @@ class OnTwoDevices(nn.Module):
         return result
 
 
-def test_model_on_two_devices() -> None:
+def trained_on_two_devices(around: AbstractContextManager[Any]) -> list[torch.Tensor]:
+    """Gradients of the last of many steps."""
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")
-    measured, bare = OnTwoDevices(), OnTwoDevices()
+    model = OnTwoDevices()
     x = torch.randn(8, 64, device="cuda:0")
-    with torchprof_hooks.profile() as prof:
+    with around:
         for _ in range(400):  # so that events are used again, and spans booked
-            measured.zero_grad()
-            measured(x).sum().backward()
-    bare(x).sum().backward()
+            model.zero_grad()
+            model(x).sum().backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def test_model_on_two_devices() -> None:
+    prof = torchprof_hooks.profile()
+    trained_on_two_devices(prof)
     assert totals(prof.profile, "OnTwoDevices.second", "backward").calls == 400
-    gradients = [
-        [p.grad for p in model.parameters() if p.grad is not None]
-        for model in (measured, bare)
-    ]
-    assert_equal_bits(*gradients)
+
+
+@pytest.mark.values
+def test_gradients_on_two_devices() -> None:
+    measured = trained_on_two_devices(torchprof_hooks.profile())
+    assert_equal_bits(measured, trained_on_two_devices(nullcontext()))

@@ -36,6 +36,8 @@ class Node:
     owner: the open call, as an owner of autograd nodes; None: it owns none.
     heard: how many autograd nodes of passes ran here.
     cut: how many calls here did not run to their end.
+    device: for the native core, the index of the device that has the parameters of its
+        module; below 0: none has them all.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Node:
         "children",
         "code",
         "cut",
+        "device",
         "heard",
         "ignored",
         "is_called",
@@ -61,6 +64,7 @@ class Node:
         self.children: dict[int, Site] = {}
         self.code = self.key = self.start_ns = self.low = 0
         self.heard = self.cut = self.ignored = 0
+        self.device = -1
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
         self.sees_operators = False
         self.owner: Owner | None = None

@@ -84,6 +84,9 @@ class _Session:
 
     def end(self) -> Recording:
         """Stop everything."""
+        tracker = self._recorder.tracker
+        # What has ended the step, such as an optimizer, is still running.
+        tracker.abort_down_to(tracker.outside, time.perf_counter_ns())
         self._subscription.close()
         tracked = self._recorder.take_step()
         self._stop_profiler()

@@ -32,7 +32,8 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_tracing,
 )
 from torchprof_hooks.capture.tracking.callbacks import CallListener
-from torchprof_hooks.capture.tracking.meters.meters import Meter
+from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.capture.tracking.meters.meters import Meter, meters_of
 from torchprof_hooks.capture.tracking.open_calls import OpenCalls
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
@@ -141,6 +142,8 @@ class Tracker(OpenCalls):
             return None
         watch_compiler()
         site = self.tree.site_of_module(self.site, module)
+        for meter in meters_of(self, DeviceMeter):
+            meter.place(site, module)
         if self.memory_owners is not None and site.is_entry:
             self.memory_owners.meet_module(module, site.path)
         return site

@@ -264,13 +264,23 @@ inline DeviceMeter* device_of(Cursor* cursor) {
   return DeviceMeter::of(device)->is_read() ? DeviceMeter::of(device) : nullptr;
 }
 
+// The thread enters the call at `node`, or returns to it. It is on the device of the innermost module around
+// it whose parameters are all on one.
+inline void enter_on_device(Cursor* cursor, Node* node) {
+  DeviceMeter* device = device_of(cursor);
+  if (device == nullptr) return;
+  Node* placed = node;
+  while (placed->device < 0 && placed->caller != nullptr) placed = placed->around();
+  device->enter(node->code, placed->device, long(PyThread_get_thread_ident()) == cursor->thread);
+}
+
 // Begins to read the device if the program has begun to use it. Asked only where an entry begins, or
 // a call that is new, so that a program that never uses a device pays for no readings. Open calls
 // are measured from here on.
 inline void look_for_device(Cursor* cursor) {
   PyObject* device = cursor->device;
   if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
-  DeviceMeter::of(device)->wake();
+  DeviceMeter::of(device)->wake(cursor->site->code);
 }
 
 // The tape of the running thread.

@@ -68,6 +68,7 @@ struct NodeState : OpenCall {
   uint64_t key;
   int64_t heard;  // how many nodes of passes ran here
   int64_t cut;    // how many calls did not run to their end
+  int device = -1;  // index of the device on which the parameters of its module are; below 0: of none, or of several
   char is_entry, is_called, is_function, is_loading, sees_operators;
   // Whether the operations of calls of this function are counted: in the first call of each kind (see
   // `Key`), of which `work` is the most; or, if it stands for all shapes that have no node of their own
@@ -168,6 +169,7 @@ PyMemberDef node_members[] = {
     {"ignored", T_LONGLONG, offsetof(Node, ignored), 0, nullptr},
     {"heard", T_LONGLONG, offsetof(Node, heard), 0, nullptr},
     {"cut", T_LONGLONG, offsetof(Node, cut), 0, nullptr},
+    {"device", T_INT, offsetof(Node, device), 0, nullptr},
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},

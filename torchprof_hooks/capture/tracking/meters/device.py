@@ -6,11 +6,19 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 
 from torchprof_hooks.capture.core import CORE, NATIVE, Cursor
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, at_length
+from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.torch_names.storages import unnoticed
 from torchprof_hooks.measure.device_clock import EventClock, default_device_clock
 
+#: What a profile says where several devices were stamped.
+SEVERAL_DEVICES: Final = (
+    "several devices are in use: what calls do on others than that of their "
+    "parameters is nobody's device time"
+)
 #: So many steps are stamped at first, and then one in so many.
 STAMPED: Final = 8
 
@@ -93,11 +101,17 @@ class DeviceMeter:
     core does, once the program uses the device. What the device did between two stamps
     belongs to the call that was left.
 
+    A call is on one device: that of its module's parameters, if they are all on one; or
+    on that of the call around it, if that is known so; or else on the thread's current
+    one. In backward, nodes are on the device whose thread runs them. What a call does
+    on other devices belongs to nobody.
+
     stamped_steps: in which steps it does.
     """
 
     def __init__(self, clock: EventClock) -> None:
         self.name = clock.name
+        self._clock = clock
         self._core = NATIVE.DeviceMeter(
             clock.name, clock.is_initialized, clock.is_in_use, clock.is_capturing
         )
@@ -111,6 +125,11 @@ class DeviceMeter:
         return bool(self._core.is_awake)
 
     @property
+    def has_several(self) -> bool:
+        """Whether several devices of the kind were stamped."""
+        return bool(self._core.devices > 1)
+
+    @property
     def waits(self) -> Waits:
         """How often the device waited for the host."""
         return Waits(*self._core.waits)
@@ -118,6 +137,11 @@ class DeviceMeter:
     def serve(self, cursor: Cursor) -> None:
         """Have the cursor read it."""
         cursor.device = self._core
+
+    def place(self, site: Site, module: torch.nn.Module) -> None:
+        """A call of the module, which is new at this site, begins."""
+        if self._clock.device_count() > 1:
+            site.device = _device_index(module, self.name)
 
     def start(self) -> None:
         """Measuring begins, for the first time or again."""
@@ -148,6 +172,20 @@ class DeviceMeter:
         """The same of the first step alone, which is always stamped."""
         own_ns: list[int] = at_length(self._marked_ns, size).clip(min=0).tolist()
         return own_ns
+
+
+def _device_index(module: torch.nn.Module, kind: str) -> int:
+    """The index of the device that has all parameters of the module; -1: none has. No
+    code of the user's runs: a parameter of a class of the user's is on none."""
+    found = set()
+    with unnoticed():
+        for _, parameter in torch.nn.Module.named_parameters(module):
+            is_of_torch = type(parameter) is torch.nn.Parameter
+            device = parameter.device if is_of_torch else None
+            found.add(device.index if device and device.type == kind else -1)
+            if len(found) > 1:
+                return -1
+    return found.pop() if found else -1
 
 
 def device_meters() -> list[DeviceMeter]:

@@ -107,7 +107,7 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
   MemoryMeter* meter = memory_of(cursor);
   memory::Reading bytes{};
   if (meter != nullptr) bytes = meter->read(pass.owner());
-  if (DeviceMeter* device = device_of(cursor)) device->left(pass.owner()->code);
+  enter_on_device(cursor, !opens.empty() ? opens.back().node : kept != 0 ? pass.open[kept - 1].node : pass.base);
   if (pass.makes_graph) {
     count_here(cursor, pass);
     end_made(pass, kept);

@@ -9,9 +9,17 @@
 
 namespace {
 
+// The meter of the device that this thread of the engine serves; null: this is the followed thread.
+DeviceMeter* device_of_engine(Cursor* cursor) {
+  return long(PyThread_get_thread_ident()) == cursor->thread ? nullptr : device_of(cursor);
+}
+
 std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
   each_followed([&](Cursor* cursor, Pass& pass) {
+    auto stays = pass.shared_from_this();
     node_begins(cursor, pass, node.seqNr(), node.forwardThreadId(), node.name());
+    if (pass.is_over) return;
+    if (DeviceMeter* device = device_of_engine(cursor)) device->node_begins(pass.owner()->code, node.seqNr() < 0);
   });
   return nullptr;
 }
@@ -23,6 +31,7 @@ void at_node_end(const at::RecordFunction&, at::ObserverContext*) {
     if (pass.makes_graph) count_after_node(pass);
     pass.entered_ns = cursor->entered_ns;
     cursor->site->heard += 1;
+    if (DeviceMeter* device = device_of_engine(cursor)) device->node_ended();
   });
 }
 

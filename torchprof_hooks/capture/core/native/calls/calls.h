@@ -43,15 +43,15 @@ void open_node(Cursor* cursor, Node* node, int64_t low) {
   if (MemoryMeter* meter = memory_of(cursor)) meter->opened(node, meter->read(node->around()));
   node->start_ns = clock_ns();
   go_to(cursor, node);  // not before: nobody is to find a call that is half open
-  if (DeviceMeter* device = device_of(cursor)) {  // last: what is queued from here on is the call's
-    device->left(node->around()->code);
+  if (device_of(cursor) != nullptr) {  // last: what is queued from here on is the call's
+    enter_on_device(cursor, node);
     node->start_ns = clock_ns();
   }
 }
 
 // Reads the meters at the end of the call at `node`, before it is booked.
 void read_at_end(Cursor* cursor, Node* node) {
-  if (DeviceMeter* device = device_of(cursor)) device->left(node->code);
+  enter_on_device(cursor, node->around());
   if (MemoryMeter* meter = memory_of(cursor)) meter->closed(node, meter->read(node));
 }
 
@@ -228,7 +228,7 @@ PyObject* owners_moved(PyObject* self, PyObject* args) {
     for (Node* node : closed) memory->closed(node, now);
     for (Node* node : opened) memory->opened(node, now);
   }
-  if (DeviceMeter* device = device_of(cursor)) device->left(left->code);
+  enter_on_device(cursor, opened.empty() ? closed.back()->around() : opened.back());
   Py_RETURN_NONE;
 }
 

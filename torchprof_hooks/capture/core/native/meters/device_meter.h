@@ -16,6 +16,9 @@ constexpr uint64_t kAskEvery = 37;
 //: One stamp in so many is timed.
 constexpr uint64_t kTimeEvery = 16;
 
+//: Instead of the index of a device: the thread's current one.
+constexpr int kCurrent = -1;
+
 // How often a device was asked, before a stamp, whether it waits for the host, and how often
 // it did, having nothing left to do.
 struct Waits {
@@ -37,6 +40,7 @@ struct DeviceReader {
   std::atomic<bool> is_awake{false}, is_stamping{true};
   std::optional<Stamps> stamps;
   std::atomic<uint64_t> calls{0};    // of `stamp`
+  std::atomic<int> home_device{kCurrent};  // that the followed thread has entered last, unless the engine has since
   SpinLock lock;                     // for what follows: threads of the engine stamp, too
   std::vector<char> in_use;          // of each index: whether `is_in_use` has said yes
   Waits waits;
@@ -47,26 +51,52 @@ struct DeviceReader {
     function(is_initialized), function(is_in_use), function(is_capturing);
   }
   bool is_read() const { return is_awake && is_stamping; }
-  // If the program uses a device by now, begins to read it, with a first stamp.
-  void wake() {
-    if (says(is_initialized, -1) && stamp(kBegin)) is_awake = true;
+  // If the program uses a device by now, begins to read it, with a first stamp. code: of the open call.
+  void wake(int64_t code) {
+    if (says(is_initialized, -1) && uses_any() && stamp(kCurrent, code)) is_awake = true;
   }
-  // The thread leaves the call with this code.
-  void left(int64_t code) {
-    if (!stamp(code)) stamps->interrupt();
+  // The thread enters the call with this code, or returns to it.
+  // index: of the device on which it is; kCurrent: the thread's. is_home: whether the thread is the followed
+  // one, and not one in which the engine runs a part of a pass.
+  void enter(int64_t code, int index, bool is_home) {
+    if (!stamp(is_home ? index : kCurrent, code, is_home)) stamps->interrupt();
+  }
+  // The engine begins a node in a thread of its own, for the call with this code; `is_leaf`: for the one that
+  // the thread has worked for last. Where several devices have such threads, they work for several calls.
+  void node_begins(int64_t code, bool is_leaf) {
+    if (stamps->devices() < 2) return;
+    Stamps::Chain here = stamps->chain_of(current().device_index());
+    if (is_leaf) code = here.last_owner;
+    if (here.owner != code) enter(code, kCurrent, /*is_home=*/false);
+  }
+  // It has ended: until the thread's next node, the device may wait for another one.
+  void node_ended() {
+    if (stamps->devices() < 2) return;
+    if (stamps->chain_of(current().device_index()).owner != kNobody) enter(kNobody, kCurrent, /*is_home=*/false);
   }
 
  private:
-  // Stamps the current stream. False while the program does not use the device, or while the stream
-  // is captured into a graph, where an event would be an error; and if the device fails, which the
-  // program learns itself. May call Python (see `says`).
-  bool stamp(int64_t code) {
+  c10::Stream current() const {
+    c10::impl::VirtualGuardImpl device(kind);
+    return device.getStream(device.getDevice());
+  }
+  // Stamps the current stream of a device; if the program does not use the thread's, of the one that it does.
+  // False while the program uses no device, or while the stream is captured into a graph, where an event would
+  // be an error; and if the device fails, which the program learns itself. May call Python (see `says`).
+  bool stamp(int index, int64_t code, bool is_home = true) {
     uint64_t number = calls++;
     Nanoseconds began_ns = number % kTimeEvery == 0 ? clock_ns() : 0;
     try {
       c10::impl::VirtualGuardImpl device(kind);
-      c10::Stream stream = device.getStream(device.getDevice());
-      if (!uses(stream.device_index()) || captures(device, stream)) return false;
+      c10::Device wanted = index < 0 ? device.getDevice() : c10::Device(kind, c10::DeviceIndex(index));
+      if (!uses(wanted.index())) {
+        int other = is_home ? only_in_use() : kCurrent;
+        if (other == kCurrent) return false;
+        wanted.set_index(c10::DeviceIndex(other));
+      }
+      c10::Stream stream = device.getStream(wanted);
+      leave_home(device, stream.device_index(), is_home);
+      if (captures(device, stream)) return false;
       if (number % kAskEvery == kAskEvery - 1) ask(device, stream);
       stamps->record(device, stream, code);
     } catch (const std::exception&) {
@@ -80,6 +110,19 @@ struct DeviceReader {
     }
     return true;
   }
+  // What the followed thread has done on another device is over: until it returns there, that may wait.
+  void leave_home(const c10::impl::VirtualGuardImpl& device, c10::DeviceIndex entered, bool is_home) {
+    int home = home_device.exchange(is_home ? int(entered) : kCurrent);
+    if (home == kCurrent || home == entered) return;
+    c10::Device left(kind, c10::DeviceIndex(home));
+    // A thread of the engine has other current streams.
+    c10::Stream stream = is_home ? device.getStream(left)
+                                 : c10::Stream(c10::Stream::UNSAFE, left, stamps->chain_of(left.index()).stream);
+    if (captures(device, stream))
+      stamps->interrupt();
+    else
+      stamps->record(device, stream, kNobody);
+  }
   void ask(const c10::impl::VirtualGuardImpl& device, const c10::Stream& stream) {
     bool waits_now;
     try {
@@ -91,6 +134,19 @@ struct DeviceReader {
     Locked locked(lock);
     waits.asked += 1;
     waits.waited += waits_now;
+  }
+  // The device that the program uses; kCurrent if it uses several, or none.
+  int only_in_use() {
+    Locked locked(lock);
+    auto first = std::find(in_use.begin(), in_use.end(), true);
+    bool is_only = first != in_use.end() && std::find(first + 1, in_use.end(), true) == in_use.end();
+    return is_only ? int(first - in_use.begin()) : kCurrent;
+  }
+  bool uses_any() {
+    c10::DeviceIndex count = c10::impl::VirtualGuardImpl(kind).deviceCount();
+    for (c10::DeviceIndex index = 0; index < count; index++)
+      if (uses(index)) return true;
+    return false;
   }
   bool uses(c10::DeviceIndex index) {
     if (index < 0) return false;
@@ -188,6 +244,11 @@ PyObject* device_meter_sums(PyObject* self, void*) {
   return as_array((*DeviceMeter::of(self)->stamps.*which)());
 }
 
+// How many devices were stamped.
+PyObject* device_meter_devices(PyObject* self, void*) {
+  return PyLong_FromLongLong(DeviceMeter::of(self)->stamps->devices());
+}
+
 // How many stamps there are.
 PyObject* device_meter_stamps(PyObject* self, void*) {
   return PyLong_FromLongLong(DeviceMeter::of(self)->stamps->recorded());
@@ -222,6 +283,7 @@ PyObject* device_meter_waits(PyObject* self, void*) {
 
 PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_sums<&Stamps::sums_ns>, nullptr, nullptr, nullptr},
                                      {"marked_ns", device_meter_sums<&Stamps::marked_ns>, nullptr, nullptr, nullptr},
+                                     {"devices", device_meter_devices, nullptr, nullptr, nullptr},
                                      {"stamps", device_meter_stamps, nullptr, nullptr, nullptr},
                                      {"stamp_ns", device_meter_stamp_ns, nullptr, nullptr, nullptr},
                                      {"is_stamping", device_meter_is_stamping, device_meter_set_stamping, nullptr, nullptr},

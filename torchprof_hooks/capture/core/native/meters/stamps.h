@@ -1,5 +1,5 @@
 // Time stamps that a device takes itself: events in its queue of work, one wherever a thread leaves
-// a call for another. What the device did between two of them belongs to the call that was left.
+// a call for another. What the device did between two of them belongs to the call that was entered.
 
 #pragma once
 
@@ -20,8 +20,8 @@ namespace {
 
 // A timing event in a stream.
 // event: as the device's backend has it: `c10::Event` would ask the device whether it has passed two
-// events before it tells the time between them. code: of the call that was left; `kBegin`: none was,
-// as nobody has stamped the queue right before that.
+// events before it tells the time between them. code: of the call to which the time belongs that its
+// device took since the last stamp there, or `kNobody`.
 struct Stamp {
   void* event;
   int64_t code;
@@ -29,7 +29,7 @@ struct Stamp {
   c10::StreamId stream;
 };
 
-constexpr int64_t kBegin = -1;
+constexpr int64_t kNobody = -1;
 
 // Events that all profiles of the process use again: making one takes longer than recording it.
 // By device, as an event stays on the device of its first record. Events in here are never
@@ -72,27 +72,25 @@ inline UnusedEvents& unused_events() {
   return all;
 }
 
-// The stamps of one meter, and the time between them by the code of the call that was left.
+// The stamps of one meter, and the time between them by the code of the call that had the device.
 //
 // Nobody waits for the device: stamps are kept until it has passed them. After each `kBatch` stamps, it
 // is asked whether it has passed the one before those: then it has passed all older ones of that stream.
 //
-// Two devices have no clock in common. So each keeps its own, set to the time that was booked until its
-// last stamp; a stamp brings the time forward to that of its device's clock. What another device has
-// taken meanwhile is booked already, and is not booked again. For streams of one device, stamps may come
-// out of order: a time below zero takes out what is booked twice then.
+// Each device has its own chain of stamps. Streams of one device have a chain in common, in which stamps may
+// come out of order: a time below zero takes out what is booked twice then.
 class Stamps {
  public:
   explicit Stamps(c10::DeviceType kind) : kind_(kind) {}
   Stamps(const Stamps&) = delete;
   ~Stamps() {
-    forget_clocks();
+    for (const auto& [_, last] : last_) waiting_.push_back(last);
     unused_events().give_back(kind_, {waiting_.begin(), waiting_.end()});
   }
 
-  // Stamps the stream; the call with this code is left. Throws if the device has failed.
+  // Stamps the stream; from here on, the call with this code has its device. Throws if that has failed.
   void record(const c10::impl::VirtualGuardImpl& device, const c10::Stream& stream, int64_t code) {
-    Stamp stamp{unused_events().take(kind_, stream.device_index()), code, stream.device_index(), stream.id()};
+    Stamp stamp{unused_events().take(kind_, stream.device_index()), kNobody, stream.device_index(), stream.id()};
     try {
       device.record(&stamp.event, stream, stamp.device, c10::EventFlag::BACKEND_DEFAULT);
     } catch (...) {
@@ -102,16 +100,34 @@ class Stamps {
     bool is_batch;
     {
       Locked locked(lock_);
-      if (std::exchange(is_interrupted_, false)) stamp.code = kBegin;
+      Chain& chain = chains_[stamp.device];
+      stamp.code = std::exchange(chain.owner, code);
+      chain.stream = stamp.stream;
+      if (code != kNobody) chain.last_owner = code;
       waiting_.push_back(stamp);
       is_batch = ++recorded_ % kBatch == 0;
     }
     if (is_batch) book_passed(device);
   }
-  // What was queued since the last stamp belongs to nobody.
+  // What was queued since the last stamps belongs to nobody.
   void interrupt() {
     Locked locked(lock_);
-    is_interrupted_ = true;
+    for (auto& [_, chain] : chains_) chain.owner = kNobody;
+  }
+
+  // owner: the call that has a device now. last_owner: the last one that had it. stream: that was stamped last.
+  struct Chain {
+    int64_t owner = kNobody, last_owner = kNobody;
+    c10::StreamId stream = 0;
+  };
+  Chain chain_of(c10::DeviceIndex device) {
+    Locked locked(lock_);
+    return chains_[device];
+  }
+  // How many devices were stamped.
+  int64_t devices() {
+    Locked locked(lock_);
+    return int64_t(chains_.size());
   }
 
   // Waits for the device, and books everything. Returns whether the sums have changed since the last time.
@@ -152,10 +168,6 @@ class Stamps {
 
  private:
   static constexpr size_t kBatch = 512;
-  struct Clock {
-    Stamp last;
-    int64_t now_ns;
-  };
   struct Span {
     uint64_t number;  // of the stamp at its end
     int64_t code, duration_ns;
@@ -200,15 +212,11 @@ class Stamps {
     std::vector<Stamp> done;
     for (const Stamp& stamp : stamps) {
       number_++;
-      if (stamp.code == kBegin) forget_clocks();
-      auto [found, is_first] = clocks_.try_emplace(stamp.device, Clock{stamp, now_ns_});
+      auto [last, is_first] = last_.try_emplace(stamp.device, stamp);
       if (is_first) continue;
-      Clock& clock = found->second;
-      int64_t now_ns = clock.now_ns + elapsed_ns(device, clock.last, stamp);
-      spans.push_back({number_, stamp.code, now_ns - now_ns_});
-      now_ns_ = now_ns;
-      done.push_back(clock.last);
-      clock = {stamp, now_ns};
+      if (stamp.code != kNobody) spans.push_back({number_, stamp.code, elapsed_ns(device, last->second, stamp)});
+      done.push_back(last->second);
+      last->second = stamp;
     }
     unused_events().give_back(kind_, done);
     Locked locked(lock_);
@@ -231,12 +239,6 @@ class Stamps {
     if (size_t(span.code) >= sums.size()) sums.resize(size_t(span.code) + 1);
     sums[size_t(span.code)] += span.duration_ns;
   }
-  void forget_clocks() {
-    std::vector<Stamp> done;
-    for (const auto& [_, clock] : clocks_) done.push_back(clock.last);
-    clocks_.clear();
-    unused_events().give_back(kind_, done);
-  }
   std::vector<int64_t> copy(const std::vector<int64_t>& sums) {
     Locked locked(lock_);
     return sums;
@@ -244,15 +246,15 @@ class Stamps {
 
   const c10::DeviceType kind_;
   std::mutex booking_;  // taken before `lock_`; guards what follows
-  std::map<c10::DeviceIndex, Clock> clocks_;
-  uint64_t number_ = 0;  // of stamps that were booked
-  int64_t now_ns_ = 0;   // the time that was booked
-  SpinLock lock_;        // guards what follows: threads of the engine stamp, too
+  std::map<c10::DeviceIndex, Stamp> last_;  // that were booked
+  uint64_t number_ = 0;                     // of stamps that were booked
+  SpinLock lock_;                           // guards what follows: threads of the engine stamp, too
+  std::map<c10::DeviceIndex, Chain> chains_;
   std::deque<Stamp> waiting_;
   std::vector<int64_t> sums_ns_, marked_ns_;
   uint64_t recorded_ = 0, marked_until_ = 0;
   int64_t shortest_ns_ = INT64_MAX;
-  bool is_interrupted_ = true, is_unread_ = false;
+  bool is_unread_ = false;
 };
 
 }  // namespace

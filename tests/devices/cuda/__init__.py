@@ -1,0 +1,1 @@
+"""torch's own code for CUDA, on a runtime without a device: `make test-cuda`."""

@@ -1,0 +1,216 @@
+"""Device times and what they take, to the nanosecond and by count."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.devices.accelerator.stamps import counted_calls
+from tests.devices.cuda import planted
+from tests.devices.cuda.work import Layer, busy, device_ns
+from torchprof_hooks import profile
+
+pytestmark = pytest.mark.gpu
+STEPS = 8  # all of them are stamped
+
+
+class Block(nn.Module):
+    """Layers, and work of its own."""
+
+    def __init__(self, own_ns: int, *layers: Layer) -> None:
+        super().__init__()
+        self.own_ns = own_ns
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return busy(self.layers(x), self.own_ns)
+
+
+class Training:
+    """Steps of a model whose layers take times that are drawn by chance."""
+
+    def __init__(self, layers: int) -> None:
+        draw = random.Random(layers)
+        self.layers = [
+            Layer(draw.randrange(1000, 900_000), draw.randrange(1000, 900_000))
+            for _ in range(layers)
+        ]
+        self.model = Block(draw.randrange(1000, 900_000), *self.layers)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        self.x = torch.zeros(4, device="cuda", requires_grad=True)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(self.x).sum().backward()
+        self.optimizer.step()
+
+    def expected(self, steps: int) -> dict[tuple[str, str], int]:
+        times = {("Block", "forward"): steps * self.model.own_ns}
+        for n, layer in enumerate(self.layers):
+            forward_ns, backward_ns = layer.times
+            times[f"Block.layers.{n}", "forward"] = steps * forward_ns
+            times[f"Block.layers.{n}", "backward"] = steps * backward_ns
+        return times
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_times_of_modules(memory: bool) -> None:
+    training = Training(12)
+    with profile(memory=memory) as prof:
+        for _ in range(STEPS):
+            training.step()
+
+    assert device_ns(prof.profile) == training.expected(STEPS)
+    assert planted.number("violations") == planted.number("bad records") == 0
+
+
+def test_times_of_functions_are_those_of_their_modules() -> None:
+    training = Training(12)
+    with profile(functions=True) as prof:
+        for _ in range(STEPS):
+            training.step()
+
+    found: Counter[str] = Counter()
+    for row in prof.profile.rows():
+        for phase, totals in row.phases.items():
+            found[phase] += totals.device_self_ns
+    expected: Counter[str] = Counter()
+    for (_, of_phase), ns in training.expected(STEPS).items():
+        expected[of_phase] += ns
+    assert +found == expected
+
+
+#: Of a layer in one step: two of its forward, and one where its backward begins. Three
+#: functions run in its forward, of which two have a backward.
+RECORDS = {False: 3, True: 2 + 3 * 2 + 2}
+
+
+@pytest.mark.parametrize("functions", [False, True])
+def test_what_is_done_for_each_layer(functions: bool) -> None:
+    counts = []
+    for layers in (10, 10, 20):  # what is made once is made in the first run
+        training = Training(layers)
+        training.step()
+        torch.cuda.synchronize()
+        with profile(functions=functions):
+            for _ in range(4):
+                training.step()
+            before = planted.calls(), planted.number("waits")
+            with counted_calls() as python:
+                for _ in range(4):
+                    training.step()
+            done = planted.calls() - before[0]
+            waits = planted.number("waits") - before[1]
+        counts.append((done, waits, python[0]))
+    _, (fewer, _, python_of_fewer), (more, waits, python_of_more) = counts
+
+    def of_layer(name: str) -> float:
+        return (more[name] - fewer[name]) / (10 * 4)
+
+    records = RECORDS[functions]
+    assert of_layer("cudaEventRecord") == records
+    assert of_layer("cuStreamIsCapturing") == records
+    assert of_layer("cudaStreamQuery") <= records / 17
+    assert waits == 0
+    assert abs(python_of_more - python_of_fewer) < 10  # of layers: none
+
+
+def test_no_event_is_made_once_there_are_enough() -> None:
+    training = Training(10)
+    for is_last in (False, True):
+        before = planted.calls()
+        with profile():
+            for _ in range(STEPS):
+                training.step()
+        if is_last:
+            assert (planted.calls() - before)["cudaEventCreateWithFlags"] == 0
+
+
+def test_the_host_never_waits_for_a_device_that_is_thousands_of_steps_behind() -> None:
+    training = Training(2)
+    training.step()
+    torch.cuda.synchronize()
+    with profile() as prof:
+        waits = planted.number("waits")
+        for _ in range(2000):
+            training.step()
+        assert planted.number("waits") == waits
+
+    assert device_ns(prof.profile) == training.expected(2000)
+
+
+@pytest.mark.parametrize("by_another_thread", [False, True])
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_captures_go_on(mode: Any, by_another_thread: bool) -> None:
+    training, captured = Training(40), Layer(1000)
+    x, graph = torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
+    begun, measured = threading.Event(), threading.Event()
+
+    def capture() -> None:
+        with (
+            torch.no_grad(),
+            torch.cuda.graph(graph, capture_error_mode=mode),
+        ):
+            captured(x)
+            begun.set()
+            if by_another_thread:
+                assert measured.wait(60)
+
+    with profile() as prof:
+        for _ in range(3):  # memory is taken
+            training.step()
+        if by_another_thread:
+            thread = threading.Thread(target=capture)
+            thread.start()
+            assert begun.wait(60)
+            for _ in range(STEPS - 3):  # hundreds of stamps: some are asked for
+                training.step()
+            measured.set()
+            thread.join()
+        else:
+            capture()
+            for _ in range(STEPS - 3):
+                training.step()
+        graph.replay()
+
+    assert planted.number("captures") == 1
+    assert planted.number("violations") == 0
+    assert planted.number("timing records in captures") == 0
+    found = device_ns(prof.profile)
+    expected = training.expected(STEPS)
+    assert {place: found.get(place) for place in expected} == expected
+
+
+def test_a_device_that_fails_for_good() -> None:
+    training = Training(2)
+    with profile() as prof:
+        for _ in range(3):
+            training.step()
+        planted.put(failing=1)
+        with pytest.raises(RuntimeError):
+            training.step()
+
+    assert "Block" in prof.profile.report()
+
+
+def test_peaks_of_memory_are_those_of_the_allocator() -> None:
+    planted.put(total_bytes=1 << 30)
+    training = Training(4)
+    torch.cuda.reset_peak_memory_stats()
+    with profile(memory=True) as prof:
+        for _ in range(3):
+            training.step()
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 30, device="cuda")
+    memory = prof.profile.memory
+    assert memory is not None
+    assert memory.peak_bytes == torch.cuda.max_memory_allocated()
+    assert memory.peak_bytes == sum(held.bytes for held in memory.at_peak)
+    assert memory.failure is not None
+    assert memory.failure.requested_bytes == 4 << 30
