@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from torchprof_hooks.measure import uninterrupted as module
 from torchprof_hooks.measure.uninterrupted import in_own_thread, uninterrupted
 
 NUMBERS = [
@@ -95,7 +96,7 @@ def test_an_interrupt_between_any_two_replacements(
         return replaced
 
     with monkeypatch.context() as patch:
-        patch.setattr(signal, "signal", replace_and_raise)
+        patch.setattr(module, "set_handler", replace_and_raise)
         with pytest.raises(Interrupt), uninterrupted():
             pass
     signal.raise_signal(signal.SIGTERM)

@@ -58,7 +58,7 @@ def level() -> int:
 
 
 def log_of(prof: Any) -> Any:
-    [measurer] = prof._threads._threads
+    [measurer] = prof._threads.rounds
     [meter] = meters_of(measurer._steps.tracker, MemoryMeter)
     return meter.log
 
