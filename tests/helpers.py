@@ -18,8 +18,8 @@ from torchprof_hooks import LinkCall, LinkHook
 from torchprof_hooks.capture.tracking.meters import device as device_meters
 from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import measuring
-from torchprof_hooks.measure.allocator_counter import Reading
-from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.measure.accelerator import EventClock
+from torchprof_hooks.measure.memory_counter import Reading
 
 Result = TypeVar("Result")
 

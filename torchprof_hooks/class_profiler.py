@@ -18,7 +18,7 @@ from torchprof_hooks.capture.tracking.subscriptions import show_modules
 from torchprof_hooks.documents.render.units import check_unit
 from torchprof_hooks.hooks.measuring import Settings
 from torchprof_hooks.hooks.results import Rates, Saving
-from torchprof_hooks.measure.interrupted_exit import interrupted_exit
+from torchprof_hooks.measure.signals import interrupted_exit
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.names import TimeUnit
 from torchprof_hooks.profiles.options import check_file, print_to

@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.record.site import make_profiled_function
+from torchprof_hooks.capture.record.module_names import make_profiled_function
 from torchprof_hooks.capture.torch_names.modules import (
     begin_region,
     end_region,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torchprof_hooks.capture.tracking.callbacks import LinkCall
 from torchprof_hooks.capture.tracking.make_tracker import is_default, make_tracker
-from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
-from torchprof_hooks.capture.tracking.thread_trackers import ThreadTrackers
+from torchprof_hooks.capture.tracking.subscriptions import (
+    ThreadTrackers,
+    TrackerSubscription,
+)
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.hook import Hook, on_modules
 

@@ -19,7 +19,7 @@ from torchprof_hooks.capture.record.function_names import (
     is_of_torch,
 )
 from torchprof_hooks.capture.tracking.make_tracker import ask_again
-from torchprof_hooks.capture.tracking.module_subscription import (
+from torchprof_hooks.capture.tracking.subscriptions import (
     ModuleSubscription,
     module_subscriptions,
 )

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks import Profiler, profile
-from torchprof_hooks.capture.torch_names.storages import storages_of
+from torchprof_hooks.capture.torch_names.tensors import storages_of
 from torchprof_hooks.capture.tracking.meters.memory_steps import Growth, Holder
 from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, meters_of
 from torchprof_hooks.profiles.memory import MEMORY_KINDS, GrowingMemory

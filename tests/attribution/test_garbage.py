@@ -26,7 +26,7 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from tests.running import python, written
 from torchprof_hooks import profile
-from torchprof_hooks.capture.attach import garbage
+from torchprof_hooks.capture.attach import interruptions
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.backward.backward_pass import BackwardPass
 from torchprof_hooks.capture.record.call_tree import CallTree
@@ -276,13 +276,13 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
     try:
         gc.enable()
         thread.start()
-        attachments.attach(garbage.garbage_callback, user)
+        attachments.attach(interruptions.garbage_callback, user)
         while len(kept) < 5000 and not errors:
             hooks[5] = None
             del hooks[5]
     finally:
         gc.disable()
-        attachments.detach(garbage.garbage_callback, user)
+        attachments.detach(interruptions.garbage_callback, user)
         gc.callbacks.extend(others)
         gc.set_threshold(*threshold)
         setswitchinterval(interval)

@@ -26,7 +26,7 @@ from tests.attribution.simulated_memory import ledger_of
 from tests.build import profile_of
 from tests.cores import NATIVE_CORE
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.torch_names.storages import storages_of
+from torchprof_hooks.capture.torch_names.tensors import storages_of
 from torchprof_hooks.hooks.results import is_out_of_memory, print_failure
 from torchprof_hooks.profiles.memory import MemorySummary
 

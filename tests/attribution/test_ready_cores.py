@@ -22,7 +22,7 @@ from torchprof_hooks.capture.core.compiler import (
     run_compiler,
 )
 from torchprof_hooks.capture.torch_names.autograd import sequence_number
-from torchprof_hooks.capture.torch_names.storages import storage_of
+from torchprof_hooks.capture.torch_names.tensors import storage_of
 from torchprof_hooks.capture.torch_names.tried import minor
 
 SUFFIX = EXTENSION_SUFFIXES[0]

@@ -21,7 +21,7 @@ from tests.helpers import counted_by, in_fork, in_thread
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.core.compiler import NotBuiltError, compile_extension
-from torchprof_hooks.measure.allocator_counter import Reading
+from torchprof_hooks.measure.memory_counter import Reading
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.memory import MemoryTotals
 

@@ -31,7 +31,7 @@ from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
 from torchprof_hooks.capture.functions import operator_calls, work
 from torchprof_hooks.capture.functions.operator_calls import SHAPES_KEPT
-from torchprof_hooks.capture.torch_names import flop_formulas
+from torchprof_hooks.capture.torch_names import functions
 from torchprof_hooks.profiles.names import Grouping, Phase
 
 pytestmark = NATIVE_CORE
@@ -557,6 +557,6 @@ def test_python_is_not_asked_for_products(monkeypatch: pytest.MonkeyPatch) -> No
 def test_without_formulas_only_products_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(flop_formulas, "_formulas", dict)
+    monkeypatch.setattr(functions, "_formulas", dict)
     profile = profiled(lambda: torch.mm(torch.ones(3, 4), torch.ones(4, 5)))
     assert of_all(profile, "forward") == 2 * 60

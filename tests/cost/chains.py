@@ -29,7 +29,7 @@ from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.tracking.meters import device as device_meters
 from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import measuring
-from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.measure.accelerator import EventClock
 
 #: Where this package is.
 PACKAGE = str(Path(torchprof_hooks.__file__).parent)

@@ -24,7 +24,7 @@ from torchprof_hooks.capture.functions.operator_calls import (
     SHAPES_KEPT,
     OperatorCalls,
 )
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 

@@ -22,7 +22,7 @@ from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
 from torchprof_hooks.capture.record.call_tree import CallTree
 from torchprof_hooks.capture.steps import StepDetector
 from torchprof_hooks.capture.tracking.meters import device as device_meters
-from torchprof_hooks.measure.allocator_counter import Reading
+from torchprof_hooks.measure.memory_counter import Reading
 from torchprof_hooks.profiles.names import PROFILER_NAME
 
 X = torch.ones(2, 4)

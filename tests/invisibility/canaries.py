@@ -15,10 +15,10 @@ from torchprof_hooks.capture.torch_names.compiler import (
     compilation_context,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.flop_formulas import operator_formula
-from torchprof_hooks.capture.torch_names.hook_tables import is_optimizer_hook
+from torchprof_hooks.capture.torch_names.functions import operator_formula
 from torchprof_hooks.capture.torch_names.modules import (
     caller_kwargs,
+    is_optimizer_hook,
     modules_on_stack,
 )
 from torchprof_hooks.capture.torch_names.profiler import (

@@ -7,8 +7,7 @@ import torch
 
 from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, memory_meter
-from torchprof_hooks.measure.allocator_counter import AllocatorCounter
-from torchprof_hooks.measure.memory_counter import memory_counter
+from torchprof_hooks.measure.memory_counter import AllocatorCounter, memory_counter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 

@@ -132,7 +132,7 @@ def test_sigterm_in_an_import_waits_for_that(tmp_path: Path) -> None:
 def test_it_waits_for_no_program_that_is_imported(tmp_path: Path) -> None:
     main = "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\n"
     (tmp_path / "train.py").write_text(TRAIN + main + "time.sleep(600)\n")
-    quickly = "from torchprof_hooks.measure import sigterm\nsigterm.PATIENCE_S = 0.1\n"
+    quickly = "from torchprof_hooks.measure import signals\nsignals.PATIENCE_S = 0.1\n"
     run = saved(tmp_path, "import torch\n" + quickly + "import train")
     assert (run.code, run.before_report) == (-signal.SIGTERM, "")
 

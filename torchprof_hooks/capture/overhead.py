@@ -13,7 +13,7 @@ import torch
 from torchprof_hooks.capture.tracking.make_tracker import new_tracker
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.capture.record.call_tree import Site
 
 #: So many calls are opened and closed to see how long one takes, so many times.
 _CALLS: Final = 100

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from torchprof_hooks.capture.core.span_log import Int64s, Times
-from torchprof_hooks.capture.record.memory_log import MemorySums
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.core.span_log import Int64s, MemorySums, Times
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
 from torchprof_hooks.capture.tracking.meters.meters import meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker

@@ -9,7 +9,7 @@ from typing import Final
 
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times
 from torchprof_hooks.capture.own_sums import own_host_ns
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.record.step_counter import Booked, StepCounter
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.cells import place_without_functions

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from torchprof_hooks.capture.core import CORE, UNTRIED
-from torchprof_hooks.capture.core.span_log import Times
+from torchprof_hooks.capture.core.span_log import MemorySums, Times
 from torchprof_hooks.capture.overhead import counted_ns
 from torchprof_hooks.capture.own_sums import (
     own_device_ns,
@@ -18,8 +18,7 @@ from torchprof_hooks.capture.own_sums import (
     own_memory,
     padded,
 )
-from torchprof_hooks.capture.record.memory_log import MemorySums
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter
 from torchprof_hooks.capture.tracking.meters.device import (
     SEVERAL_DEVICES,

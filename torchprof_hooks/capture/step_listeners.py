@@ -1,11 +1,12 @@
 """Who is told of the steps of a thread by torch: those that are followed call by call,
-and those that are only counted."""
+and those that are only counted. And what is known of the optimizers that step."""
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,48 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import attachments
 from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.attach.garbage import garbage_callback
-from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
-from torchprof_hooks.capture.program_facts import read_optimizer, together
+from torchprof_hooks.capture.attach.interruptions import (
+    garbage_callback,
+    optimizer_hooks,
+)
 from torchprof_hooks.capture.steps import StepDetector
 from torchprof_hooks.capture.torch_names.autograd import current_graph_task
+from torchprof_hooks.capture.torch_names.tensors import device_type_of
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.profiles.optimizers import OptimizerFacts
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.program import ProgramFacts
+
+
+def read_optimizer(optimizer: Any) -> OptimizerFacts:
+    """Facts about `optimizer`, which may lack the attributes that torch's own have."""
+    groups = getattr(optimizer, "param_groups", [])
+    parameters = [each for group in groups for each in group.get("params", ())]
+    devices = {device_type_of(each) for each in parameters}
+    options = inspect.signature(type(optimizer).__init__).parameters
+    is_differentiable = any(group.get("differentiable") for group in groups)
+    return OptimizerFacts(
+        type(optimizer).__name__,
+        len(parameters),
+        "fused" in options and not is_differentiable,
+        any(group.get("fused") for group in groups),
+        devices.pop() if len(devices) == 1 else "",
+    )
+
+
+def together(every: Iterable[OptimizerFacts]) -> tuple[OptimizerFacts, ...]:
+    """The facts, merged for optimizers that differ only in the number of tensors."""
+    found: dict[OptimizerFacts, OptimizerFacts] = {}
+    for each in every:
+        kind = each._replace(parameters=0, optimizers=0)
+        known = found.get(kind, kind)
+        found[kind] = kind._replace(
+            parameters=known.parameters + each.parameters,
+            optimizers=known.optimizers + each.optimizers,
+        )
+    return tuple(found.values())
 
 
 class FollowedSteps(TrackerSubscription):

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import torch
 
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.record.step_counter import StepCounter
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.modules import (

@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.attach.attachments import attachments, held_weakly
-from torchprof_hooks.capture.attach.garbage import garbage_callback
+from torchprof_hooks.capture.attach.interruptions import garbage_callback
 from torchprof_hooks.capture.blocks import Blocks, Kind
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.record.step_counter import FirstReading, StepCounter

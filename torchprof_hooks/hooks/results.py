@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
-from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.measure.signals import interrupted_exit
 from torchprof_hooks.profiles.options import (
     MOST_FLOPS,
     check_positive,

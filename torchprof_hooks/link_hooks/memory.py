@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.tracking.make_tracker import make_tracker
 from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, meters_of
 from torchprof_hooks.capture.tracking.tracker import Tracker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.tracking.make_tracker import make_tracker
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.tables import TimeReport, TimerSummary

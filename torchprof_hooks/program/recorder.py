@@ -21,9 +21,8 @@ from torchprof_hooks.hooks.measuring import (
     new_tracer,
     trace_between,
 )
-from torchprof_hooks.measure.interrupted_exit import interrupted_exit
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.measure.sigterm import Sigterm
+from torchprof_hooks.measure.signals import Sigterm, interrupted_exit
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.program import ending
 from torchprof_hooks.program.flags import Flags

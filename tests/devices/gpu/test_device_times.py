@@ -9,7 +9,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.devices.gpu.cuda import DEVICE, Training, sleep, totals
-from torchprof_hooks.measure.device_clock import EventClock
+from torchprof_hooks.measure.accelerator import EventClock
 
 pytestmark = pytest.mark.gpu
 

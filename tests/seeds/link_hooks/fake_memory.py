@@ -16,7 +16,7 @@ from tests.helpers import occurrences
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import tables
-from torchprof_hooks.measure.allocator_counter import Reading
+from torchprof_hooks.measure.memory_counter import Reading
 
 MIB = 2**20
 INPUT = x()

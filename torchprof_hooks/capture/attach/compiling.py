@@ -10,7 +10,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from torchprof_hooks.capture.attach.attachments import Layer, Patch, attachments
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.torch_names.compiler import (
     compilation_context,
     is_compiler_loaded,
@@ -18,7 +18,7 @@ from torchprof_hooks.capture.torch_names.compiler import (
     script_module_maker,
     with_inner,
 )
-from torchprof_hooks.capture.torch_names.hook_tables import hide_hooks_of
+from torchprof_hooks.capture.torch_names.modules import hide_hooks_of
 from torchprof_hooks.capture.torch_names.place import Function
 from torchprof_hooks.profiles.names import COMPILING_NAME
 

@@ -9,7 +9,7 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.core import CORE, Cursor, Interceptor
-from torchprof_hooks.capture.torch_names.module_calls import (
+from torchprof_hooks.capture.torch_names.modules import (
     PLACE_OF_IMPLEMENTATION,
     no_implementation,
 )

@@ -10,7 +10,7 @@ from torchprof_hooks.capture.torch_names.autograd import (
     node_of,
     sequence_number,
 )
-from torchprof_hooks.capture.torch_names.inputs import tensors_in
+from torchprof_hooks.capture.torch_names.tensors import tensors_in
 
 
 def reachable_nodes(roots: Iterable[Any]) -> dict[int, Any] | None:

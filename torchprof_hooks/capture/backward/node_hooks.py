@@ -14,7 +14,7 @@ from torchprof_hooks.capture.backward.backward_pass import (
     PassRequest,
 )
 from torchprof_hooks.capture.backward.graph import reachable_nodes
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     at_end_of_nodes,

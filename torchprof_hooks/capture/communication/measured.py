@@ -1,16 +1,16 @@
-"""Measures what a thread exchanges with other processes, for its trackers."""
+"""What a thread exchanges with other processes: its sums by kind and group, and who
+measures it for the trackers."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.capture.attach.attachments import leave_out_our_frame
-from torchprof_hooks.capture.record.exchanges import Exchange
 from torchprof_hooks.capture.torch_names.compiler import is_tracing
 from torchprof_hooks.capture.torch_names.distributed import (
     data_bytes,
@@ -18,11 +18,57 @@ from torchprof_hooks.capture.torch_names.distributed import (
     work_class,
 )
 from torchprof_hooks.capture.torch_names.place import Function
+from torchprof_hooks.profiles.collectives import Collective, Collectives, sum_of
 from torchprof_hooks.profiles.names import communication_name
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.capture.record.call_tree import Site
     from torchprof_hooks.capture.tracking.tracker import Tracker
+
+
+class Exchange(NamedTuple):
+    """A call of a function of ``torch.distributed``.
+
+    name, group, group_size: see `Collective`.
+    start_ns: when it began; 0 if no tracker observed that.
+    """
+
+    name: str
+    group: str = ""
+    group_size: int = 0
+    start_ns: int = 0
+
+
+class Exchanges:
+    """Sums over the exchanges of a thread. Only that thread adds; any thread may read.
+
+    waited_ns: time in calls and in waiting, of all kinds together.
+    """
+
+    def __init__(self) -> None:
+        self.waited_ns = 0
+        self._sums: dict[tuple[str, str, int], Collective] = {}
+
+    def add(
+        self,
+        exchange: Exchange,
+        *,
+        calls: int = 0,
+        bytes_: int = 0,
+        call_ns: int = 0,
+        waiting_ns: int = 0,
+        elapsed_ns: int = 0,
+    ) -> None:
+        """Add these to the sums for the kind of `exchange`."""
+        self.waited_ns += call_ns + waiting_ns
+        key = exchange[:3]
+        new = Collective(*key, calls, bytes_, call_ns, waiting_ns, elapsed_ns)
+        [self._sums[key]] = sum_of([self._sums.get(key, Collective(*key)), new])
+
+    def read(self) -> Collectives:
+        """All sums so far."""
+        return sum_of(dict(self._sums).values())
+
 
 #: Phases of entries inside of which communication is not told apart.
 _WHOLE_PHASES: Final = ("data", "waiting", "communication")

@@ -15,8 +15,11 @@ from torchprof_hooks.capture.attach.attachments import (
     attachments,
 )
 from torchprof_hooks.capture.backward.backward_pass import gradient_reduction
-from torchprof_hooks.capture.communication.measured import call_measured, wait_measured
-from torchprof_hooks.capture.record.exchanges import Exchange
+from torchprof_hooks.capture.communication.measured import (
+    Exchange,
+    call_measured,
+    wait_measured,
+)
 from torchprof_hooks.capture.torch_names.distributed import (
     collectives,
     functional_wait,

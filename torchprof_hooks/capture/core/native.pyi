@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torchprof_hooks.capture.core.reference import Cursor as Cursor
 from torchprof_hooks.capture.core.reference import Interceptor as Interceptor
 from torchprof_hooks.capture.core.reference_nodes import Node as Node
-from torchprof_hooks.measure.allocator_counter import AllocatorCounter, Reading
+from torchprof_hooks.measure.memory_counter import AllocatorCounter, Reading
 
 #: (code of the call, kind of memory, bytes)
 _Holdings = list[tuple[int, int, int]]

@@ -23,11 +23,11 @@ import torch
 from torchprof_hooks.capture.core.reference_nodes import Owners
 from torchprof_hooks.capture.core.span_log import FOLD_AT, Int64s, SpanLog, times_of
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
-from torchprof_hooks.capture.torch_names.module_calls import IMPLEMENTATION, is_asking
+from torchprof_hooks.capture.torch_names.modules import IMPLEMENTATION, is_asking
 
 if TYPE_CHECKING:
     from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.capture.record.call_tree import Site
     from torchprof_hooks.capture.tracking.callbacks import CallListener
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.record.site import Site
+    from torchprof_hooks.capture.record.call_tree import Site
 
 #: Nodes of ended calls that are remembered: the newest. Older ones have no owner.
 NODES_KEPT: Final = 1 << 18

@@ -169,3 +169,12 @@ def padded(values: Int64s, size: int, filling: int = 0) -> Int64s:
 def at_length(sums: Int64s, size: int) -> Int64s:
     """The sums of the first `size` sites."""
     return padded(sums, size)[:size]
+
+
+class MemorySums(NamedTuple):
+    """Sums by code of the site (see `MemoryTotals`), all with inner calls."""
+
+    used: Int64s
+    acquired: Int64s
+    retained: Int64s
+    peak: Int64s

@@ -11,7 +11,7 @@ import torch
 from torch.version import __version__ as TORCH_VERSION
 
 from torchprof_hooks.capture.torch_names.autograd import node_of, sequence_number
-from torchprof_hooks.capture.torch_names.storages import storage_of
+from torchprof_hooks.capture.torch_names.tensors import storage_of
 from torchprof_hooks.capture.torch_names.tried import is_tried, minor
 from torchprof_hooks.measure.uninterrupted import in_own_thread
 

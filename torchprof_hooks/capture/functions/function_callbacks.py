@@ -28,8 +28,8 @@ from torchprof_hooks.capture.torch_names.compiler import (
     is_tracing,
 )
 from torchprof_hooks.capture.torch_names.functions import Run, shapes_of
-from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import modules_on_stack
+from torchprof_hooks.capture.torch_names.tensors import tensors_in
 
 _keys: Final = count()
 

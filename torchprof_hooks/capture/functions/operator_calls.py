@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from torchprof_hooks.capture.functions.work import Work, has_formula, work_of
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.inputs import autocast_type, tensors_among
 from torchprof_hooks.capture.torch_names.modules import place_of_caller
+from torchprof_hooks.capture.torch_names.tensors import autocast_type, tensors_among
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
 

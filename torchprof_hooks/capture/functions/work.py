@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from torchprof_hooks.capture.torch_names.flop_formulas import operator_formula
-from torchprof_hooks.capture.torch_names.inputs import TensorKind, tensors_among
+from torchprof_hooks.capture.torch_names.functions import operator_formula
+from torchprof_hooks.capture.torch_names.tensors import TensorKind, tensors_among
 
 #: Floating-point operations of one call, and of its backward.
 Work = tuple[int, int]

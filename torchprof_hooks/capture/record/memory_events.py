@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.profiles.memory import MEMORY_KINDS
 from torchprof_hooks.profiles.memory_step import MemoryPoint
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase

@@ -1,4 +1,5 @@
-"""Names of modules: the root's class name, then the qualified name inside the root."""
+"""Names of modules: the root's class name, then the qualified name inside the root. And
+functions that are measured as if they were modules."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from torchprof_hooks.capture.record.site import ProfiledFunction
 from torchprof_hooks.capture.torch_names.compiler import (
     is_compiled_module,
 )
@@ -20,6 +21,31 @@ from torchprof_hooks.capture.torch_names.modules import (
     place_of_caller,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
+
+
+class ProfiledFunction(torch.nn.Module):
+    """Calls a function. To all hooks it is a module with no other inside; all that is
+    called in it, also backward passes and optimizers, is a part of it.
+
+    place: where it was made, "train.py:42".
+    """
+
+    def __init__(self, function: Callable[..., Any], place: str) -> None:
+        super().__init__()
+        self.function = function
+        self.place = place
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function returns."""
+        return self.function(*args, **kwargs)
+
+
+def make_profiled_function(
+    function: Callable[..., Any], name: str, place: str
+) -> ProfiledFunction:
+    """A profiled function whose class is called `name`: reports list it by that."""
+    named: type[ProfiledFunction] = type(name, (ProfiledFunction,), {})
+    return named(function, place)
 
 
 class ModuleNames:

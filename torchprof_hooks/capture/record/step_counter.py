@@ -10,8 +10,13 @@ from functools import partial
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, Times, padded
-from torchprof_hooks.capture.record.memory_log import MemorySums
+from torchprof_hooks.capture.core.span_log import (
+    NO_SUMS,
+    Int64s,
+    MemorySums,
+    Times,
+    padded,
+)
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
     LEAST_STEPS,

@@ -40,12 +40,12 @@ from torchprof_hooks.capture.torch_names.functions import (
     push_function_mode,
     remove_function_mode,
 )
-from torchprof_hooks.capture.torch_names.module_calls import (
+from torchprof_hooks.capture.torch_names.modules import (
     ASKING,
     IMPLEMENTATION,
     is_asking,
 )
-from torchprof_hooks.capture.torch_names.storages import storage_of
+from torchprof_hooks.capture.torch_names.tensors import storage_of
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.measure.uninterrupted import in_own_thread
 

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import distributed
 
-from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.place import Place
+from torchprof_hooks.capture.torch_names.tensors import tensors_in
 from torchprof_hooks.profiles.provenance import Coordinate
 
 

@@ -1,11 +1,12 @@
-"""Private names of torch functions, their modes, and custom autograd Functions."""
+"""Private names of torch functions, their modes, custom autograd Functions, and torch's
+formulas for floating-point operations."""
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -215,3 +216,25 @@ def _is_transformed() -> bool:
     does not say."""
     ask = getattr(torch._C, "_are_functorch_transforms_active", None)
     return ask is not None and bool(ask())
+
+
+@cache
+def _formulas() -> Mapping[Any, Callable[..., int]]:
+    """Torch's formulas for floating-point operations, by operator, with what programs
+    register later; empty where torch has none."""
+    try:
+        from torch.utils import flop_counter
+    except ImportError:
+        return {}
+    found: dict[Any, Callable[..., int]] = getattr(flop_counter, "flop_registry", {})
+    return found
+
+
+def operator_formula(name: str) -> Callable[..., int] | None:
+    """Torch's, or the program's, formula for an operator, "aten::mm"; None if there is
+    none."""
+    namespace, _, operator = name.partition("::")
+    if not operator.isidentifier():
+        return None
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    return None if packet is None else _formulas().get(packet)

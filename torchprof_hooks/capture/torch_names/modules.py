@@ -1,17 +1,125 @@
-"""Private names of ``torch.nn`` and ``torch.optim``."""
+"""Private names of ``torch.nn`` and ``torch.optim``: how a module is called, what it
+is, and where torch keeps hooks on one module, and on all optimizers."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from types import FrameType
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType, FunctionType
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.capture.torch_names.module_calls import interceptor_in_calls
+from torchprof_hooks.capture.torch_names.place import Place
+
+#: Hooks, or what torch knows of them, by their numbers, which are unique.
+_Table = OrderedDict[int, Any]
+_ON_ONE: Final = (
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_always_called",
+)
+_ON_OPTIMIZERS: Final = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+
+
+def hide_hooks_of(module: torch.nn.Module, numbers: set[int]) -> Callable[[], None]:
+    """Take hooks with these numbers out of the tables of `module` and all in it.
+    Returns what puts them back in their old places."""
+    tables = [
+        table
+        for inner in module.modules()
+        for table in _tables(inner, _ON_ONE)
+        if numbers & table.keys()
+    ]
+    before = [list(table.items()) for table in tables]
+    for table in tables:
+        for number in numbers & table.keys():
+            del table[number]
+
+    def show() -> None:
+        for table, hooks in zip(tables, before, strict=True):
+            known = dict(hooks)
+            added = [number for number in table if number not in known]
+            table.update((n, known[n]) for n in numbers & known.keys())
+            # Moved one by one, so that no other thread ever misses a hook of the user.
+            for number in (*known, *added):
+                if number in table:
+                    table.move_to_end(number)
+
+    return show
+
+
+def is_optimizer_hook(hook: Any) -> bool:
+    """Whether `hook` is on all optimizers."""
+    return bool(_numbers(_optimizer_tables(), (hook,)))
+
+
+def remove_optimizer_hooks(hooks: Iterable[Any]) -> None:
+    """Take these hooks off all optimizers."""
+    _remove(_optimizer_tables(), hooks)
+
+
+def _optimizer_tables() -> list[_Table]:
+    # There is no such module any more when the interpreter is ending.
+    module = sys.modules.get(torch.optim.Optimizer.__module__)
+    return [] if module is None else _tables(module, _ON_OPTIMIZERS)
+
+
+def _tables(holder: object, names: Iterable[str]) -> list[_Table]:
+    """The tables by these names that `holder`, a module of Python or of torch, has."""
+    held = vars(holder)
+    return [held[name] for name in names if name in held]
+
+
+def _numbers(tables: Iterable[_Table], hooks: Iterable[Any]) -> set[int]:
+    return {
+        number
+        for table in tables
+        for number, known in list(table.items())
+        if any(known is hook for hook in hooks)
+    }
+
+
+def _remove(tables: list[_Table], hooks: Iterable[Any]) -> None:
+    for number in _numbers(tables, hooks):
+        for table in tables:
+            table.pop(number, None)
+
+
+#: The attribute that torch calls, if it is not None, in place of a module's own
+#: implementation of calls: `torch.nn.Module.compile` puts there what it has made.
+IMPLEMENTATION: Final = "_compiled_call_impl"
+#: The function of torch's that reads this attribute and calls what it finds.
+ASKING: Final = "_wrapped_call_impl"
+#: Where torch has the attribute. If torch does not look there, no module is measured.
+PLACE_OF_IMPLEMENTATION: Final = Place(torch.nn.Module, IMPLEMENTATION)
+
+
+def interceptor_in_calls() -> Any:
+    """The interceptor that we have put in place of that attribute; None if it is not
+    there, or somebody else has put something there."""
+    found = vars(torch.nn.Module).get(IMPLEMENTATION)
+    return found if hasattr(found, "forward_pre") else None
+
+
+def is_asking(frame: FrameType) -> bool:
+    """Whether torch, in this frame, reads the attribute in order to call it. Programs
+    may read it, too, to see whether a module is compiled, or to keep what they find."""
+    return frame.f_code.co_name == ASKING
+
+
+def no_implementation() -> Callable[[Any], None]:
+    """A getter that finds no implementation, for torch.compile to trace: it may trace
+    into this function, but not into others of this package."""
+
+    def nothing(module: Any) -> None:
+        return None
+
+    return FunctionType(nothing.__code__.replace(), {"__builtins__": {}})
 
 
 class _OpenRegion(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks.capture.core.span_log import Int64s
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.torch_names.profiler import (
     ALLOCATION,
     NODE_SCOPE,

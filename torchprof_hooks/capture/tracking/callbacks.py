@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from torchprof_hooks.capture.record.site import Site
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.torch_names.modules import caller_kwargs, error_of_call
 
 

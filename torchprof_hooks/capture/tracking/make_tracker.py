@@ -17,7 +17,7 @@ from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.capture.record.module_names import ModuleNames
 from torchprof_hooks.capture.tracking.callbacks import Callbacks, LinkCallbacks
 from torchprof_hooks.capture.tracking.meters.meters import Meter
-from torchprof_hooks.capture.tracking.module_subscription import module_subscriptions
+from torchprof_hooks.capture.tracking.subscriptions import module_subscriptions
 from torchprof_hooks.capture.tracking.tracker import Tracker
 
 if TYPE_CHECKING:

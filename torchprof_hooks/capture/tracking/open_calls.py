@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.capture.core import Cursor
-from torchprof_hooks.capture.record.site import NO_MODULE, Site
+from torchprof_hooks.capture.record.call_tree import NO_MODULE, Site
 from torchprof_hooks.capture.torch_names.autograd import next_sequence_number
 from torchprof_hooks.capture.torch_names.checkpoints_and_loaders import (
     STOPS_RECOMPUTATION,

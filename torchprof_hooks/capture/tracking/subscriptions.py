@@ -1,22 +1,32 @@
-"""Connects trackers with torch, and leaves no trace once they are gone."""
+"""Connects trackers with torch: one with all calls of the process, and those of each
+thread with one module or function. Leaves no trace once they are gone."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 import torch
+from torch.compiler import is_dynamo_compiling
+from torch.utils.hooks import RemovableHandle
 
 from torchprof_hooks.capture.attach.attachments import Attachment, attachments
-from torchprof_hooks.capture.attach.compiling import compilations
+from torchprof_hooks.capture.attach.compiling import compilations, script_patch
 from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.attach.garbage import garbage_callback
 from torchprof_hooks.capture.attach.interception import Subscription, interception
-from torchprof_hooks.capture.attach.loaders import loader_patches
-from torchprof_hooks.capture.attach.optimizer_steps import optimizer_hooks
+from torchprof_hooks.capture.attach.interruptions import (
+    garbage_callback,
+    loader_patches,
+    optimizer_hooks,
+)
 from torchprof_hooks.capture.communication.patches import communication_patches
+from torchprof_hooks.capture.torch_names.autograd import current_graph_task
+from torchprof_hooks.capture.torch_names.modules import pre_hooks_of
 from torchprof_hooks.capture.tracking.meters.meters import (
     counted_tensors,
     counts_tensors,
@@ -24,6 +34,191 @@ from torchprof_hooks.capture.tracking.meters.meters import (
     start_meters,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
+
+
+class ThreadTrackers:
+    """A tracker for each thread that needs one, made when it is first asked for.
+
+    passes: while this has users, the trackers see backward passes, until their threads
+        end.
+    trackers: those of threads that have not ended.
+    """
+
+    def __init__(self, make_tracker: Callable[[], Tracker]) -> None:
+        self._make_tracker = make_tracker
+        self._local = threading.local()
+        self.trackers: list[Tracker] = []
+        self.passes = _SeenPasses(self)
+
+    def here(self) -> Tracker:
+        """The tracker that the running thread works for: its own; or in one of the
+        engine's threads, that of the thread which started the pass."""
+        if current_graph_task() != -1:
+            for known in [*self.trackers]:
+                if known.works_here():
+                    return known
+        tracker: Tracker | None = getattr(self._local, "tracker", None)
+        if tracker is None:
+            tracker = self._local.tracker = self._make_tracker()
+            self._local.lifetime = _Lifetime(tracker, self)
+            self.trackers.append(tracker)
+            attachments.renew(self.passes)
+        return tracker
+
+    def ended(self, tracker: Tracker) -> None:
+        """The thread of `tracker` has ended."""
+        # In place: another thread may be adding its own. `tracker` may be missing.
+        with suppress(ValueError):
+            self.trackers.remove(tracker)
+
+
+class _SeenPasses(Attachment):
+    """Shows backward passes to the trackers of some threads. It refers to them weakly:
+    their hook may refer to the module that is the user."""
+
+    def __init__(self, threads: ThreadTrackers) -> None:
+        super().__init__()
+        self._threads = weakref.ref(threads)
+
+    def put_on(self) -> None:
+        for tracker in self._trackers():
+            if tracker.backward is not None:
+                attachments.attach(engine_patch, tracker)
+                if counts_tensors(tracker):
+                    attachments.attach(counted_tensors, tracker)
+
+    def take_off(self) -> bool:
+        for tracker in self._trackers():
+            attachments.detach(engine_patch, tracker)
+            attachments.detach(counted_tensors, tracker)
+        return True
+
+    def _trackers(self) -> list[Tracker]:
+        threads = self._threads()
+        return [] if threads is None else [*threads.trackers]
+
+
+class TargetSubscription:
+    """A hook on one target, until `close`, or until the target is gone.
+
+    name: the name of the hook there.
+    hook: the hook itself; its trackers are those in `threads`.
+    """
+
+    def __init__(self, name: str, hook: object, threads: ThreadTrackers) -> None:
+        self.name = name
+        self.hook = hook
+        self._threads = threads
+        attachments.attach(threads.passes, self)
+
+    def close(self) -> None:
+        """Disconnect the hook."""
+        attachments.detach(self._threads.passes, self)
+
+
+class _Lifetime:
+    """Dies with a thread, and retires its tracker: the thread's number may then be
+    given to another thread."""
+
+    def __init__(self, tracker: Tracker, threads: ThreadTrackers) -> None:
+        self._tracker = tracker
+        self._threads = weakref.ref(threads)
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_ending():  # modules are empty by now, this one, too
+            return
+        self._tracker.retire()
+        threads = self._threads()
+        if threads is not None:
+            threads.ended(self._tracker)
+        attachments.give_up(engine_patch, self._tracker)
+        attachments.give_up(counted_tensors, self._tracker)
+
+
+_Module: Final = torch.nn.Module
+
+
+class ModuleSubscription(TargetSubscription):
+    """Lets the trackers of one hook see the calls of one module, in any thread.
+
+    The only reference to it is in the module's own table of hooks: it lives and dies
+    with the module, also when the hook refers to the module in turn.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        hook: object,
+        threads: ThreadTrackers,
+    ) -> None:
+        # Before the hooks: an interrupt may come in between. The attachments end with
+        # this object, also when the module dies with its hooks still on.
+        super().__init__(name, hook, threads)
+        self._handles: list[RemovableHandle] = []
+        self._module = weakref.ref(module)
+        attachments.attach(script_patch, self)
+        pre, post = _PreHook(self, threads), _PostHook(self, threads)
+        # Not by the module's own methods: modules of TorchScript do not have them.
+        self._handles = [
+            _Module.register_forward_pre_hook(module, pre),
+            _Module.register_forward_hook(module, post, always_call=True),
+        ]
+        pre.handle, post.handle = self._handles
+
+    def close(self) -> None:
+        """Take the hooks off the module."""
+        for handle in self._handles:
+            handle.remove()
+        module = self._module()
+        for tracker in [*self._threads.trackers]:
+            if tracker.callbacks is not None and module is not None:
+                tracker.callbacks.forget(module)
+        attachments.detach(script_patch, self)
+        super().close()
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of its hooks in the tables of its module."""
+        return {handle.id for handle in self._handles}
+
+
+def module_subscriptions(module: torch.nn.Module) -> dict[str, ModuleSubscription]:
+    """Those on `module`, by name."""
+    hooks = pre_hooks_of(module)
+    return {h.user.name: h.user for h in hooks if isinstance(h, _PreHook)}
+
+
+class _ModuleHook:
+    """A hook in a module's own table, which is copied and pickled with the module. The
+    copy is not measured: a function of Python's that does nothing is in its place, as
+    files of models are read where this package is not installed.
+
+    handle: what torch gave for the hook. A copy of it goes along: where it is made,
+        torch gives the number of the hook to no other one.
+    """
+
+    handle: RemovableHandle
+
+    def __init__(self, user: ModuleSubscription, threads: ThreadTrackers) -> None:
+        self.user = user
+        self._threads = threads
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, str]]:
+        return getattr, (nullcontext(self.handle), "__exit__")
+
+
+class _PreHook(_ModuleHook):
+    def __call__(self, module: torch.nn.Module, args: Any) -> None:
+        if not is_dynamo_compiling():
+            self._threads.here().forward_pre(module, args)
+
+
+class _PostHook(_ModuleHook):
+    def __call__(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
+        if not is_dynamo_compiling():
+            self._threads.here().forward_post(module, args, outputs)
+
 
 #: These tell trackers of passes, and of what interrupts calls.
 _OF_TRACKERS: Final[tuple[Attachment, ...]] = (

@@ -17,11 +17,10 @@ from torchprof_hooks.capture.backward.backward_pass import (
     BackwardPass,
     PassRequest,
 )
+from torchprof_hooks.capture.communication.measured import Exchanges
 from torchprof_hooks.capture.core.span_log import Int64s, Times
-from torchprof_hooks.capture.record.call_tree import CallTree
-from torchprof_hooks.capture.record.exchanges import Exchanges
+from torchprof_hooks.capture.record.call_tree import NO_MODULE, CallTree, Site
 from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.record.site import NO_MODULE, Site
 from torchprof_hooks.capture.record.step_counter import SlowSteps
 from torchprof_hooks.capture.torch_names.autograd import (
     current_autograd_node,

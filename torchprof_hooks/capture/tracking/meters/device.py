@@ -10,9 +10,9 @@ import torch
 
 from torchprof_hooks.capture.core import CORE, NATIVE, Cursor
 from torchprof_hooks.capture.core.span_log import NO_SUMS, Int64s, at_length
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.storages import unnoticed
-from torchprof_hooks.measure.device_clock import EventClock, default_device_clock
+from torchprof_hooks.capture.record.call_tree import Site
+from torchprof_hooks.capture.torch_names.tensors import unnoticed
+from torchprof_hooks.measure.accelerator import EventClock, default_device_clock
 
 #: What a profile says where several devices were stamped.
 SEVERAL_DEVICES: Final = (

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.inputs import tensors_in
-from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
+from torchprof_hooks.capture.record.call_tree import Site
+from torchprof_hooks.capture.torch_names.tensors import (
+    storages_of,
+    tensors_in,
+    unnoticed,
+)
 from torchprof_hooks.capture.tracking.meters.memory_steps import (
     Growth,
     Holder,

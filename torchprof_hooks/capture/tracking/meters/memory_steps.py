@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from torchprof_hooks.capture.record.call_tree import Site
 from torchprof_hooks.capture.record.checkpointing import checkpointing_of
 from torchprof_hooks.capture.record.memory_events import MemoryEvents, What
-from torchprof_hooks.capture.record.site import Site
-from torchprof_hooks.capture.torch_names.inputs import tensors_in
 from torchprof_hooks.capture.torch_names.modules import caller_kwargs
-from torchprof_hooks.capture.torch_names.storages import storages_of, unnoticed
+from torchprof_hooks.capture.torch_names.tensors import (
+    storages_of,
+    tensors_in,
+    unnoticed,
+)
 from torchprof_hooks.profiles.memory import GrowingMemory, MemoryKind
 from torchprof_hooks.profiles.memory_step import MemoryStep
 from torchprof_hooks.profiles.names import Phase

@@ -10,10 +10,13 @@ import torch
 
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.core import CORE, NATIVE, Cursor
-from torchprof_hooks.capture.record.memory_log import MemorySums
+from torchprof_hooks.capture.core.span_log import MemorySums
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
-from torchprof_hooks.measure.allocator_counter import AllocatorCounter, Reading
-from torchprof_hooks.measure.memory_counter import memory_counter
+from torchprof_hooks.measure.memory_counter import (
+    AllocatorCounter,
+    Reading,
+    memory_counter,
+)
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 // How long calls keep an accelerator busy, by stamps that the device takes itself. For any device that
 // has events, by torch's generic interface. When no stamp is taken, and why: see `EventClock` in
-// measure/device_clock.py.
+// measure/accelerator.py.
 
 #pragma once
 
