@@ -95,10 +95,19 @@ def test_a_pipeline_whose_devices_work_at_once() -> None:
         for _ in range(STEPS):
             torch.stack([model(batch) for batch in batches]).sum().backward()
 
-    # What copies between devices has them wait for each other.
+    # A device waits for the one that it gets something from: in forward, that is time
+    # of the model, which copies; in backward, of what the device was given meanwhile.
     found = device_ns(prof.profile)
-    layers = {place: ns for place, ns in found.items() if place[0] != "Placed"}
-    assert layers == expected(4, 8 * STEPS, ("forward", "backward"))
+    for place, ns in expected(4, 8 * STEPS, ("forward",)).items():
+        assert found[place] == ns
+    for place, ns in expected(4, 8 * STEPS, ("backward",)).items():
+        assert found[place] >= ns
+    last = "Placed.layers.3", "backward"  # it gets nothing in backward
+    assert found[last] == expected(4, 8 * STEPS, ("backward",))[last]
+    assert {place[0] for place in found} <= {
+        "Placed",
+        *(name for name, _ in expected(4, 1, ("forward",))),
+    }
     spans = [ran for ran in planted.ran() if ran.end_ns > ran.start_ns]
     assert _overlap(spans)  # else it would show nothing
 
