@@ -132,6 +132,21 @@ def test_the_device_of_the_whole_model_is_not_the_current_one() -> None:
     }
 
 
+def test_the_current_device_is_none_of_those_in_use() -> None:
+    planted.put(devices=3)
+    model = nn.Sequential(Layer(1000, device=1), Layer(3000, device=1))
+    head, x = Layer(50, device=2), torch.zeros(4, device="cuda:1")
+    with torch.no_grad(), profile() as prof:
+        for _ in range(STEPS):
+            head(model(x).to("cuda:2"))
+
+    assert device_ns(prof.profile) == {
+        ("Sequential.0", "forward"): STEPS * 1000,
+        ("Sequential.1", "forward"): STEPS * 3000,
+        ("Layer", "forward"): STEPS * 50,
+    }
+
+
 def test_work_of_the_caller_between_calls_on_other_devices() -> None:
     planted.put(devices=2)
     model = Placed(Layer(1000, device=1), Layer(10, device=0), own_ns=200)
