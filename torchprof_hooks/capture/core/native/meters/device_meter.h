@@ -53,7 +53,9 @@ struct DeviceReader {
   bool is_read() const { return is_awake && is_stamping; }
   // If the program uses a device by now, begins to read it, with a first stamp. code: of the open call.
   void wake(int64_t code) {
-    if (says(is_initialized, -1) && uses_any() && stamp(kCurrent, code)) is_awake = true;
+    if (!says(is_initialized, -1) || !uses_any()) return;
+    is_awake = true;
+    enter(code, kCurrent, /*is_home=*/true);
   }
   // The thread enters the call with this code, or returns to it.
   // index: of the device on which it is; kCurrent: the thread's. is_home: whether the thread is the followed
@@ -83,7 +85,7 @@ struct DeviceReader {
   // Stamps the current stream of a device; if the program does not use the thread's, of the one that it does.
   // False while the program uses no device, or while the stream is captured into a graph, where an event would
   // be an error; and if the device fails, which the program learns itself. May call Python (see `says`).
-  bool stamp(int index, int64_t code, bool is_home = true) {
+  bool stamp(int index, int64_t code, bool is_home) {
     uint64_t number = calls++;
     Nanoseconds began_ns = number % kTimeEvery == 0 ? clock_ns() : 0;
     try {
@@ -91,7 +93,10 @@ struct DeviceReader {
       c10::Device wanted = index < 0 ? device.getDevice() : c10::Device(kind, c10::DeviceIndex(index));
       if (!uses(wanted.index())) {
         int other = is_home ? only_in_use() : kCurrent;
-        if (other == kCurrent) return false;
+        if (other == kCurrent) {
+          leave_home(device, kCurrent, is_home);
+          return false;
+        }
         wanted.set_index(c10::DeviceIndex(other));
       }
       c10::Stream stream = device.getStream(wanted);
