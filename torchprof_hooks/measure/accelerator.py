@@ -1,5 +1,5 @@
-"""Accelerators, through torch's generic interface where they are not CUDA; and the clock
-of one: time stamps that the device takes itself."""
+"""Accelerators, through torch's generic interface where they are not CUDA; and the
+clock of one: time stamps that the device takes itself."""
 
 from __future__ import annotations
 
