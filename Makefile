@@ -22,7 +22,7 @@ demo-ranks: $(VENV)/demo.installed  ## train it with four processes, one of them
 # One that hangs ends its process, with the stacks of all threads, and is red.
 HANGS := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --durations=15 $(HANGS)
-SIDE_BY_SIDE := --numprocesses 3 --dist worksteal
+SIDE_BY_SIDE := --numprocesses 4 --dist worksteal
 # Where tests are quick, a third process costs more by its start than it saves.
 IN_TWO := --numprocesses 2 --dist worksteal
 ALONE := -m serial tests/cost/test_real_time.py

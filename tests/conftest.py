@@ -14,3 +14,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.import_plugin("tests.fixtures")
         if planted.is_loaded():
             config.pluginmanager.import_plugin("tests.devices.cuda.plugin")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take long come first: at the end, no process waits for another."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

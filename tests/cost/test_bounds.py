@@ -293,6 +293,7 @@ print(measured - alone)
 """
 
 
+@pytest.mark.thorough
 @NATIVE_CORE
 @pytest.mark.slow
 def test_a_tensor_that_lives_takes_less_than_150_bytes_of_ours() -> None:

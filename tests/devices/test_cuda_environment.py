@@ -40,12 +40,14 @@ def test_another_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         environment.make(tmp_path, "2.15.0")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_no_wheel(tmp_path: Path) -> None:
     line = said(tmp_path, PIP_NO_INDEX="1")
     assert line.startswith("--no-deps torch==2.15.0 is not to be had: ERROR: ")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_torch_without_cuda(tmp_path: Path) -> None:
     wheel = _wheel_without_cuda(tmp_path)

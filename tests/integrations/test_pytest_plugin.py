@@ -109,6 +109,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.thorough
 def test_what_is_slower_than_the_baseline_fails(
     session: Session, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def told(arguments: str, *flags: str, steps: int = 3) -> str:
     return run_by_us("--memory", *flags, *program, OMP_NUM_THREADS="1").err
 
 
+@pytest.mark.thorough
 def test_the_tutorial(tmp_path: Path) -> None:
     ran_out, smaller, checkpointed = LITTLE_MEMORY.values()
     text = told(ran_out)

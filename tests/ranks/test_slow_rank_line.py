@@ -72,6 +72,7 @@ def train(folder: Path, rank: int) -> str:
     return printed.getvalue()
 
 
+@pytest.mark.thorough
 def test_a_rank_becomes_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks_live, "_MOST_SHARE", float("inf"))  # flushes are short
     printed, *others = run_processes(

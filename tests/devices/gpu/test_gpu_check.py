@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.thorough
 def test_without_a_device_nothing_is_run_or_written() -> None:
     before = set(RESULTS.iterdir())
     ended = python(CHECK)
