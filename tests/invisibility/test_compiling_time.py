@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch._dynamo import callback
 
+from tests.cores import NATIVE_CORE
 from tests.cost.loops import followed
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
@@ -92,6 +93,7 @@ def test_it_is_not_the_time_of_the_call(options: Any) -> None:
     assert not found.aborted_calls
 
 
+@NATIVE_CORE
 def test_functions_that_are_compiled() -> None:
     compiled = torch.compile(lambda x: x.sin(), backend=backend)
     with profile(functions=True) as prof:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cores import SEES_KEPT_APPLY
+from tests.cores import NATIVE_CORE, SEES_KEPT_APPLY
 from tests.fake_clock import MS, FakeClock, burn
 from tests.functions import FunctionKeeper, FunctionRecorder, backward, forward, x
 from torchprof_hooks import profile
@@ -123,6 +123,7 @@ def mine(events: list[str]) -> list[str]:
     return [each for each in events if "Planted" in each or "Refuses" in each]
 
 
+@NATIVE_CORE
 @APPLICATIONS
 def test_forward_and_backward_are_booked_on_the_function(
     cls: Any, apply: Callable[..., torch.Tensor], clock: FakeClock
@@ -157,6 +158,7 @@ def test_a_hook_is_called_around_forward_and_backward(
     assert set_up == ([name] if cls is SetUp else [])
 
 
+@NATIVE_CORE
 def test_kept_functions_inside_of_each_other() -> None:
     with profile(functions=True) as profiler:
         keep_nested(x(), 2)

@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.functions import Cube, Watching
 from torchprof_hooks.function_hooks import TimerHook
 
 X = torch.ones(4, 8)
 
 
+@NATIVE_CORE
 def test_hooks_that_do_not_end_in_order() -> None:
     first, second = TimerHook(), torchprof_hooks.profile(functions=True)
     with Watching() as program:
@@ -33,6 +35,7 @@ def test_hooks_that_do_not_end_in_order() -> None:
     assert names == {"relu", "tanh"}
 
 
+@NATIVE_CORE
 @pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
 def test_transformers_of_torch_keep_their_fast_path() -> None:
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)

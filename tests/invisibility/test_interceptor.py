@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from torchprof_hooks import LinkHook, profile
 from torchprof_hooks.capture.attach.interception import interception
@@ -56,6 +57,7 @@ def check_that_calls_are_seen() -> None:
     assert calls(prof.profile) == {"Net": 1, "Net.inner": 1}
 
 
+@NATIVE_CORE
 def test_it_stays_and_shows_calls_to_nobody() -> None:
     with profile():
         check_that_calls_are_seen()

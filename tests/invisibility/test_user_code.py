@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.thorough import THOROUGH
 from torchprof_hooks import LinkHook
 from torchprof_hooks.capture.torch_names.distributed import data_bytes
@@ -31,7 +32,10 @@ OPTIONS = pytest.mark.parametrize(
         pytest.param(
             dict.fromkeys(chosen, True),
             id=" ".join(chosen),
-            marks=() if len(chosen) in (0, 3) else THOROUGH,
+            marks=[
+                *([NATIVE_CORE] if chosen else []),
+                *([] if len(chosen) in (0, 3) else [THOROUGH]),
+            ],
         )
         for chosen in (
             [],
