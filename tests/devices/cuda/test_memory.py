@@ -123,10 +123,9 @@ def test_blocks_of_a_pool(kind: str) -> None:
     training.step()
     x = torch.zeros(20 * ROWS, WIDTH, device="cuda")
     pool = torch.cuda.MemPool()
-    handle: Any = pool.id
     pools: dict[str, AbstractContextManager[Any]] = {
         "pool": torch.cuda.use_mem_pool(pool),
-        "graph": torch.cuda.graph(graph, pool=handle),
+        "graph": torch.cuda.graph(graph),
     }
     torch.cuda.reset_peak_memory_stats()
     with profile(memory=True) as prof:
@@ -144,7 +143,25 @@ def test_blocks_of_a_pool(kind: str) -> None:
         "Net.b": block,
         "(outside modules)": block,
     }
-    assert pool.snapshot()
+    ids = {one["segment_pool_id"] for one in torch.cuda.memory_snapshot()}
+    assert len(ids) == 2
+
+
+def test_out_of_memory() -> None:
+    planted.put(total_bytes=1 << 30)
+    training = Training()
+    with profile(memory=True) as prof:
+        training.step()
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(1 << 30, device="cuda")
+        now = torch.cuda.memory_allocated()
+        training.step()
+    memory = memory_of(prof.profile)
+    assert memory.peak_bytes == torch.cuda.max_memory_allocated()
+    assert memory.failure is not None
+    assert memory.failure.requested_bytes == 4 << 30
+    assert memory.failure.held_bytes == now
+    assert now == sum(one.bytes for one in memory.failure.held)
 
 
 def test_two_devices() -> None:
