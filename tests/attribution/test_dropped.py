@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -98,7 +100,31 @@ def test_a_thread_that_ends_without_a_stop(options: Any) -> None:
         function_hooks.TimerHook().__enter__()
         step()
 
+    before = registered()
     in_thread(begin)
+    until = time.monotonic() + 10
+    while registered() != before and time.monotonic() < until:
+        time.sleep(0.01)  # the thread's stack of modes ends a moment after the thread
+
+
+def test_a_hook_that_is_collected_while_torch_takes_its_mode_off_for_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python collects garbage in the middle of anything."""
+    held = [function_hooks.TimerHook()]
+    held[0].__enter__()
+    overrides: Any = torch.overrides
+    original = overrides._pop_mode_temporarily
+
+    def collect_first() -> Any:
+        held.clear()
+        gc.collect()
+        return original()
+
+    x = torch.ones(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(overrides, "_pop_mode_temporarily", collect_first)
+        assert torch.equal(torch.nn.functional.relu(x), x)
 
 
 def test_what_only_the_with_statement_has_goes_on() -> None:

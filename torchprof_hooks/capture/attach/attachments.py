@@ -97,9 +97,12 @@ class Attachments:
     An interrupt may end a method of this class between any two lines. Each attachment
     is listed before it is put on, so the list may name too many, never too few;
     `retry_cleanup` takes off those that nobody uses.
+
+    in_finalizer: whether what is taken off now was given up in the middle of anything.
     """
 
     def __init__(self) -> None:
+        self.in_finalizer = False
         # Reentrant: while we have it, Python may collect garbage, and a user with it.
         self._lock = threading.RLock()
         self._listed: dict[Attachment, None] = {}
@@ -136,9 +139,11 @@ class Attachments:
         self._given_up.append((attachment, user))
         is_mine: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         if not is_mine and self._lock.acquire(blocking=False):
+            self.in_finalizer = True
             try:
                 self._settle_given_up()
             finally:
+                self.in_finalizer = False
                 self._lock.release()
 
     def renew(self, attachment: Attachment) -> None:

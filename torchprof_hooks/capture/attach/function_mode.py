@@ -86,14 +86,16 @@ class ModeOnStack(Attachment):
         return self.mode
 
     def take_off(self) -> bool:
-        """Close the mode. If another thread closes it, or if it is handling a call, it
-        stays on the stack, and passes calls on until a mode is opened there."""
+        """Close the mode. If another thread closes it, if it is handling a call, or if
+        its last user is collected as garbage, it stays on the stack, and passes calls
+        on until a mode is opened there: torch may be about to take it off for a call.
+        """
         if self.mode is not None:
             self.mode.close()
-            if get_ident() == self._thread:
+            if get_ident() == self._thread and not attachments.in_finalizer:
                 remove_function_mode(self.mode)
-            if not _is_handling(self.mode):
-                attachments.detach(_override_patch, self.mode)
+                if not _is_handling(self.mode):
+                    attachments.detach(_override_patch, self.mode)
             self.mode = None
         return True
 
