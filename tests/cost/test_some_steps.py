@@ -30,6 +30,9 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profiler, profile
+from torchprof_hooks.capture.backward.backward_pass import PassRequest
+from torchprof_hooks.capture.step_listeners import CountedSteps
+from torchprof_hooks.capture.steps import StepDetector
 from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.documents import report as report_module
 from torchprof_hooks.documents.export import plots
@@ -405,3 +408,13 @@ def test_what_is_kept_of_blocks_is_bounded() -> None:
     found = steps.profile()
     assert len(found.measured.longer) == 512
     assert len(steps.tracker.sites) < 30
+
+
+def test_a_pass_that_is_only_counted_is_not_kept() -> None:
+    """An interrupt may leave it open until the next one."""
+    loss = torch.ones(2, requires_grad=True).sum()
+    living = weakref.ref(loss)
+    counted = CountedSteps(StepDetector(int, int))
+    counted.begin_pass(PassRequest((loss,)))
+    del loss
+    assert living() is None

@@ -124,7 +124,7 @@ class CountedSteps:
     def __init__(self, detector: StepDetector) -> None:
         self._detector = detector
         self._thread = get_ident()
-        self.passes: list[object] = []
+        self.passes: list[None] = []  # of those that run, nothing is kept
         self._stepping: Callable[[], Any] = _nothing  # the outermost optimizer
 
     def open(self) -> None:
@@ -149,7 +149,7 @@ class CountedSteps:
     def begin_pass(self, request: object) -> None:
         if current_graph_task() == -1:
             self.passes.clear()  # an interrupt may have left some
-        self.passes.append(request)
+        self.passes.append(None)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
         del self.passes[-1:]  # an interrupt may have cleared it
