@@ -7,10 +7,6 @@ from torch.autograd import Function
 
 from torchprof_hooks.capture.core import CORE
 
-#: Marks what is true of the reference core alone: hooks on nodes, a log.
-PYTHON_CORE = pytest.mark.skipif(
-    CORE.name != "python", reason="of the reference core (TORCHPROF_HOOKS_CORE=python)"
-)
 #: Marks what a hook sees of an ``apply`` that was kept before: since torch 2.15, where
 #: all of it is C++, nothing (see docs/limits.md).
 SEES_KEPT_APPLY = pytest.mark.skipif(

@@ -61,9 +61,6 @@ REPLACED: dict[str, tuple[Any, str]] = {
 }
 
 
-_BUILTIN = set(filter(callable, vars(builtins).values()))
-
-
 def _is_ours(function: Any) -> bool:
     return str(getattr(function, "__module__", "")).startswith("torchprof_hooks")
 

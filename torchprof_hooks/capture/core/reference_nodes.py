@@ -83,11 +83,6 @@ class Node:
         new one."""
         self.children.pop(key, None)
 
-    if TYPE_CHECKING:  # of the native core alone
-
-        def forget_operators(self) -> None:
-            """Forget the nodes of operators that are called from here."""
-
     def continue_call_of(self, other: Any) -> None:
         """Move the call that is open at `other` to this node."""
         self.key = other.key
