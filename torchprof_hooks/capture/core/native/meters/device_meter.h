@@ -13,8 +13,6 @@ namespace {
 //: At one stamp in so many, the device is asked whether it waits for the host. A prime: steps
 //: seldom have a multiple of it in stamps, so different places in a step are asked.
 constexpr uint64_t kAskEvery = 37;
-//: One stamp in so many is timed.
-constexpr uint64_t kTimeEvery = 16;
 
 //: Instead of the index of a device: the thread's current one.
 constexpr int kCurrent = -1;
@@ -23,11 +21,6 @@ constexpr int kCurrent = -1;
 // it did, having nothing left to do.
 struct Waits {
   int64_t asked = 0, waited = 0;
-};
-
-// What stamps take on the host: some are timed.
-struct StampCost {
-  int64_t timed = 0, took_ns = 0;
 };
 
 // Stamps the current stream of one kind of device, for one cursor.
@@ -44,7 +37,6 @@ struct DeviceReader {
   SpinLock lock;                     // for what follows: threads of the engine stamp, too
   std::vector<char> in_use;          // of each index: whether `is_in_use` has said yes
   Waits waits;
-  StampCost cost;
 
   template <class Function>
   void each_held(Function function) {
@@ -87,7 +79,6 @@ struct DeviceReader {
   // be an error; and if the device fails, which the program learns itself. May call Python (see `says`).
   bool stamp(int index, int64_t code, bool is_home) {
     uint64_t number = calls++;
-    Nanoseconds began_ns = number % kTimeEvery == 0 ? clock_ns() : 0;
     try {
       c10::impl::VirtualGuardImpl device(kind);
       c10::Device wanted = index < 0 ? device.getDevice() : c10::Device(kind, c10::DeviceIndex(index));
@@ -106,12 +97,6 @@ struct DeviceReader {
       stamps->record(device, stream, code);
     } catch (const std::exception&) {
       return false;
-    }
-    if (began_ns != 0) {
-      Nanoseconds took_ns = clock_ns() - began_ns;
-      Locked locked(lock);
-      cost.timed += 1;
-      cost.took_ns += took_ns;
     }
     return true;
   }
@@ -259,13 +244,6 @@ PyObject* device_meter_stamps(PyObject* self, void*) {
   return PyLong_FromLongLong(DeviceMeter::of(self)->stamps->recorded());
 }
 
-// What a stamp takes; 0 if that is not known.
-PyObject* device_meter_stamp_ns(PyObject* self, void*) {
-  StampCost cost = copy_of(DeviceMeter::of(self), &DeviceMeter::cost);
-  int64_t on_host_ns = cost.timed == 0 ? 0 : cost.took_ns / cost.timed;
-  return PyLong_FromLongLong(std::max(on_host_ns, DeviceMeter::of(self)->stamps->shortest_ns()));
-}
-
 PyObject* device_meter_is_stamping(PyObject* self, void*) {
   return PyBool_FromLong(DeviceMeter::of(self)->is_stamping);
 }
@@ -290,7 +268,6 @@ PyGetSetDef device_meter_getset[] = {{"device_ns", device_meter_sums<&Stamps::su
                                      {"marked_ns", device_meter_sums<&Stamps::marked_ns>, nullptr, nullptr, nullptr},
                                      {"devices", device_meter_devices, nullptr, nullptr, nullptr},
                                      {"stamps", device_meter_stamps, nullptr, nullptr, nullptr},
-                                     {"stamp_ns", device_meter_stamp_ns, nullptr, nullptr, nullptr},
                                      {"is_stamping", device_meter_is_stamping, device_meter_set_stamping, nullptr, nullptr},
                                      {"waits", device_meter_waits, nullptr, nullptr, nullptr},
                                      {"is_awake", device_meter_is_awake, nullptr, nullptr, nullptr},

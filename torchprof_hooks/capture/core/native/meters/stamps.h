@@ -160,11 +160,6 @@ class Stamps {
     Locked locked(lock_);
     return int64_t(recorded_);
   }
-  // The shortest time between two stamps, if there were many: what one takes in the queue. 0: not known.
-  int64_t shortest_ns() {
-    Locked locked(lock_);
-    return shortest_ns_ == INT64_MAX ? 0 : shortest_ns_;
-  }
 
  private:
   static constexpr size_t kBatch = 512;
@@ -224,7 +219,6 @@ class Stamps {
     for (const Span& span : spans) {
       add(sums_ns_, span);
       if (span.number <= marked_until_) add(marked_ns_, span);
-      if (span.duration_ns > 0 && recorded_ >= kBatch) shortest_ns_ = std::min(shortest_ns_, span.duration_ns);
     }
     is_unread_ |= !spans.empty();
   }
@@ -253,7 +247,6 @@ class Stamps {
   std::deque<Stamp> waiting_;
   std::vector<int64_t> sums_ns_, marked_ns_;
   uint64_t recorded_ = 0, marked_until_ = 0;
-  int64_t shortest_ns_ = INT64_MAX;
   bool is_unread_ = false;
 };
 
