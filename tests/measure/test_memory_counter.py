@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, memory_meter
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, memory_meter
+from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.measure.memory_counter import AllocatorCounter, memory_counter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 

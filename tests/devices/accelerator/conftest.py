@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.devices.accelerator.device import build
-from torchprof_hooks.capture.core.compiler import NotBuiltError
+from torchprof_hooks.kernel.native.compiler import NotBuiltError
 
 
 @pytest.fixture(scope="session")

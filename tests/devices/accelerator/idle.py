@@ -16,7 +16,7 @@ from torch import nn
 
 from tests.devices.accelerator.device import Work, load, pass_time
 from tests.fake_clock import MS, FakeClock, fake_clock
-from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
 
 X = torch.ones(2, requires_grad=True)

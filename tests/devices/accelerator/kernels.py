@@ -23,7 +23,7 @@ from tests.devices.accelerator.idle_program import OneClock
 from tests.devices.accelerator.pieces import OnStream
 from tests.fake_clock import MS, install
 from torchprof_hooks import profile
-from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
+from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
 
 X = torch.ones(2, requires_grad=True)

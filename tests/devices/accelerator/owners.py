@@ -31,8 +31,8 @@ from tests.attribution.test_memory_owners import (
 from tests.devices.accelerator.device import load
 from tests.devices.report_calls import are_redirected, mappings, report_calls
 from torchprof_hooks import MemorySummary, Profile, profile
-from torchprof_hooks.capture.torch_names.tensors import storages_of
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, meters_of
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, meters_of
+from torchprof_hooks.kernel.torch_names.tensors import storages_of
 
 PLANTED = "planted"
 ROWS = 100

@@ -34,7 +34,7 @@ from tests.devices.accelerator.stamps import (
 )
 from tests.fake_clock import burn, fake_clock
 from torchprof_hooks import MemorySummary, Profile, profile
-from torchprof_hooks.capture.core import CORE, NATIVE
+from torchprof_hooks.kernel.core import CORE, NATIVE
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 

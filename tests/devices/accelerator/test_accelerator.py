@@ -14,7 +14,7 @@ import torch
 from tests.devices.accelerator.found import found_in
 from tests.devices.accelerator.scenarios import COUNTS_MEMORY
 from tests.running import python
-from torchprof_hooks.capture.core.compiler import find_compiler
+from torchprof_hooks.kernel.native.compiler import find_compiler
 
 pytestmark = pytest.mark.slow
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
