@@ -18,8 +18,9 @@ from torchprof_hooks import LinkCall, LinkHook
 from torchprof_hooks.hooks import measuring
 from torchprof_hooks.instruments import devices as device_meters
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
+from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.measure.accelerator import EventClock
-from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.measure.memory_counter import MemoryReading
 
 Result = TypeVar("Result")
 
@@ -159,7 +160,7 @@ class SteadyMemory:
 
     def check_index(self) -> None: ...
 
-    def read(self) -> Reading:
+    def read(self) -> MemoryReading:
         return 1, 1, 1, 1
 
 
@@ -193,3 +194,9 @@ def names(hook: Any) -> list[str]:
 def occurrences(hook: Any) -> dict[str, int]:
     """How often it saw each name."""
     return {name: sums["occurrence"] for name, sums in hook.summary().items()}
+
+
+def memory_meter_of(tracker: Tracker) -> MemoryMeter:
+    """What measures memory for it."""
+    [meter] = [each for each in tracker.observers if isinstance(each, MemoryMeter)]
+    return meter

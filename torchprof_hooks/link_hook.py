@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from torchprof_hooks.hooks.hook import Hook, on_modules
+from torchprof_hooks.hooks.trackers import is_default, make_tracker
 from torchprof_hooks.kernel.callbacks import LinkCall
-from torchprof_hooks.kernel.make_tracker import is_default, make_tracker
 from torchprof_hooks.kernel.subscriptions import (
     ThreadTrackers,
     TrackerSubscription,

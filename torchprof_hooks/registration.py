@@ -8,6 +8,7 @@ import torch
 
 from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.hook import check_free, check_known
+from torchprof_hooks.hooks.trackers import ask_again
 from torchprof_hooks.instruments.functions.names import (
     as_seen,
     is_function_class,
@@ -20,7 +21,6 @@ from torchprof_hooks.instruments.functions.targets import (
     subscriptions_of_function,
     subscriptions_of_node,
 )
-from torchprof_hooks.kernel.make_tracker import ask_again
 from torchprof_hooks.kernel.subscriptions import (
     ModuleSubscription,
     module_subscriptions,

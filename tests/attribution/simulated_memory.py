@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from tests.helpers import memory_meter_of
 from torchprof_hooks import Profiler, profile
-from torchprof_hooks.instruments.memory.meter import MemoryMeter, meters_of
 from torchprof_hooks.instruments.memory.steps import Growth, Holder
 from torchprof_hooks.kernel.torch_names.tensors import storages_of
 from torchprof_hooks.profiles.memory import MEMORY_KINDS, GrowingMemory
@@ -25,7 +25,7 @@ _KIND: Final = 1
 def ledger_of(prof: Profiler) -> Any:
     """The core's meter of a profile of this thread that is on."""
     [measurer] = prof._threads.rounds
-    [meter] = meters_of(measurer._steps.tracker, MemoryMeter)
+    meter = memory_meter_of(measurer._steps.tracker)
     return meter.log
 
 

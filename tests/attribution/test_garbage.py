@@ -26,7 +26,7 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from tests.running import python, written
 from torchprof_hooks import profile
-from torchprof_hooks.instruments import interruptions
+from torchprof_hooks.instruments import garbage
 from torchprof_hooks.kernel.attachments import attachments
 from torchprof_hooks.kernel.make_tracker import new_tracker
 from torchprof_hooks.kernel.module_names import ModuleNames
@@ -272,17 +272,18 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
     gc.set_threshold(1, 1000, 1000)
     setswitchinterval(1e-6)
     thread = threading.Thread(target=go_through)
-    user = new_tracker()
+    user = garbage.Garbage()
+    user.follow(new_tracker())
     try:
         gc.enable()
         thread.start()
-        attachments.attach(interruptions.garbage_callback, user)
+        attachments.attach(garbage.garbage_callback, user)
         while len(kept) < 5000 and not errors:
             hooks[5] = None
             del hooks[5]
     finally:
         gc.disable()
-        attachments.detach(interruptions.garbage_callback, user)
+        attachments.detach(garbage.garbage_callback, user)
         gc.callbacks.extend(others)
         gc.set_threshold(*threshold)
         setswitchinterval(interval)

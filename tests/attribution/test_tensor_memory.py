@@ -21,7 +21,7 @@ from tests.helpers import counted_by, in_fork, in_thread
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.kernel.native.compiler import NotBuiltError, compile_extension
-from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.measure.memory_counter import MemoryReading
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.memory import MemoryTotals
 
@@ -154,7 +154,7 @@ class CountedInPython:
 
     def check_index(self) -> None: ...
 
-    def read(self) -> Reading:
+    def read(self) -> MemoryReading:
         used, acquired, level, peak = self._core.read()
         self._peak = max(self._peak, peak)
         return used, acquired, level, self._peak

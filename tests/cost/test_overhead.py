@@ -22,7 +22,7 @@ from torchprof_hooks.instruments.functions.operators import OperatorCalls
 from torchprof_hooks.kernel import overhead
 from torchprof_hooks.kernel.steps import StepDetector
 from torchprof_hooks.kernel.tree import CallTree
-from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.measure.memory_counter import MemoryReading
 from torchprof_hooks.profiles.names import PROFILER_NAME
 
 X = torch.ones(2, 4)
@@ -74,7 +74,7 @@ def slowed(cls: type, name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class SlowMemory(SteadyMemory):
     """Takes a millisecond for each reading."""
 
-    def read(self) -> Reading:
+    def read(self) -> MemoryReading:
         burn(1)
         return super().read()
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from torchprof_hooks import ProfilerHook
+from torchprof_hooks.instruments import interrupting
 from torchprof_hooks.instruments.kernels import device_tracer
 from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
@@ -25,7 +26,7 @@ def work() -> None:
 
 
 def test_the_second_step_counts() -> None:
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     assert idle.found().reason.startswith("no step was traced")
     assert not idle.begin(1)  # too early
     assert idle.begin(2)
@@ -44,7 +45,7 @@ def test_the_second_step_counts() -> None:
 
 
 def test_a_step_that_is_given_up() -> None:
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     idle.begin(2)
     assert idle.found().reason == "the traced step has not ended"
     idle.drop()
@@ -54,7 +55,7 @@ def test_a_step_that_is_given_up() -> None:
 
 def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_tracer, "shows_devices", lambda: False)
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     assert not idle.begin(2)
     assert idle.found().reason == "this torch does not show what devices have run"
 
@@ -67,7 +68,7 @@ def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_another_profiler(other: str, reason: str) -> None:
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     if other == "before":
         theirs.start()
@@ -84,7 +85,7 @@ def test_another_profiler(other: str, reason: str) -> None:
 
 
 def test_a_step_that_a_hook_traces(tmp_path: Path) -> None:
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     with ProfilerHook(1, output_dir=tmp_path, trace_first=True):
         assert not idle.begin(2)
 
@@ -92,7 +93,7 @@ def test_a_step_that_a_hook_traces(tmp_path: Path) -> None:
 
 
 def test_a_hook_while_it_traces(tmp_path: Path) -> None:
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     idle.begin(2)
     hook = ProfilerHook(1, output_dir=tmp_path, trace_first=True)
     with pytest.warns(UserWarning, match="skips the trace"):

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.instruments.devices import device_meters
-from torchprof_hooks.instruments.memory.meter import (
-    MemoryMeter,
-    Meter,
-    memory_meter,
-    meters_of,
-)
+from torchprof_hooks.instruments import interrupting, of_a_profile
 from torchprof_hooks.kernel.attachments import held_weakly
 from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.kernel.make_tracker import new_tracker
@@ -27,10 +21,8 @@ from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.thread_steps import ThreadSteps
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.measure.accelerator import current_accelerator
-from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
-    from torchprof_hooks.instruments.functions.operators import OperatorCalls
     from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
     from torchprof_hooks.profiles.data import ProfileData
 
@@ -187,13 +179,13 @@ def new_tracer(is_wanted: bool) -> DeviceTracer | None:
         return None
     from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 
-    return DeviceTracer()
+    return DeviceTracer(interrupting)
 
 
 def trace_between(tracer: DeviceTracer, steps: ThreadSteps) -> bool:
     """To be called between two of the steps: end, or begin, a trace. Returns whether
     the next step is traced."""
-    is_traced = tracer.between(steps.steps, steps.tracker.names)
+    is_traced = tracer.between(steps.steps, steps.tracker.tree.names)
     steps.ends_each_step = tracer.waits
     return is_traced
 
@@ -205,36 +197,25 @@ def make_steps(settings: Settings) -> ThreadSteps:
 
 
 def make_tracker(
-    settings: Settings, names: ModuleNames | None = None
-) -> tuple[Tracker, str]:
-    """A tracker for this thread, and why it cannot measure memory: "" if it can, or if
-    the settings do not ask for memory."""
-    meters: list[Meter] = [*device_meters()]
-    unmeasured = ""
-    if settings.memory:
-        device = None if settings.memory is True else settings.memory
-        try:
-            meters.append(memory_meter(device))
-        except MemoryUnavailableError as error:
-            unmeasured = str(error)
-    functions = _new_functions() if settings.functions else None
-    tracker = new_tracker(names, functions=functions, meters=meters)
+    settings: Settings, names: ModuleNames | None = None, measures: bool = True
+) -> Tracker:
+    """A tracker for this thread.
+
+    measures: whether it measures what the settings ask for; else, calls alone.
+    """
+    if not measures:
+        return new_tracker(names, observers=[*interrupting()])
+    observers = of_a_profile(functions=settings.functions, memory=settings.memory)
+    tracker = new_tracker(names, observers=[*observers])
     cls = settings.of_class
     if cls is not None:
-        tracker.names.number_roots = False
+        tracker.tree.names.number_roots = False
         tracker.is_left_out = lambda site, module: (
             site.module is None and not isinstance(module, cls)
         )
     if CORE.module is None:
         tracker.not_measured = tuple(map(CORE.needed_for, _needs_native(settings)))
-    for meter in meters_of(tracker, MemoryMeter):
-        # imported only where memory is measured
-        from torchprof_hooks.instruments.memory.owners import MemoryOwners
-
-        tracker.memory_owners = MemoryOwners(
-            meter.log, tracker, forgets=not meter.counts_tensors
-        )
-    return tracker, unmeasured
+    return tracker
 
 
 def _needs_native(settings: Settings) -> Iterator[str]:
@@ -245,13 +226,3 @@ def _needs_native(settings: Settings) -> Iterator[str]:
         yield "kernels"
     if current_accelerator() is not None:
         yield "times of devices"
-
-
-def _new_functions() -> OperatorCalls | None:
-    """What measures functions; None without the native core. Its code is imported only
-    if it is needed."""
-    if CORE.module is None:
-        return None
-    from torchprof_hooks.instruments.functions.operators import OperatorCalls
-
-    return OperatorCalls()

@@ -1,1 +1,81 @@
-"""What is measured beside the time of calls: each file or folder is one instrument."""
+"""What is measured beside the host time of calls: each file or folder is an instrument,
+which derives from `Observer`, and knows no other one. Here they are chosen.
+
+Notified in their order, and at ends of something in the reverse order: what has to be
+met before an optimizer's own time begins comes before `Optimizers`.
+
+An instrument whose code is not there is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from torchprof_hooks.kernel.core import CORE
+from torchprof_hooks.profiles.program import ProgramFacts
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchprof_hooks.kernel.observer import Observer
+
+#: What interrupts calls, in each thread that is followed.
+_INTERRUPTING: Final = (
+    ("compiled", "Compilations"),
+    ("communication.patches", "Communication"),
+    ("optimizers", "Optimizers"),
+)
+
+
+def interrupting(follows_loading: bool = False) -> Iterator[Observer]:
+    """What interrupts calls.
+
+    follows_loading: whether modules that are called while data is loaded are calls of
+        their own.
+    """
+    yield from _made("data_loading", "DataLoading", follows_loading)
+    for module, name in _INTERRUPTING:
+        yield from _made(module, name)
+
+
+def of_a_profile(
+    *, functions: bool, memory: bool | str | torch.device
+) -> Iterator[Observer]:
+    """What observes a thread for `profile`. What it does not need is not imported."""
+    yield from _made("garbage", "Garbage")
+    yield from _made("slow_steps", "SlowSteps")
+    yield from _made("devices", "device_meters")
+    if memory is not False:
+        device = None if memory is True else memory
+        yield from _made("memory.instrument", "memory_observers", device)
+    if functions and CORE.module is not None:
+        yield from _made("functions.operators", "OperatorCalls")
+    yield from interrupting()
+
+
+def facts_of_program(observers: Iterable[Observer]) -> ProgramFacts:
+    """What they know of the program besides measurements."""
+    find = _found("optimizers", "facts_of")
+    found: ProgramFacts = ProgramFacts() if find is None else find(observers)
+    return found
+
+
+def _made(module: str, name: str, *options: Any) -> Iterator[Observer]:
+    """What is made by a class, or by a function that returns several."""
+    make = _found(module, name)
+    if make is not None:
+        made = make(*options)
+        yield from made if isinstance(made, list) else [made]
+
+
+def _found(module: str, name: str) -> Any:
+    """A name of an instrument's module; None if that is not there."""
+    path = f"{__name__}.{module}"
+    try:
+        return getattr(import_module(path), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not path.startswith(error.name):
+            raise
+        return None

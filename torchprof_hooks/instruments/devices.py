@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
 
-from torchprof_hooks.kernel.core import CORE, NATIVE, Cursor
+from torchprof_hooks.kernel.core import CORE, NATIVE
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.reading import Reading, Step
 from torchprof_hooks.kernel.reference.span_log import NO_SUMS, Int64s, at_length
 from torchprof_hooks.kernel.torch_names.tensors import unnoticed
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.measure.accelerator import EventClock, default_device_clock
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.data import ProfileData
 
 #: What a profile says where several devices were stamped.
 SEVERAL_DEVICES: Final = (
@@ -96,7 +102,7 @@ class Waits(NamedTuple):
         return self.waited / self.asked if self.asked else 0.0
 
 
-class DeviceMeter:
+class DeviceMeter(Observer):
     """Stamps a device's queue of work where the thread leaves a call for another: the
     core does, once the program uses the device. What the device did between two stamps
     belongs to the call that was left.
@@ -116,6 +122,7 @@ class DeviceMeter:
             clock.name, clock.is_initialized, clock.is_in_use, clock.is_capturing
         )
         self.stamped_steps = StampedSteps(self._core)
+        self._is_start = True  # the first training step has not ended
         #: By code of the site, as of the last `settle`; and calls as of the mark.
         self._own_ns = self._marked_ns = self._marked_calls = NO_SUMS
 
@@ -134,44 +141,67 @@ class DeviceMeter:
         """How often the device waited for the host."""
         return Waits(*self._core.waits)
 
-    def serve(self, cursor: Cursor) -> None:
-        """Have the cursor read it."""
-        cursor.device = self._core
+    # As an observer
 
-    def place(self, site: Site, module: torch.nn.Module) -> None:
-        """A call of the module, which is new at this site, begins."""
+    def follow(self, reading: Reading) -> None:
+        super().follow(reading)
+        reading.device = self._core
+
+    def began(self) -> None:
+        self._core.interrupt()
+        self.reading.look_for_device()
+
+    def met(self, site: Site, module: torch.nn.Module) -> None:
         if self._clock.device_count() > 1:
             site.device = _device_index(module, self.name)
 
-    def start(self) -> None:
-        """Measuring begins, for the first time or again."""
-        self._core.interrupt()
-
-    def mark(self, calls: Int64s) -> None:
-        """The first step has ended. calls: how many have ended, by code."""
-        self._marked_calls = calls
+    def first_step_ended(self) -> None:
+        self._marked_calls = self.reading.calls()
         self._core.mark()
+        self._is_start = False
+
+    def between_steps(self, step: Step) -> None:
+        self.stamped_steps.step_ended(self.reading.calls, self._is_start)
 
     def settle(self) -> None:
         """Wait for the device and book everything. For reports, not for steps."""
         if self._core.settle():
             self._own_ns, self._marked_ns = self._core.device_ns, self._core.marked_ns
 
-    def own_ns(self, calls: Int64s) -> list[int]:
+    def columns(self, calls: Int64s, of_first_step: bool) -> dict[str, Sequence[Any]]:
         """Own time of each site on the device, as of the last `settle`; that of steps
-        that were not stamped is estimated. calls: how many have ended, by code."""
+        that were not stamped is estimated."""
+        if not self.is_awake:
+            return {}
+        # The first step is always stamped.
+        marked_ns = at_length(self._marked_ns, len(calls))
+        found = marked_ns if of_first_step else self._estimated_ns(calls)
+        return {"device_self_ns": [*map(round, found.clip(min=0).tolist())]}
+
+    def _estimated_ns(self, calls: Int64s) -> Factors:
         size = len(calls)
         first_ns = at_length(self._marked_ns, size)
         later_ns = at_length(self._own_ns, size) - first_ns
         marked_calls = at_length(self._marked_calls, size)
         factors = self.stamped_steps.factors(calls, marked_calls)
-        own_ns: list[float] = (first_ns + later_ns * factors).clip(min=0).tolist()
-        return [*map(round, own_ns)]
+        estimated_ns: Factors = first_ns + later_ns * factors
+        return estimated_ns
 
-    def own_ns_of_first_step(self, size: int) -> list[int]:
-        """The same of the first step alone, which is always stamped."""
-        own_ns: list[int] = at_length(self._marked_ns, size).clip(min=0).tolist()
-        return own_ns
+    def added_to(self, profile: ProfileData) -> ProfileData:
+        """The profile, which also says how the clock was read."""
+        if not self.is_awake:
+            return profile
+        steps, waits = self.stamped_steps, self.waits
+        unknown = (SEVERAL_DEVICES,) if self.has_several else ()
+        return replace(
+            profile,
+            devices=(self.name,),
+            device_asked=waits.asked,
+            device_waits=waits.waited,
+            steps_with_device_times=steps.stamped,
+            steps_without_device_times=steps.steps - steps.stamped,
+            not_measured=(*profile.not_measured, *unknown),
+        )
 
 
 def _device_index(module: torch.nn.Module, kind: str) -> int:

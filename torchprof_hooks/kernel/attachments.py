@@ -61,8 +61,8 @@ class Attachment(ABC):
         """Whether any user is alive."""
         return any(reference() is not None for reference in self._users)
 
-    def trackers_here(self) -> list[Any]:
-        """The users, all of which must be trackers, that this thread works for."""
+    def users_here(self) -> list[Any]:
+        """The users that work for this thread: trackers, and observers of these."""
         found = []  # a loop, as each pass asks this: a generator would be a call more
         for reference in self._users:
             user = reference()

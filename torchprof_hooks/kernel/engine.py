@@ -13,10 +13,7 @@ from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.kernel.attachments import Layer, Patch
 from torchprof_hooks.kernel.core import carry_no_ended
-from torchprof_hooks.kernel.passes import (
-    PassRequest,
-    gradient_reduction,
-)
+from torchprof_hooks.kernel.passes import PassRequest
 from torchprof_hooks.kernel.torch_names.autograd import engine_entry
 from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_autograd_on,
@@ -50,7 +47,7 @@ class EnginePatch(Patch):
             results: Any = None
             failed = True
             try:
-                for tracker in self.trackers_here():
+                for tracker in self.users_here():
                     begun.append((tracker, len(tracker.passes)))
                     tracker.begin_pass(PassRequest(outputs, *args))
                 results = run_backward(outputs, *args, **kwargs)
@@ -73,7 +70,6 @@ def _end(begun: list[tuple[Any, int]], results: Any, failed: bool) -> None:
         if begun:
             _end(begun, results, failed)
         elif not passes_before:  # the outermost is over, for all trackers
-            gradient_reduction.is_expected = False
             carry_no_ended()  # a hook may have stopped measuring in it
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.kernel.callbacks import CallListener
 from torchprof_hooks.kernel.core import Cursor
@@ -16,11 +15,8 @@ from torchprof_hooks.kernel.torch_names.modules import (
     error_of_call,
     modules_on_stack,
 )
-from torchprof_hooks.kernel.tree import NO_MODULE, Site
-
-#: Phases in which no module is called, and no data loaded: an optimizer that has its
-#: loss computed again does so by a closure.
-_WITHOUT_MODULES: Final = ("communication", "optimizer", "waiting")
+from torchprof_hooks.kernel.tree import NO_MODULE, CallTree, Site
+from torchprof_hooks.profiles.names import Phase
 
 
 class OpenCalls(Cursor):
@@ -30,16 +26,26 @@ class OpenCalls(Cursor):
     is left on torch; no exception of ours reaches the program; numbers of that step may
     be off.
 
+    tree: the sites.
     aborted_calls: how many calls an exception went through.
-    callbacks: told of these.
+    undivided_passes: how many passes were not divided among their owners, because nodes
+        of several threads had the same number.
+    callbacks: notified of these.
     """
 
+    site: Site
+    outside: Site
+    garbage: Site | None
+    tree: CallTree
     callbacks: CallListener | None
     aborted_calls: int
+    undivided_passes: int
+    sites: list[Site]
+    pass_owner: Site | None
 
-    if TYPE_CHECKING:  # what the derived class knows
-
-        def drop_left_passes(self) -> None: ...
+    def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
+        """The site of something that is not a module, called from the current site."""
+        return self.tree.entry_site(self.site, name, phase, key)
 
     def open_sites(self) -> Iterator[Site]:
         """The current site and those around it, innermost first, without `outside`."""
@@ -62,13 +68,6 @@ class OpenCalls(Cursor):
         while self.site.key != id(called):
             self.abort_call(last_ns)
         return self.site
-
-    def close_left_entries(self) -> None:
-        """Close entries that call no modules and load no data, where a module is called
-        or data loaded: an exception has left them without telling us."""
-        self.drop_left_passes()
-        while self.site.phase in _WITHOUT_MODULES:
-            self.abort_call(self.last_stamp_ns())
 
     def close_left_calls(self) -> None:
         """Close calls that are not on the stack any more, where a hook tells that a

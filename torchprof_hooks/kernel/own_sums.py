@@ -1,18 +1,11 @@
-"""Own time and own memory of each site, on the host and on a device: without the calls
-inside."""
+"""Own times and own sums of sites: without those of the calls inside."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from torchprof_hooks.instruments.devices import DeviceMeter
-from torchprof_hooks.instruments.memory.meter import meters_of
-from torchprof_hooks.kernel.reference.span_log import Int64s, MemorySums, Times
-from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.kernel.reference.span_log import Int64s, Times
 from torchprof_hooks.kernel.tree import Site
-from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 
 def own_host_ns(sites: list[Site], times: Times, late_ns: int = 0) -> list[int]:
@@ -26,6 +19,26 @@ def own_host_ns(sites: list[Site], times: Times, late_ns: int = 0) -> list[int]:
     if len(times.open_ns):
         for site in _interrupted_at(sites[int(times.open_ns[0])]):
             durations[site.code] -= late_ns
+    return _own_times(sites, durations)
+
+
+def own_ns_of_ended(sites: list[Site], booked_ns: Int64s) -> list[int]:
+    """The same, of calls that have ended alone."""
+    return _own_times(sites, padded(booked_ns, len(sites)))
+
+
+def own_sums(sites: list[Site], sums: Int64s) -> list[int]:
+    """Own sums of each site, where interruptions are parts of what they interrupt."""
+    return _without_inner(sites, padded(sums, len(sites)), entries_too=True)
+
+
+def padded(sums: Int64s, size: int) -> list[int]:
+    """One sum for each site: 0 where none was booked yet, as after an interrupt."""
+    values: list[int] = sums[:size].tolist()
+    return values + [0] * (size - len(values))
+
+
+def _own_times(sites: list[Site], durations: list[int]) -> list[int]:
     durations = _at_least_inner(sites, durations)
     return _without_inner(sites, durations, entries_too=False)
 
@@ -37,41 +50,6 @@ def _interrupted_at(site: Site) -> Iterator[Site]:
     while not site.is_entry and site.caller is not site:
         site = site.caller
         yield site
-
-
-def own_device_ns(tracker: Tracker, calls: list[int]) -> list[int]:
-    """Own time of each site on the device. calls: how many have ended, by code."""
-    for meter in meters_of(tracker, DeviceMeter):
-        return meter.own_ns(np.array(calls))
-    return [0] * len(calls)
-
-
-def own_device_ns_of_first_step(tracker: Tracker, sites: list[Site]) -> list[int]:
-    """The same of the first step alone."""
-    for meter in meters_of(tracker, DeviceMeter):
-        return meter.own_ns_of_first_step(len(sites))
-    return [0] * len(sites)
-
-
-def own_memory(
-    sums: MemorySums | None, tracker: Tracker, sites: list[Site]
-) -> list[MemoryTotals]:
-    """Own memory of each site, read where calls begin and end; none if not measured."""
-    if sums is None:
-        return [NO_MEMORY] * len(sites)
-    used, acquired, retained = (
-        _without_inner(sites, padded(each, len(sites)), entries_too=True)
-        for each in sums[:3]
-    )
-    own = [*map(MemoryTotals, used, acquired, retained, padded(sums.peak, len(sites)))]
-    own[tracker.outside.code] = NO_MEMORY  # not read there
-    return own
-
-
-def padded(sums: Int64s, size: int) -> list[int]:
-    """One sum for each site: 0 where none was booked yet, as after an interrupt."""
-    values: list[int] = sums[:size].tolist()
-    return values + [0] * (size - len(values))
 
 
 def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:

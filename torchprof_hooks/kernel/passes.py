@@ -3,23 +3,19 @@ passes are followed with the native core, which the engine tells of each node.""
 
 from __future__ import annotations
 
-import threading
 from _thread import get_ident
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from torchprof_hooks.kernel.open_calls import OpenCalls
 from torchprof_hooks.kernel.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     node_of,
     sequence_number,
 )
 from torchprof_hooks.kernel.tree import Site
-from torchprof_hooks.profiles.names import WAITING_NAME
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tracker import Tracker
 
 
 class PassRequest:
@@ -81,8 +77,8 @@ class BackwardPass:
     engine_site: where the engine's own time is booked; None: not separately.
     thread: where it was started.
     failed: whether it ended by an exception.
-    was_left: whether it ended without telling us.
-    sums_gradients: whether ``DistributedDataParallel`` is prepared for it.
+    was_left: whether it ended without notice.
+    has_tail: whether what comes after its last node is to be told from its own time.
 
     If its nodes have hooks:
 
@@ -106,39 +102,23 @@ class BackwardPass:
         base: Site,
         opened_base: bool,
         makes_graph: bool,
+        has_tail: bool,
     ) -> None:
         self.base = base
         self.opened_base = opened_base
         self.makes_graph = makes_graph
-        self.sums_gradients = gradient_reduction.is_expected
+        self.has_tail = has_tail
         self.thread = get_ident()
         self.handles: list[Any] = []
         self.open: list[OpenBackward] = []
 
 
-class GradientReduction(threading.local):
-    """What ``DistributedDataParallel`` is about to do in a thread.
-
-    It sums up gradients while a backward pass runs. At the end of the pass, it waits
-    until that is done, in a callback of the engine's that no hook shows.
-
-    is_expected: whether it is prepared for a backward pass that is not over yet.
-    """
-
-    is_expected = False
-
-
-#: That of the running thread.
-gradient_reduction = GradientReduction()
-
-
 class Passes:
-    """Has the core divide the backward passes of a tracker among their owners;
-    `HookedPasses` does it with hooks on nodes.
-    """
+    """Has the native core divide the backward passes of a thread among the owners of
+    their nodes; `HookedPasses` does it by hooks on nodes."""
 
     def begin(
-        self, tracker: Tracker, started: BackwardPass, request: PassRequest
+        self, tracker: OpenCalls, started: BackwardPass, request: PassRequest
     ) -> None:
         """A pass of `tracker` is about to begin."""
         if started.opened_base:
@@ -149,42 +129,41 @@ class Passes:
             started.engine_site,
             opens=started.opened_base,
             makes_graph=started.makes_graph,
-            names_nodes=tracker.names_nodes,
+            names_nodes=tracker.functions is not None,
         )
 
-    def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
+    def reach_node(self, tracker: OpenCalls, running: BackwardPass) -> None:
         """Hooks of a node of the pass run, maybe before the engine tells of the node:
         the pass goes on with the owner of that node."""
         tracker.reach_node()
 
-    def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
+    def finish(self, tracker: OpenCalls, running: BackwardPass) -> bool:
         """End the pass that began last, and went well; False, and nothing is done, if
         that is not simple."""
-        return not running.sums_gradients and tracker.finish_pass(running)
+        return not running.has_tail and tracker.finish_pass(running)
 
-    def end(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> None:
-        """End the pass that began last, where `finish` has not. After its last node
-        come callbacks that others have asked for, such as waiting for gradients."""
+    def end(self, tracker: OpenCalls, running: BackwardPass, now_ns: int) -> int | None:
+        """End the pass that began last, where `finish` has not. Returns when its last
+        node ended, if it has a tail: callbacks that others have asked for."""
         ended_ns = self.leave(tracker, running, now_ns)
         if ended_ns is None or running.failed:
-            return
+            return None
+        if running.has_tail:
+            return ended_ns
         engine = running.engine_site
-        if running.sums_gradients:
-            waiting = tracker.entry_site(WAITING_NAME, "waiting")
-            tracker.open_entry(waiting)
-            waiting.start_ns = ended_ns
-            tracker.close_entry(waiting, None, now_ns)
-            tracker.exchanges.waited_ns += now_ns - ended_ns
-        elif engine is not None and now_ns > ended_ns:
+        if engine is not None and now_ns > ended_ns:
             tracker.book((engine.code, ended_ns, now_ns))
+        return None
 
-    def leave(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> int | None:
+    def leave(
+        self, tracker: OpenCalls, running: BackwardPass, now_ns: int
+    ) -> int | None:
         """Close what is open in the pass. Returns when its last node ended; None if
         that is not known."""
         tracker.aborted_calls += running.failed and tracker.open_backward
         tracker.abort_down_to(tracker.pass_owner or running.base, now_ns)
         return tracker.leave_pass(running, running.failed)
 
-    def forget(self, tracker: Tracker, running: BackwardPass) -> None:
+    def forget(self, tracker: OpenCalls, running: BackwardPass) -> None:
         """The pass is not heard of any more."""
         tracker.drop_pass(running)

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from time import perf_counter_ns
 from typing import Any, Final
 
-from torchprof_hooks.instruments.devices import (
-    SEVERAL_DEVICES,
-    DeviceMeter,
-)
-from torchprof_hooks.instruments.memory.meter import (
-    MemoryMeter,
-    memory_sums,
-    meters_of,
-    settle_meters,
-)
+import numpy as np
+
 from torchprof_hooks.kernel.core import CORE, UNTRIED
 from torchprof_hooks.kernel.overhead import counted_ns
-from torchprof_hooks.kernel.own_sums import (
-    own_device_ns,
-    own_device_ns_of_first_step,
-    own_host_ns,
-    own_memory,
-    padded,
-)
-from torchprof_hooks.kernel.reference.span_log import MemorySums, Times
+from torchprof_hooks.kernel.own_sums import own_host_ns, padded
+from torchprof_hooks.kernel.reference.span_log import Times
 from torchprof_hooks.kernel.step_counter import FirstReading, StepCounter
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.kernel.tree import Site
@@ -38,7 +24,6 @@ from torchprof_hooks.profiles.cells import (
     sum_of_own_ns,
 )
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
 from torchprof_hooks.profiles.names import (
     NOT_MEASURED_NAME,
@@ -59,7 +44,6 @@ _SUMS: Final = ("calls", "self_ns", "duration_ns", "squares_ns2", "flops")
 def take_snapshot(
     tracker: Tracker,
     wall_ns: Callable[[], int],
-    unmeasured: str = "",
     counted: StepCounter | None = None,
     *,
     first: FirstReading | None = None,
@@ -71,110 +55,53 @@ def take_snapshot(
 
     wall_ns: returns the time measured so far. Called after the sums are read, so that
         they never add up to more.
-    unmeasured: why memory was not measured, if it should have been.
     counted: the steps that have ended.
     first: all sums as of the end of the first step.
     end_ns: when the time of the thread ended, if that is not now.
     """
     counted = counted or StepCounter()
-    read, memory = _settled(tracker)
+    tracker.log.fold()
+    for observer in tracker.observers:
+        observer.settle()
+    read = tracker.times()
     late_ns = 0 if end_ns is None else perf_counter_ns() - end_ns
     measured_ns = wall_ns()
     sites = list(tracker.sites)  # the measured thread may have added some
-    calls, own_ns = padded(read.calls, len(sites)), own_host_ns(sites, read, late_ns)
-    flops = [0] * len(sites)
-    if tracker.functions is not None:
-        flops = [*map(_flops, sites, calls)]
-    device, bytes_ = own_device_ns(tracker, calls), own_memory(memory, tracker, sites)
-    totals = _totals_of_sites(sites, read, own_ns, device, bytes_, flops)
+    own_ns = own_host_ns(sites, read, late_ns)
+    totals = _totals_of_sites(tracker, sites, read, own_ns)
     cells = _cells(sites, totals, measured_ns, counted)
     times = counted.times()
     whole = Part("loop", measured_ns, times.steps, times, cells)
     of_first = first.counted.times() if first else NO_STEP_TIMES
-    first_cells = _first_cells(tracker, sites, totals, first, cells)
-    return ProfileData(
+    first_cells = _first_cells(tracker, sites, first, cells)
+    found = ProfileData(
         divided(whole, first_cells, of_first),
         _infos(tracker, cells),
-        overhead_ns=counted_ns(sites, calls, own_ns),
-        memory=_memory_summary(tracker, unmeasured),
-        collectives=tracker.exchanges.read(),
-        **_facts(tracker),
-        **_device_facts(tracker),
+        overhead_ns=counted_ns(sites, padded(read.calls, len(sites)), own_ns),
+        aborted_calls=tracker.aborted_calls,
+        undivided_passes=tracker.undivided_passes,
+        not_measured=(*UNTRIED, *tracker.not_measured),
+        core=CORE.name,
+        core_reason=CORE.reason,
+        step_history=counted.history(),
     )
-
-
-def _flops(site: Site, calls: int) -> int:
-    """Floating-point operations of so many calls at `site`, without those that did not
-    run to their end."""
-    forward, ended = site.made_by or site, max(calls - site.cut, 0)
-    if site.phase != "backward":
-        return forward.flops if forward.is_mixed else ended * forward.flops
-    if forward.is_mixed:  # the mean of those forwards that have a backward
-        return ended * forward.gradient_flops // max(forward.with_gradients, 1)
-    return ended * forward.gradient_flops
-
-
-def _facts(tracker: Tracker) -> dict[str, Any]:
-    """Fields of a profile that say how it was measured."""
-    return {
-        "aborted_calls": tracker.aborted_calls,
-        "undivided_passes": tracker.undivided_passes,
-        "not_measured": (
-            *UNTRIED,
-            *_unknown_owners(tracker),
-            *(
-                SEVERAL_DEVICES
-                for m in meters_of(tracker, DeviceMeter)
-                if m.has_several
-            ),
-            *tracker.not_measured,
-        ),
-        "core": CORE.name,
-        "core_reason": CORE.reason,
-    }
-
-
-def _device_facts(tracker: Tracker) -> dict[str, Any]:
-    """Fields of a profile that say how the clock of a device was read."""
-    for meter in meters_of(tracker, DeviceMeter):
-        steps = meter.stamped_steps
-        return {
-            "devices": (meter.name,),
-            "device_asked": meter.waits.asked,
-            "device_waits": meter.waits.waited,
-            "steps_with_device_times": steps.stamped,
-            "steps_without_device_times": steps.steps - steps.stamped,
-        }
-    return {}
+    for observer in tracker.observers:
+        found = observer.added_to(found)
+    return found
 
 
 def _first_cells(
     tracker: Tracker,
     sites: list[Site],
-    every: list[Totals],
     first: FirstReading | None,
     cells: Mapping[CellKey, Totals],
 ) -> dict[CellKey, Totals]:
-    """The part of these totals, and of their cells, that came before the end of the
-    first step; {} if that is not known. FLOPs were not read then: they are divided in
-    proportion to calls.
-
-    every: the totals of each site.
-    """
+    """The part of these cells that came before the end of the first step; {} if that is
+    not known."""
     if first is None:
         return {}
-    calls = padded(first.times.calls, len(sites))
-    totals = _totals_of_sites(
-        sites,
-        first.times,
-        own_host_ns(sites, first.times),
-        own_device_ns_of_first_step(tracker, sites),
-        own_memory(first.memory, tracker, sites),
-        [
-            whole.flops * some // max(whole.calls, 1)
-            for whole, some in zip(every, calls, strict=True)
-        ],
-    )
+    own_ns = own_host_ns(sites, first.times)
+    totals = _totals_of_sites(tracker, sites, first.times, own_ns, of_first_step=True)
     found = _cells(sites, totals, first.wall_ns, first.counted)
     # Time outside of calls may be counted as that after a backward pass by now.
     kept = {k: _part(cells[k], part) for k, part in found.items() if k in cells}
@@ -227,61 +154,28 @@ def _without_debts(cells: dict[CellKey, Totals]) -> dict[CellKey, Totals]:
     return settled
 
 
-def _settled(tracker: Tracker) -> tuple[Times, MemorySums | None]:
-    tracker.log.fold()
-    settle_meters(tracker)
-    return tracker.times(), memory_sums(tracker)
-
-
-def _memory_summary(tracker: Tracker, unmeasured: str) -> MemorySummary | None:
-    owners = tracker.memory_owners
-    for meter in meters_of(tracker, MemoryMeter):
-        if owners is not None and owners.are_known():
-            return owners.summary(meter.name)
-        highest = int(meter.log.high_water_bytes)
-        blamed = tracker.sites[meter.log.blamed]
-        return MemorySummary(
-            meter.name,
-            highest,
-            blamed.path or (OUTSIDE_NAME,),
-            blamed.phase,
-        )
-    return MemorySummary(unavailable=unmeasured) if unmeasured else None
-
-
-def _unknown_owners(tracker: Tracker) -> Iterator[str]:
-    """Why it is not known who holds a device's memory."""
-    owners = tracker.memory_owners
-    for meter in meters_of(tracker, MemoryMeter):
-        unknown = f"not measured: who holds the memory of {meter.name}"
-        if owners is None:
-            yield f"{unknown}: that needs the native core"
-        elif not owners.are_known():
-            yield f"{unknown}: its allocator has not reported each block"
-
-
-def _totals_of_sites(  # noqa: PLR0917
+def _totals_of_sites(
+    tracker: Tracker,
     sites: list[Site],
     times: Times,
-    own: list[int],
-    device: list[int],
-    memory: list[MemoryTotals],
-    flops: list[int],
+    own_ns: list[int],
+    of_first_step: bool = False,
 ) -> list[Totals]:
     # Each is padded by itself: an interrupt may have left them at different lengths.
     calls, total, shortest, longest = (padded(sums, len(sites)) for sums in times[:4])
     squares = [*times.squares, *[0] * len(sites)]
+    columns: dict[str, Sequence[Any]] = {}
+    for observer in tracker.observers:
+        columns |= observer.columns(np.array(calls), of_first_step)
     return [
         Totals(
             calls=calls[code],
-            self_ns=own[code],
+            self_ns=own_ns[code],
             min_ns=shortest[code] if calls[code] else 0,
             max_ns=longest[code],
             duration_ns=total[code],
             squares_ns2=squares[code],
-            device_self_ns=device[code],
-            memory=memory[code],
-            flops=flops[code],
+            **{field: values[code] for field, values in columns.items()},
         )
         for code in range(len(sites))
     ]
@@ -289,7 +183,7 @@ def _totals_of_sites(  # noqa: PLR0917
 
 def _infos(tracker: Tracker, cells: Mapping[CellKey, Totals]) -> dict[str, ModuleInfo]:
     names = dict.fromkeys(name for path, _ in cells for name in path)
-    found = descriptions(names, tracker.names.infos)
+    found = descriptions(names, tracker.tree.names.infos)
     return {
         name: replace(info, order=n) for n, (name, info) in enumerate(found.items())
     }

@@ -1,9 +1,9 @@
-"""Records what a tracker sees in traced steps."""
+"""Every single span of a step, for what records steps one by one."""
 
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import get_native_id
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -11,55 +11,90 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchprof_hooks.kernel.module_names import ModuleNames
+from torchprof_hooks.kernel.node_hooks import HookedPasses
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.open_calls import OpenCalls
 from torchprof_hooks.kernel.passes import BackwardPass
-from torchprof_hooks.kernel.reference.node_hooks import HookedPasses
 from torchprof_hooks.kernel.reference.span_log import FIELDS, Int64s
+from torchprof_hooks.kernel.subscriptions import TrackerSubscription
 from torchprof_hooks.kernel.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
     sequence_number,
 )
 from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.kernel.tree import Site
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.trace.step_trace import LEAF_NODE, GraphPass
 
 
-class TrackedStep(NamedTuple):
-    """What a tracker has seen in one step.
+class StepSpans(NamedTuple):
+    """What a thread did in one step.
 
     spans: one row (code of the site, start, end) for each. These, and when passes ran,
-        are on the tracker's clock.
+        are by `perf_counter_ns`.
+    passes: the backward passes, with their graphs.
     nodes: one row (thread, start, code of the site) for each.
     threads: the system's numbers of the threads that ran nodes.
+    sites: by their codes.
+    infos: what is known of modules, by their names.
     """
 
     spans: Int64s
     passes: list[GraphPass]
     nodes: Int64s
     threads: Mapping[int, int]
+    sites: Sequence[Site]
+    infos: Mapping[str, ModuleInfo]
 
 
-class StepRecorder:
-    """Keeps each single span of traced steps, with the moments at which it really began
-    and ended, and the graphs of backward passes. Sites are kept from one step to the
-    next.
+class SpanRecorder:
+    """Follows the thread that makes it, and keeps each single span, with the moments at
+    which it really began and ended, and the graphs of backward passes. Sites are kept
+    from one step to the next.
 
     names: those of the modules; None: its own.
-    tracker: that of the thread that makes this.
+    observers: what interrupts calls.
     """
 
-    def __init__(self, names: ModuleNames | None = None) -> None:
+    def __init__(
+        self, names: ModuleNames | None = None, observers: Sequence[Observer] = ()
+    ) -> None:
+        self.thread = get_ident()
         self._graphs = _Graphs()
-        self.tracker = Tracker(names, backward=self._graphs)
-        self.tracker.gives_time_back = False  # callers keep their real begin
+        tracker = self._tracker = Tracker(
+            names, backward=self._graphs, observers=observers
+        )
+        tracker.gives_time_back = False  # callers keep their real begin
         self._batches: list[Int64s] = []
-        self.tracker.log.on_fold = self._batches.append
+        tracker.log.on_fold = self._batches.append
+        self._subscription = TrackerSubscription(tracker)
 
-    def take_step(self) -> TrackedStep:
+    def open(self) -> None:
+        """A step begins."""
+        self._subscription.open()
+
+    def end_calls(self) -> None:
+        """The step ends. What has ended it, such as an optimizer, is still running."""
+        self._tracker.abort_down_to(self._tracker.outside, perf_counter_ns())
+        self.close()
+
+    def close(self) -> None:
+        """Follow no more, until `open`."""
+        self._subscription.close()
+
+    def take(self) -> StepSpans:
         """What was seen since this was called last."""
-        self.tracker.log.fold()
+        tracker = self._tracker
+        tracker.log.fold()
         batches = [np.zeros((0, FIELDS), np.int64), *self._batches]
         self._batches.clear()
-        spans = np.concatenate(batches)
-        return TrackedStep(spans, *self._graphs.take(), self._graphs.threads.copy())
+        return StepSpans(
+            np.concatenate(batches),
+            *self._graphs.take(),
+            self._graphs.threads.copy(),
+            tracker.sites,
+            tracker.tree.names.infos,
+        )
 
 
 class _Graphs(HookedPasses):
@@ -76,7 +111,7 @@ class _Graphs(HookedPasses):
         self._nodes: list[int] = []  # thread, start, code, thread, ...
         self.threads: dict[int, int] = {}
 
-    def on_node(self, tracker: Tracker, gradient: Any) -> None:
+    def on_node(self, tracker: OpenCalls, gradient: Any) -> None:
         """Note the thread, too: the engine has one for each device."""
         super().on_node(tracker, gradient)
         thread = get_ident()
@@ -96,7 +131,7 @@ class _Graphs(HookedPasses):
                     edges.append((number, to))
         self._running[running] = GraphPass(perf_counter_ns(), 0, edges)
 
-    def forget(self, tracker: Tracker, running: BackwardPass) -> None:
+    def forget(self, tracker: OpenCalls, running: BackwardPass) -> None:
         """Note when the pass ended."""
         super().forget(tracker, running)
         if (found := self._running.pop(running, None)) is not None:

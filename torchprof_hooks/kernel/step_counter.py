@@ -1,5 +1,4 @@
-"""Counts training steps and evaluation calls as they end, and remembers the first, and
-what was booked in the longest."""
+"""Counts training steps and evaluation calls as they end, and remembers the first."""
 
 from __future__ import annotations
 
@@ -7,20 +6,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from heapq import heappush, heappushpop
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from torchprof_hooks.kernel.reference.span_log import (
-    NO_SUMS,
-    Int64s,
-    MemorySums,
-    Times,
-    padded,
-)
+from torchprof_hooks.kernel.reference.span_log import Times
 from torchprof_hooks.profiles.step_times import (
     BUCKETS_PER_OCTAVE,
     LEAST_STEPS,
-    MOST_SLOW,
     Bucket,
     StepTimes,
     bucket_of,
@@ -36,15 +27,14 @@ _NUMBERS: Final = 3
 
 class FirstReading(NamedTuple):
     """All sums of a tracker at the end of the start of a run: when the first training
-    step had ended, or the first evaluation call of a program that does not train. Sums
-    of a device are in its meter's `marked_ns`, so as not to wait for the device.
+    step had ended, or the first evaluation call of a program that does not train.
+    Observers keep their own.
 
     wall_ns: for how long it had been measured.
     counted: the step, and evaluation calls before it.
     """
 
     times: Times
-    memory: MemorySums | None
     wall_ns: int
     counted: StepCounter
 
@@ -204,74 +194,3 @@ class StepCounter:
             self.first_evaluations,
             self.first_evaluation_ns,
         )
-
-
-class Booked(NamedTuple):
-    """What was booked in a step, or in several: nanoseconds by the code of the site, of
-    calls that have ended in it."""
-
-    duration_ns: int
-    number: int
-    booked_ns: Int64s
-
-    def __lt__(self, other: Booked) -> bool:  # type: ignore[override]
-        """In a heap, the shortest step comes first."""
-        return self.duration_ns < other.duration_ns
-
-    def __add__(self, other: Booked) -> Booked:  # type: ignore[override]
-        size = max(len(self.booked_ns), len(other.booked_ns))
-        return Booked(
-            self.duration_ns + other.duration_ns,
-            0,
-            padded(self.booked_ns, size) + padded(other.booked_ns, size),
-        )
-
-
-class SlowSteps:
-    """Is told of the ends of steps, and keeps what was booked in the longest ones.
-
-    steps, steps_ns: how many training steps after the first have ended, and their time.
-    readings: of the longest of those that may be slow: whether they are will be known
-        in the end.
-    others: what was booked outside of these steps: in the first one, in evaluations.
-    """
-
-    def __init__(self, log: Any) -> None:
-        self._log = log
-        self.steps = self.steps_ns = 0
-        self.readings: list[Booked] = []  # a heap
-        self.others = Booked(0, 0, NO_SUMS)
-
-    def step_ended(self, duration_ns: int, number: int, may_be_slow: bool) -> None:
-        """A step has ended.
-
-        number: that of the training step; 0: it is no later one, or there were several.
-        """
-        if number:
-            self.steps += 1
-            self.steps_ns += duration_ns
-        if may_be_slow or not number:
-            found = Booked(duration_ns, number, self._log.of_step_ns)
-            if number:
-                self._keep(found)
-            else:
-                self.others += found
-        self._log.end_step()
-
-    def _keep(self, found: Booked) -> None:
-        if len(self.readings) < MOST_SLOW:
-            heappush(self.readings, found)
-        else:
-            heappushpop(self.readings, found)
-
-    def without(self, found: list[Booked]) -> tuple[int, Booked]:
-        """How many training steps there were but for these, and what was booked in
-        them."""
-        left_out = self.others
-        for each in found:
-            left_out += each
-        until_now = self._log.total_ns
-        until_now = until_now - padded(self._log.of_step_ns, len(until_now))
-        booked_ns = until_now - padded(left_out.booked_ns, len(until_now))
-        duration_ns = self.steps_ns - sum(each.duration_ns for each in found)
-        return self.steps - len(found), Booked(duration_ns, 0, booked_ns)

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from torchprof_hooks.kernel.reading import Step
 from torchprof_hooks.kernel.step_counter import StepCounter
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.torch_names.modules import (
@@ -74,7 +75,7 @@ class StepDetector:
         # Calls without a graph before the step's first one with a graph: in this step,
         # those that are evaluations, when the last one ended; and in the step before.
         self._before = self._apart = self._before_end_ns = self._usual_before = 0
-        self._told_memory = 0  # of so many steps
+        self._notified = 0  # observers, of so many steps
 
     # What is followed
 
@@ -86,7 +87,7 @@ class StepDetector:
         self._tracker, self.counter = tracker, counter
         if tracker is not None:
             self._entered_ns = tracker.entered_ns
-            self._waited_ns = self._waited_by_end_ns = tracker.exchanges.waited_ns
+            self._waited_ns = self._waited_by_end_ns = tracker.waited_ns
         self._bounded_steps = self.steps
         self._passed_ns = 0
 
@@ -218,7 +219,7 @@ class StepDetector:
                 self._may_bound(inside_call, now_ns)
             else:
                 self._has_graph = False
-                self._tell_memory(self._steps + len(self._pass_ends_ns))
+                self._notify(self._steps + len(self._pass_ends_ns))
 
     def _expects_no_optimizer(self) -> bool:
         self._expects_none = (
@@ -270,7 +271,7 @@ class StepDetector:
             self._evaluations += calls
             self._apart, self._began_ns = self._before, self._before_end_ns
             if self._tracker is not None:  # what they have waited is in no step
-                self._waited_ns = self._tracker.exchanges.waited_ns
+                self._waited_ns = self._tracker.waited_ns
 
     # Steps
 
@@ -279,7 +280,7 @@ class StepDetector:
         self._ended_ns = now_ns
         self._has_graph = False
         if self._tracker is not None:
-            self._waited_by_end_ns = self._tracker.exchanges.waited_ns
+            self._waited_by_end_ns = self._tracker.waited_ns
             if self._before or len(self._stepped) <= 1:  # else the step has gone on
                 self._usual_before, self._before, self._apart = self._before, 0, 0
         if not self._steps:
@@ -312,20 +313,18 @@ class StepDetector:
         """A step may have ended: unless more optimizers are likely to step in it."""
         is_over = len(self._stepped) in (0, self._usual)
         if is_over:
-            self._tell_memory(self.steps)
+            self._notify(self.steps)
         if inside_call:
             self._has_ended_in_call = True
         elif is_over:
             self._boundary(now_ns)
 
-    def _tell_memory(self, number: int) -> None:
-        tracker = self._tracker
-        if tracker is None or tracker.memory_owners is None:
-            return
-        # The pass of the first step has told already, where an optimizer steps then.
-        if number > self._told_memory:
-            self._told_memory = number
-            tracker.memory_owners.step_ended(number)
+    def _notify(self, number: int) -> None:
+        # The pass of the first step has done so, where an optimizer steps then.
+        if self._tracker is not None and number > self._notified:
+            self._notified = number
+            for observer in self._tracker.observers:
+                observer.step_ended(number)
 
     def _call_is_over(self, end_ns: int) -> None:
         """A call, or a pass, in which a step has ended."""
@@ -348,4 +347,4 @@ class StepDetector:
         if not is_step or number <= counter.first_steps or self.steps == 1:
             number = 0  # evaluation calls, the first step, or several
         may_be_slow = duration_ns > counter.slow_ns
-        tracker.slow_steps.step_ended(duration_ns, number, may_be_slow)
+        tracker.between_steps(Step(number, duration_ns, may_be_slow))

@@ -15,22 +15,11 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
-from torchprof_hooks.instruments.communication.patches import communication_patches
-from torchprof_hooks.instruments.compiled import compilations, script_patch
-from torchprof_hooks.instruments.interruptions import (
-    garbage_callback,
-    loader_patches,
-    optimizer_hooks,
-)
-from torchprof_hooks.instruments.memory.meter import (
-    counted_tensors,
-    counts_tensors,
-    heard_allocators,
-    start_meters,
-)
 from torchprof_hooks.kernel.attachments import Attachment, attachments
+from torchprof_hooks.kernel.compiler_shield import script_patch
 from torchprof_hooks.kernel.engine import engine_patch
 from torchprof_hooks.kernel.interception import Subscription, interception
+from torchprof_hooks.kernel.optimizer_hooks import optimizer_hooks
 from torchprof_hooks.kernel.torch_names.autograd import current_graph_task
 from torchprof_hooks.kernel.torch_names.modules import pre_hooks_of
 from torchprof_hooks.kernel.tracker import Tracker
@@ -84,13 +73,12 @@ class _SeenPasses(Attachment):
         for tracker in self._trackers():
             if tracker.backward is not None:
                 attachments.attach(engine_patch, tracker)
-                if counts_tensors(tracker):
-                    attachments.attach(counted_tensors, tracker)
+                attach_observers(tracker)
 
     def take_off(self) -> bool:
         for tracker in self._trackers():
             attachments.detach(engine_patch, tracker)
-            attachments.detach(counted_tensors, tracker)
+            detach_observers(tracker)
         return True
 
     def _trackers(self) -> list[Tracker]:
@@ -132,7 +120,9 @@ class _Lifetime:
         if threads is not None:
             threads.ended(self._tracker)
         attachments.give_up(engine_patch, self._tracker)
-        attachments.give_up(counted_tensors, self._tracker)
+        for observer in self._tracker.observers:
+            for attachment in observer.attachments:
+                attachments.give_up(attachment, observer)
 
 
 _Module: Final = torch.nn.Module
@@ -220,23 +210,10 @@ class _PostHook(_ModuleHook):
             self._threads.here().forward_post(module, args, outputs)
 
 
-#: These tell trackers of passes, and of what interrupts calls.
-_OF_TRACKERS: Final[tuple[Attachment, ...]] = (
-    engine_patch,
-    optimizer_hooks,
-    *loader_patches,
-    communication_patches,
-    compilations,
-)
-
-
 #: What is said while somebody else has the place where calls of modules are seen.
 KEPT_OUT: Final = (
     "not measured: modules, as another tool has taken nn.Module._compiled_call_impl"
 )
-
-#: What memory is counted by: one of them, if it is.
-_OF_MEMORY: Final[tuple[Attachment, ...]] = counted_tensors, heard_allocators
 
 
 class TrackerSubscription(Subscription):
@@ -256,39 +233,27 @@ class TrackerSubscription(Subscription):
         """Give up what the tracker uses, as nobody can close this any more. Not when
         the tracker dies: a reference cycle may keep that alive until a collection."""
         if self._is_open and not is_ending():  # then modules are empty, this one, too
-            if self.tracker.functions is not None:
-                self.tracker.hear_operators(False)
-            for attachment in (*_OF_TRACKERS, *_OF_MEMORY, garbage_callback):
-                attachments.give_up(attachment, self.tracker)
+            attachments.give_up(engine_patch, self.tracker)
+            attachments.give_up(optimizer_hooks, self.tracker)
+            for observer in self.tracker.observers:
+                observer.given_up()
+                for attachment in observer.attachments:
+                    attachments.give_up(attachment, observer)
 
     def open(self) -> None:
         """Connect the tracker."""
         self._is_open = True
         tracker = self.tracker
-        if tracker.follows_modules:
-            show_modules(self)
-            if interception.is_kept_out and KEPT_OUT not in tracker.not_measured:
-                tracker.not_measured = (*tracker.not_measured, KEPT_OUT)
+        show_modules(self)
+        if interception.is_kept_out and KEPT_OUT not in tracker.not_measured:
+            tracker.not_measured = (*tracker.not_measured, KEPT_OUT)
         if tracker.backward is not None:
-            self._show_backward()
-        if counts_tensors(tracker):
-            attachments.attach(counted_tensors, tracker)
-        elif tracker.memory_owners is not None:
-            attachments.attach(heard_allocators, tracker)
-        start_meters(tracker)
-        if tracker.memory_owners is not None:
-            tracker.memory_owners.start()
-        if tracker.functions is not None:
-            tracker.hear_operators(True)
-
-    def _show_backward(self) -> None:
-        tracker = self.tracker
-        if tracker.follows_modules:
             if self._shows_optimizers:
                 attachments.attach(optimizer_hooks, tracker)
-            for attachment in (*loader_patches, communication_patches, compilations):
-                attachments.attach(attachment, tracker)
-        attachments.attach(engine_patch, tracker)
+            attachments.attach(engine_patch, tracker)
+        attach_observers(tracker)
+        for observer in tracker.observers:
+            observer.began()
 
     def close(self, by_exception: bool = False) -> None:
         """Disconnect the tracker; calls that are open end here.
@@ -296,17 +261,28 @@ class TrackerSubscription(Subscription):
         by_exception: whether an exception is the reason.
         """
         tracker = self.tracker
-        if tracker.functions is not None:
-            tracker.hear_operators(False)
         hide_modules(self)
         tracker.abort_all(by_exception)
-        for attachment in _OF_TRACKERS:
-            attachments.detach(attachment, tracker)
-        if tracker.memory_owners is not None:
-            tracker.memory_owners.stop()
-        for attachment in _OF_MEMORY:
-            attachments.detach(attachment, tracker)
+        attachments.detach(optimizer_hooks, tracker)
+        attachments.detach(engine_patch, tracker)
+        for observer in reversed(tracker.observers):
+            observer.ended()
+        detach_observers(tracker)
         self._is_open = False
+
+
+def attach_observers(tracker: Tracker) -> None:
+    """Put on torch what the observers of a tracker need."""
+    for observer in tracker.observers:
+        for attachment in observer.attachments:
+            attachments.attach(attachment, observer)
+
+
+def detach_observers(tracker: Tracker) -> None:
+    """Take that off again."""
+    for observer in tracker.observers:
+        for attachment in observer.attachments:
+            attachments.detach(attachment, observer)
 
 
 def show_modules(subscription: Subscription) -> None:

@@ -9,11 +9,7 @@ from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
-from torchprof_hooks.instruments.devices import DeviceMeter
-from torchprof_hooks.instruments.interruptions import garbage_callback
-from torchprof_hooks.instruments.memory.meter import memory_sums, meters_of
-from torchprof_hooks.kernel.attachments import attachments, held_weakly
-from torchprof_hooks.kernel.make_tracker import new_tracker
+from torchprof_hooks.kernel.attachments import held_weakly
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.schedule import Blocks, Kind
 from torchprof_hooks.kernel.step_counter import FirstReading, StepCounter
@@ -24,11 +20,10 @@ from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 
 if TYPE_CHECKING:  # it takes long to import, and is needed when all is over
     from torchprof_hooks.profiles.data import ProfileData
-    from torchprof_hooks.profiles.program import ProgramFacts
 
-#: Makes a tracker for the running thread; also returns why it does not measure memory,
-#: if it should.
-MakeTracker = Callable[[ModuleNames], tuple[Tracker, str]]
+#: Makes a tracker for the running thread. For steps of which nothing is kept, with no
+#: observers but those of what interrupts calls.
+MakeTracker = Callable[[ModuleNames, bool], Tracker]
 
 #: `ThreadSteps.at_step` is called at most so often, unless it asks for each step.
 TELL_EVERY_NS: Final = 100_000_000
@@ -62,7 +57,7 @@ class ThreadSteps:
 
     def _begin_profile(self) -> None:
         self._names = ModuleNames()
-        self._tracker, self._no_memory = self._make(self._names)
+        self._tracker = self._make(self._names, True)
         self._measured = FollowedSteps(self._tracker, self._detector)
         self._traced: FollowedSteps | None = None  # while steps are traced
         self._counters = {kind: StepCounter() for kind in Kind}
@@ -93,12 +88,12 @@ class ThreadSteps:
         self._open.open()
         self._detector.start()
         self._began_ns = perf_counter_ns()
-        self._follow_garbage()  # only now is its time measured
+        self._time_begins()
 
     def stop(self, by_exception: bool = False) -> None:
         """End, maybe in the middle of a step."""
         self._detector.stop()
-        attachments.detach(garbage_callback, self._shown)
+        self._time_ends()
         self._shown.abort_all(by_exception)
         self._book_time()
         self._began_ns = 0  # what comes is ours
@@ -142,27 +137,20 @@ class ThreadSteps:
 
     # Reading
 
-    def facts(self) -> ProgramFacts:
-        """What is known of the program besides its times."""
-        return self._measured.facts()
-
     def profile(self, end_ns: int | None = None) -> ProfileData:
         """Everything measured so far; steps that were not are a part of their own.
 
         end_ns: when the time of the thread ended, if that is not now.
         """
-        from torchprof_hooks.instruments.slow_steps import history_of
         from torchprof_hooks.kernel.snapshot import take_snapshot, with_unmeasured
 
         end_ns = end_ns or self._aside_ns or None
         kind, tracker = self._blocks.kind, self._tracker
         counters = {**self._counters, kind: self._detector.counted()}
-        counted = counters[Kind.MEASURED].copy()
         found = take_snapshot(
             tracker,
             lambda: self._wall_so_far_ns(Kind.MEASURED, end_ns),
-            self._no_memory,
-            counted,
+            counters[Kind.MEASURED].copy(),
             first=self._first,
             end_ns=end_ns if kind is Kind.MEASURED else None,
         )
@@ -172,8 +160,7 @@ class ThreadSteps:
             traced.steps + traced.evaluations,
             self._wall_so_far_ns(Kind.TRACED, end_ns),
         )
-        history = history_of(counted, tracker)
-        found = replace(found, step_history=history, measured=measured)
+        found = replace(found, measured=measured)
         rest_ns = self._wall_so_far_ns(Kind.COUNTED, end_ns)
         return with_unmeasured(found, rest_ns, counters[Kind.COUNTED].times())
 
@@ -184,11 +171,10 @@ class ThreadSteps:
         if self._blocks.kind is not Kind.MEASURED:
             return
         tracker = self._tracker
-        for meter in meters_of(tracker, DeviceMeter):
-            meter.mark(tracker.calls())
+        for observer in tracker.observers:
+            observer.first_step_ended()
         self._first = FirstReading(
             tracker.times(),
-            memory_sums(tracker),
             self._wall_so_far_ns(Kind.MEASURED),
             self._detector.counted(),
         )
@@ -196,10 +182,6 @@ class ThreadSteps:
     def _step_ended(self) -> None:
         """Between two steps: go on with them, or with a block of another kind."""
         kind, now_ns = self._blocks.kind, perf_counter_ns()
-        if kind is Kind.MEASURED:
-            for meter in meters_of(self._tracker, DeviceMeter):
-                is_start = self._first is None
-                meter.stamped_steps.step_ended(self._tracker.calls, is_start)
         is_told = self.at_step is not None and (
             self.ends_each_step or now_ns >= self._tell_at_ns
         )
@@ -237,7 +219,7 @@ class ThreadSteps:
         self._expect(kind)
         self._open.open()  # first: what is on torch for both stays there
         self._close_left()
-        self._follow_garbage()
+        self._time_begins()
 
     def _close_left(self) -> None:
         """Take off torch what the steps before needed, also after an interrupt."""
@@ -249,14 +231,20 @@ class ThreadSteps:
         """Steps of this kind come."""
         self._traced = None
         if kind is Kind.TRACED:  # what is measured of them is not kept
-            self._traced = FollowedSteps(new_tracker(self._names), self._detector)
+            tracker = self._make(self._names, False)
+            self._traced = FollowedSteps(tracker, self._detector)
         followed = None if kind is Kind.COUNTED else self._shown
         self._detector.follow(followed, self._counters[kind])
         self._blocks.go_on(kind, self._detector.steps, self._counters)
 
-    def _follow_garbage(self) -> None:
+    def _time_begins(self) -> None:
         if self._blocks.kind is not Kind.COUNTED:
-            attachments.attach(garbage_callback, self._shown)
+            for observer in self._shown.observers:
+                observer.time_begins()
+
+    def _time_ends(self) -> None:
+        for observer in self._shown.observers:
+            observer.time_ends()
 
     # Time
 

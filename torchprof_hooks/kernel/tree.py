@@ -19,9 +19,6 @@ from torchprof_hooks.profiles.names import (
     optimizer_name,
 )
 
-if TYPE_CHECKING:
-    from torchprof_hooks.instruments.functions.operators import Function
-
 #: `Site.key` of sites that are not a module call.
 NO_MODULE: Final = 0
 #: Phases in which functions are calls of their own.
@@ -99,8 +96,8 @@ class Site(Node):
             self.adopt(module)
         self.is_counted = True  # whether what is done here counts as calls
         self.is_entry = self.caller.phase != phase
-        #: Functions that are called from here, by the names of operators.
-        self.functions: dict[str, Function] = {}
+        #: For what measures functions: those called from here, by their operators.
+        self.functions: dict[str, Any] = {}
         self.children_by_name: dict[tuple[str, Phase], list[Site]] = {}
         self.backward: dict[object, Site] = {}  # by code of the forward, or node name
         #: For a backward: the site of the forward that it belongs to, if that is known.
@@ -185,7 +182,7 @@ class CallTree:
 
     def site_of_module(self, caller: Site, module: torch.nn.Module) -> Site:
         """The site of a call of `module` from `caller`."""
-        known = caller.child(id(module))
+        known: Site | None = caller.child(id(module))
         if known is not None:
             return known
         site = self._site_named(caller, self._name(caller, module), module)

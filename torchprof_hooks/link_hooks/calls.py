@@ -109,4 +109,4 @@ class MeasuredCalls(LinkHook):
         """The name of the row that calls at `site` belong to."""
         if self.by == "module":
             return site.name
-        return tracker.names.infos[site.name].class_name
+        return tracker.tree.names.infos[site.name].class_name

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 
 from torchprof_hooks.hooks.tables import MemoryHookSummary, MemoryReport
-from torchprof_hooks.instruments.memory.meter import MemoryMeter, meters_of
-from torchprof_hooks.kernel.make_tracker import make_tracker
+from torchprof_hooks.hooks.trackers import make_tracker
+from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.link_hooks.calls import MeasuredCalls, TrackedSite
@@ -111,7 +111,7 @@ class MemoryProfileHook(MemoryReport, MeasuredCalls):
 
     def _make_tracker(self, everywhere: bool) -> Tracker:
         meter = self._new_meter()
-        tracker = make_tracker(self, everywhere, backward=True, meters=[meter])
+        tracker = make_tracker(self, everywhere, backward=True, observers=[meter])
         self._records.follow(tracker, meter.log)
         return tracker
 
@@ -120,7 +120,8 @@ class MemoryProfileHook(MemoryReport, MeasuredCalls):
 
     def _places(self) -> Iterator[tuple[TrackedSite, MemoryMeter]]:
         for place in self._records.places():
-            (meter,) = meters_of(place.tracker, MemoryMeter)
+            meter = place.tracker.observers[0]
+            assert isinstance(meter, MemoryMeter)
             if self._is_call(place.site) and place.site.code < len(meter.log.used):
                 yield place, meter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchprof_hooks.hooks.tables import TimeReport, TimerSummary
-from torchprof_hooks.kernel.make_tracker import make_tracker
+from torchprof_hooks.hooks.trackers import make_tracker
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.link_hooks.calls import MeasuredCalls
@@ -75,7 +75,7 @@ class TimerHook(TimeReport, MeasuredCalls):
         """Sums by name, in the order in which the first calls ended."""
         summary: dict[str, TimerSummary] = {}
         for tracker, site in self._records.places():
-            if site.name not in tracker.names.infos:
+            if site.name not in tracker.tree.names.infos:
                 continue  # an optimizer, or a whole pass
             sums: TimerSummary = {"elapsed_time": 0.0, "occurrence": 0}
             if self.backward:

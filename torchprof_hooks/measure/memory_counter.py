@@ -11,7 +11,7 @@ from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 #: used, acquired, current, peak: all in bytes.
-Reading = tuple[int, int, int, int]
+MemoryReading = tuple[int, int, int, int]
 
 
 class AllocatorCounter:
@@ -47,7 +47,7 @@ class AllocatorCounter:
         if is_known and index >= device.device_count():
             raise ValueError(f"there is no {self.kind}:{index}: use a smaller number")
 
-    def read(self) -> Reading:
+    def read(self) -> MemoryReading:
         """Used bytes (handed out so far, to all threads), acquired (taken from the
         device), current (in use now) and peak (the most that was in use). Does not wait
         for the device."""

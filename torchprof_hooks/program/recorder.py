@@ -18,6 +18,7 @@ from torchprof_hooks.hooks.measuring import (
     new_tracer,
     trace_between,
 )
+from torchprof_hooks.instruments import facts_of_program
 from torchprof_hooks.kernel.subscriptions import FirstCallSubscription
 from torchprof_hooks.kernel.thread_steps import ThreadSteps
 from torchprof_hooks.kernel.torch_names.distributed import mesh_coordinates
@@ -171,7 +172,7 @@ class Recorder:
             message=self._origin.command + thread,
             program_ns=end_ns - BEGAN_NS + before.launching_ns,
             compilation=ending.compilation_since(self._compiled_before),
-            facts=self._steps.facts(),
+            facts=facts_of_program(self._steps.tracker.observers),
         )
         before_ns = self._began_ns - BEGAN_NS - before.ours_ns
         signed = replace(

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from torchprof_hooks.instruments import interrupting
 from torchprof_hooks.instruments.kernels.recording import RecordingOptions
 from torchprof_hooks.instruments.kernels.session import RecordedStep
 from torchprof_hooks.profiles.options import (
@@ -99,7 +100,8 @@ class ProfilerHook(SessionHook):
         self._directory = check_path("output_dir", output_dir)
         options = TraceOptions(show_dataflow, show_memory, compress)
         self._writer = TraceWriter(options)
-        self._recording = RecordedStep(RecordingOptions(tensors=options.with_tensors))
+        recorded = RecordingOptions(tensors=options.with_tensors)
+        self._recording = RecordedStep(recorded, interrupting)
         self._trace_first = trace_first
         self._skipped = 0
         self._has_joined = False

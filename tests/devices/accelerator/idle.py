@@ -16,6 +16,7 @@ from torch import nn
 
 from tests.devices.accelerator.device import Work, load, pass_time
 from tests.fake_clock import MS, FakeClock, fake_clock
+from torchprof_hooks.instruments import interrupting
 from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
 
@@ -53,7 +54,7 @@ def in_ms(found: DeviceStep) -> Any:
 
 def traced(step: Any) -> Any:
     """Two steps, the second of which counts."""
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     assert idle.begin(2)
     step()
     idle.end(3)
@@ -103,7 +104,7 @@ def waiting_host(device: Any) -> Any:
 
 
 def unused(device: Any) -> Any:
-    tracer = DeviceTracer()
+    tracer = DeviceTracer(interrupting)
     return [tracer.begin(2), in_ms(tracer.found())]
 
 

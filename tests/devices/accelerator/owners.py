@@ -30,8 +30,8 @@ from tests.attribution.test_memory_owners import (
 )
 from tests.devices.accelerator.device import load
 from tests.devices.report_calls import are_redirected, mappings, report_calls
+from tests.helpers import memory_meter_of
 from torchprof_hooks import MemorySummary, Profile, profile
-from torchprof_hooks.instruments.memory.meter import MemoryMeter, meters_of
 from torchprof_hooks.kernel.torch_names.tensors import storages_of
 
 PLANTED = "planted"
@@ -59,7 +59,7 @@ def level() -> int:
 
 def log_of(prof: Any) -> Any:
     [measurer] = prof._threads.rounds
-    [meter] = meters_of(measurer._steps.tracker, MemoryMeter)
+    meter = memory_meter_of(measurer._steps.tracker)
     return meter.log
 
 

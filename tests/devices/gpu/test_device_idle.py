@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tests.devices.gpu.cuda import DEVICE, SLEEP_CYCLES
+from torchprof_hooks.instruments import interrupting
 from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 
@@ -37,7 +38,7 @@ class Sleep(nn.Module):
 
 def traced(model: nn.Module) -> tuple[DeviceStep, DeviceUse]:
     x = torch.ones(8, device=DEVICE, requires_grad=True)
-    idle = DeviceTracer()
+    idle = DeviceTracer(interrupting)
     for number in (3, 4):
         assert idle.begin(number - 1)
         model(x).sum().backward()

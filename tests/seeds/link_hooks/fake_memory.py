@@ -16,7 +16,7 @@ from tests.helpers import occurrences
 from torchprof_hooks import function_hooks, link_hooks
 from torchprof_hooks.hooks import tables
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
-from torchprof_hooks.measure.memory_counter import Reading
+from torchprof_hooks.measure.memory_counter import MemoryReading
 
 MIB = 2**20
 INPUT = x()
@@ -45,7 +45,7 @@ class FakeMemory:
     def free(self, size: int) -> None:
         self.current -= size
 
-    def read(self) -> Reading:
+    def read(self) -> MemoryReading:
         return self.used, self.acquired, self.current, self.peak
 
 

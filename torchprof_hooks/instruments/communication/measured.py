@@ -6,11 +6,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.kernel.attachments import leave_out_our_frame
+from torchprof_hooks.kernel.interruptions import Interruption
+from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.kernel.torch_names.compiler import is_tracing
 from torchprof_hooks.kernel.torch_names.distributed import (
     data_bytes,
@@ -21,16 +23,12 @@ from torchprof_hooks.kernel.torch_names.place import Function
 from torchprof_hooks.profiles.collectives import Collective, Collectives, sum_of
 from torchprof_hooks.profiles.names import communication_name
 
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tracker import Tracker
-    from torchprof_hooks.kernel.tree import Site
-
 
 class Exchange(NamedTuple):
     """A call of a function of ``torch.distributed``.
 
     name, group, group_size: see `Collective`.
-    start_ns: when it began; 0 if no tracker observed that.
+    start_ns: when it began; 0 if nobody observed that.
     """
 
     name: str
@@ -39,15 +37,26 @@ class Exchange(NamedTuple):
     start_ns: int = 0
 
 
+#: Phases of interruptions inside of which communication is not told apart.
+_WHOLE_PHASES: Final = ("data", "waiting", "communication")
+
+
 class Exchanges:
-    """Sums over the exchanges of a thread. Only that thread adds; any thread may read.
+    """The exchanges of a thread, which interrupt its calls, and their sums. Only that
+    thread adds; any thread may read."""
 
-    waited_ns: time in calls and in waiting, of all kinds together.
-    """
-
-    def __init__(self) -> None:
-        self.waited_ns = 0
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self._sums: dict[tuple[str, str, int], Collective] = {}
+
+    def begin(self, collective: str, is_call: bool) -> Interruption | None:
+        """Begin a call of a function of ``torch.distributed``, or a wait for what one
+        has begun. None if it is a part of something else: of another such call, of
+        waiting for gradients, or of loading data."""
+        if self._reading.site.phase in _WHOLE_PHASES:
+            return None
+        name = communication_name(collective)
+        return self._reading.interrupt(name, "communication", is_call=is_call)
 
     def add(
         self,
@@ -60,7 +69,7 @@ class Exchanges:
         elapsed_ns: int = 0,
     ) -> None:
         """Add these to the sums for the kind of `exchange`."""
-        self.waited_ns += call_ns + waiting_ns
+        self._reading.waited_ns += call_ns + waiting_ns
         key = exchange[:3]
         new = Collective(*key, calls, bytes_, call_ns, waiting_ns, elapsed_ns)
         [self._sums[key]] = sum_of([self._sums.get(key, Collective(*key)), new])
@@ -68,23 +77,6 @@ class Exchanges:
     def read(self) -> Collectives:
         """All sums so far."""
         return sum_of(dict(self._sums).values())
-
-
-#: Phases of entries inside of which communication is not told apart.
-_WHOLE_PHASES: Final = ("data", "waiting", "communication")
-
-
-def _begin(tracker: Tracker, collective: str, is_call: bool) -> Site | None:
-    """Begin a call of a function of ``torch.distributed``, or a wait for what one has
-    begun. None if it is a part of something else: of another such call, of waiting for
-    gradients, or of loading data."""
-    if tracker.site.phase in _WHOLE_PHASES:
-        return None
-    site = tracker.entry_site(communication_name(collective), "communication")
-    if not is_call:
-        site = tracker.tree.uncounted(site)
-    tracker.open_entry(site)
-    return site
 
 
 class _Inside(threading.local):
@@ -98,51 +90,51 @@ _inside = _Inside()
 
 
 class _Doing:
-    """A call of something that communicates. It gets a row of its own in each tracker
-    that is not in such a call already.
+    """A call of something that communicates. It has a row of its own in each thread
+    that is followed here, and is not in such a call already.
 
     start_ns, took_ns: of the call.
     """
 
-    def __init__(self, trackers: Sequence[Tracker], name: str, is_call: bool) -> None:
-        self._trackers = trackers
+    def __init__(self, here: Sequence[Exchanges], name: str, is_call: bool) -> None:
+        self._here = here
         self._name = name
         self._is_call = is_call
-        self._begun: list[tuple[Tracker, Site]] = []
+        self._begun: list[tuple[Exchanges, Interruption]] = []
         self.start_ns = self.took_ns = 0
 
     def call(self, original: Function, args: Any, kwargs: Any) -> Any:
         """What `original` returns."""
         try:
-            for tracker in self._trackers:
-                site = _begin(tracker, self._name, self._is_call)
-                if site is not None:
-                    self._begun.append((tracker, site))
+            for exchanges in self._here:
+                found = exchanges.begin(self._name, self._is_call)
+                if found is not None:
+                    self._begun.append((exchanges, found))
             self.start_ns = perf_counter_ns()
             result = original(*args, **kwargs)
             self.took_ns = perf_counter_ns() - self.start_ns
         except BaseException as error:
-            for tracker, site in reversed(self._begun):
-                tracker.leave_failed(site, perf_counter_ns())
+            for _, found in reversed(self._begun):
+                found.fail()
             leave_out_our_frame(error)
             raise
-        for tracker, site in reversed(self._begun):
-            tracker.leave_entry(site)
+        for _, found in reversed(self._begun):
+            found.end()
         return result
 
     @property
     def is_outermost(self) -> bool:
-        """Whether the call has a row of its own in any tracker."""
+        """Whether the call has a row of its own."""
         return bool(self._begun)
 
     def add(self, exchange: Exchange, **numbers: int) -> None:
-        """Add how much the call exchanged, in the trackers in which it has a row."""
-        for tracker, _ in self._begun:
-            tracker.exchanges.add(exchange, calls=int(self._is_call), **numbers)
+        """Add how much the call exchanged, where it has a row."""
+        for exchanges, _ in self._begun:
+            exchanges.add(exchange, calls=int(self._is_call), **numbers)
 
 
 def call_measured(
-    trackers: Sequence[Tracker], name: str, original: Function, args: Any, kwargs: Any
+    here: Sequence[Exchanges], name: str, original: Function, args: Any, kwargs: Any
 ) -> tuple[Any, Exchange]:
     """Call a function that communicates; return its result, and its exchange.
 
@@ -152,7 +144,7 @@ def call_measured(
     if is_dynamo_compiling() or is_tracing():
         return original(*args, **kwargs), Exchange(name)
     waited_ns, bytes_before = _inside.waited_ns, _inside.bytes
-    doing = _Doing(trackers, name, is_call=True)
+    doing = _Doing(here, name, is_call=True)
     result = doing.call(original, args, kwargs)
     bytes_ = data_bytes((*args, *kwargs.values(), result))
     bytes_ = bytes_ or _inside.bytes - bytes_before
@@ -172,14 +164,14 @@ def call_measured(
 
 
 def wait_measured(
-    trackers: Sequence[Tracker], exchange: Exchange, original: Function, *args: Any
+    here: Sequence[Exchanges], exchange: Exchange, original: Function, *args: Any
 ) -> Any:
-    """Call a function that waits for an exchange; return its result. If no tracker
+    """Call a function that waits for an exchange; return its result. If nobody
     observed its begin, the wait counts as a call."""
     if is_dynamo_compiling() or is_tracing():
         return original(*args)
     waited_ns = _inside.waited_ns
-    doing = _Doing(trackers, exchange.name, is_call=not exchange.start_ns)
+    doing = _Doing(here, exchange.name, is_call=not exchange.start_ns)
     result = doing.call(original, args, {})
     _inside.waited_ns = waited_ns + doing.took_ns
     end_ns = doing.start_ns + doing.took_ns

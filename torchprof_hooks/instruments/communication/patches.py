@@ -1,15 +1,17 @@
-"""Tells trackers when a program communicates with other processes."""
+"""Where a program communicates with other processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
 from functools import partial, wraps
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.weak import WeakIdKeyDictionary
 
 from torchprof_hooks.instruments.communication.measured import (
     Exchange,
+    Exchanges,
     call_measured,
     wait_measured,
 )
@@ -19,7 +21,8 @@ from torchprof_hooks.kernel.attachments import (
     Patch,
     attachments,
 )
-from torchprof_hooks.kernel.passes import gradient_reduction
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.kernel.torch_names.distributed import (
     collectives,
     functional_wait,
@@ -30,13 +33,17 @@ from torchprof_hooks.kernel.torch_names.distributed import (
     work_class,
 )
 from torchprof_hooks.kernel.torch_names.place import Function
+from torchprof_hooks.profiles.names import WAITING_NAME
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.data import ProfileData
 
 
 class CommunicationPatches(Attachment):
-    """Where a program calls ``torch.distributed``; its users are trackers.
+    """Where a program calls ``torch.distributed``; its users are `Communication`s.
 
     torch has no hooks for that. So while there are users, this replaces what torch's
-    functions call by functions that tell the trackers of the running thread and then do
+    functions call by functions that notify those of the running thread and then do
     the same. In a process without a group, it replaces only the function that would put
     the process into one.
 
@@ -62,7 +69,6 @@ class CommunicationPatches(Attachment):
             patch.put_on()
 
     def take_off(self) -> bool:
-        gradient_reduction.is_expected = False
         for patch in (self._joining, *self._patches):
             patch.take_off()
         return True
@@ -72,7 +78,7 @@ class CommunicationPatches(Attachment):
             yield Patch(place, partial(self._make_measured, name))
         yield Patch(wait_method(), self._make_wait)
         yield Patch(functional_wait(), self._make_functional_wait)
-        yield Patch(prepare_for_backward(), _make_prepare)
+        yield Patch(prepare_for_backward(), self._make_prepare)
 
     # What takes the place of torch's functions
 
@@ -91,7 +97,7 @@ class CommunicationPatches(Attachment):
         def communicate(*args: Any, **kwargs: Any) -> Any:
             if not layer.is_on:
                 return original(*args, **kwargs)
-            here = self.trackers_here()
+            here = self._exchanges_here()
             result, exchange = call_measured(here, name, original, args, kwargs)
             if isinstance(result, work_class()):
                 self._begun[result] = exchange
@@ -106,7 +112,7 @@ class CommunicationPatches(Attachment):
             if not layer.is_on:
                 return call()
             exchange = self._begun.pop(work, None) or Exchange("wait")
-            return wait_measured(self.trackers_here(), exchange, call)
+            return wait_measured(self._exchanges_here(), exchange, call)
 
         return wait
 
@@ -115,18 +121,21 @@ class CommunicationPatches(Attachment):
             call = partial(original, *args, **kwargs)
             if not layer.is_on:
                 return call()
-            return wait_measured(self.trackers_here(), Exchange("wait_tensor"), call)
+            return wait_measured(self._exchanges_here(), Exchange("wait_tensor"), call)
 
         return OperatorStandIn(original, wait)
 
+    def _make_prepare(self, original: Function, layer: Layer) -> Function:
+        @wraps(original)
+        def prepare_for_backward(*args: Any, **kwargs: Any) -> Any:
+            for observer in self.users_here() if layer.is_on else ():
+                observer.sums_gradients = True
+            return original(*args, **kwargs)
 
-def _make_prepare(original: Function, layer: Layer) -> Function:
-    @wraps(original)
-    def prepare_for_backward(*args: Any, **kwargs: Any) -> Any:
-        gradient_reduction.is_expected = layer.is_on
-        return original(*args, **kwargs)
+        return prepare_for_backward
 
-    return prepare_for_backward
+    def _exchanges_here(self) -> list[Exchanges]:
+        return [observer.exchanges for observer in self.users_here()]
 
 
 class OperatorStandIn:
@@ -149,3 +158,37 @@ class OperatorStandIn:
 
 #: The only ones in the process.
 communication_patches: Final = CommunicationPatches()
+
+
+class Communication(Observer):
+    """Has communication interrupt calls, and adds up what is exchanged.
+
+    sums_gradients: whether ``DistributedDataParallel`` is prepared for a backward pass
+        that is not over yet. It sums up gradients while the pass runs, and waits at its
+        end until that is done, in a callback of the engine's that no hook shows.
+    """
+
+    attachments = (communication_patches,)
+    exchanges: Exchanges
+    sums_gradients = False
+
+    def follow(self, reading: Reading) -> None:
+        super().follow(reading)
+        self.exchanges = Exchanges(reading)
+
+    def ended(self) -> None:
+        self.sums_gradients = False
+
+    def pass_ended(self) -> None:
+        self.sums_gradients = False
+
+    def wants_tail(self) -> bool:
+        return self.sums_gradients
+
+    def tail(self, began_ns: int, ended_ns: int) -> None:
+        waiting = self.reading.interrupt(WAITING_NAME, "waiting")
+        waiting.end_at(began_ns, ended_ns)
+        self.reading.waited_ns += ended_ns - began_ns
+
+    def added_to(self, profile: ProfileData) -> ProfileData:
+        return replace(profile, collectives=self.exchanges.read())

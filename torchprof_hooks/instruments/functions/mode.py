@@ -195,7 +195,7 @@ class Applications(Attachment):
     def _around(self, cls: Any, run: Run) -> Run:
         """What is called in place of `run`, which applies `cls`."""
         if not is_dynamo_compiling():
-            for follower in self.trackers_here():
+            for follower in self.users_here():
                 if follower.sees(cls):
                     run = partial(follower.applied, cls, run)
         return run

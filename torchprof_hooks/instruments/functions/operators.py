@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from torchprof_hooks.instruments.functions.work import Work, has_formula, work_of
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.reference.span_log import Int64s, at_length
 from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
@@ -17,9 +20,6 @@ from torchprof_hooks.kernel.torch_names.tensors import autocast_type, tensors_am
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tracker import Tracker
 
 #: How many names of functions are told apart at a site, as a program may make new ones
 #: forever; and the name of the rest.
@@ -65,8 +65,8 @@ class Function(NamedTuple):
     by_shapes: dict[object, Site]
 
 
-class OperatorCalls:
-    """Measures functions for a tracker, where the native core hears of them.
+class OperatorCalls(Observer):
+    """Measures the functions of a thread, of which the native core is notified.
 
     A function is an outermost operator inside of the current call: ``linear``, but not
     the ``addmm`` that it calls. Custom autograd Functions, which have the names of
@@ -77,9 +77,33 @@ class OperatorCalls:
     a function of its own, named after the node.
     """
 
-    def serve(self, tracker: Tracker) -> None:
-        """Work for `tracker`, and for no other."""
-        self._tree = tracker.tree
+    def follow(self, reading: Reading) -> None:
+        super().follow(reading)
+        reading.functions = self
+        self._tree = reading.tree
+
+    def began(self) -> None:
+        self.reading.hear_operators(True)
+
+    def ended(self) -> None:
+        self.reading.hear_operators(False)
+
+    def given_up(self) -> None:
+        self.ended()
+
+    def columns(self, calls: Int64s, of_first_step: bool) -> dict[str, Sequence[Any]]:
+        """Floating-point operations. How many were in the first step was not read then:
+        they are divided in proportion to calls."""
+        sites = self.reading.sites[: len(calls)]
+        if not of_first_step:
+            return {"flops": [*map(_flops, sites, calls.tolist())]}
+        every = at_length(self.reading.calls(), len(sites)).tolist()
+        return {
+            "flops": [
+                _flops(site, of_all) * some // max(of_all, 1)
+                for site, of_all, some in zip(sites, every, calls.tolist(), strict=True)
+            ]
+        }
 
     # What the core asks
 
@@ -166,6 +190,17 @@ class OperatorCalls:
         self._tree.names.infos[element] = known.merge(info) if known else info
 
 
+def _flops(site: Site, calls: int) -> int:
+    """Floating-point operations of so many calls at `site`, without those that did not
+    run to their end."""
+    forward, ended = site.made_by or site, max(calls - site.cut, 0)
+    if site.phase != "backward":
+        return forward.flops if forward.is_mixed else ended * forward.flops
+    if forward.is_mixed:  # the mean of those forwards that have a backward
+        return ended * forward.gradient_flops // max(forward.with_gradients, 1)
+    return ended * forward.gradient_flops
+
+
 def _function(caller: Site, operator: str) -> Function:
     """A function that is called from `caller` for the first time."""
     if "::" not in operator:
@@ -177,7 +212,8 @@ def _function(caller: Site, operator: str) -> Function:
         name = SMALL_NAME if short in _SMALL else _AS_WRITTEN.get(short, short)
     if len(caller.functions) >= NAMES_KEPT:
         operator = name = OTHER_FUNCTIONS
-    return caller.functions.setdefault(operator, Function(name, runs, {}))
+    made: Function = caller.functions.setdefault(operator, Function(name, runs, {}))
+    return made
 
 
 class Call(NamedTuple):

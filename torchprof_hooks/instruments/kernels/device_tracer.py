@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -16,6 +17,7 @@ from torchprof_hooks.instruments.kernels.recording import (
 )
 from torchprof_hooks.instruments.kernels.session import RecordedStep
 from torchprof_hooks.kernel.module_names import ModuleNames
+from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.torch_names.profiler import shows_devices
 from torchprof_hooks.measure.accelerator import (
     is_accelerator_in_use,
@@ -44,12 +46,14 @@ class DeviceTracer:
     Torch's recording stays as it is, some KB for each operation, until `found` reads
     it, which takes as long as a few steps.
 
+    interrupting: makes the observers of what interrupts calls.
     reason: why there is nothing to read; "" if there is something.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, interrupting: Callable[[], Iterable[Observer]]) -> None:
         self.reason = "no step was traced: it takes four steps"
-        self._recording = RecordedStep(RecordingOptions(operations=False))
+        options = RecordingOptions(operations=False)
+        self._recording = RecordedStep(options, interrupting)
         self._has_begun = False
         self._start_ns = 0  # of the second step, 0 before
         self._recorded: tuple[int, Recording, Window] | None = None

@@ -17,14 +17,13 @@ from torchprof_hooks.instruments.kernels.trace_reader import (
     read_nodes,
     read_passes,
 )
-from torchprof_hooks.kernel.spans import TrackedStep
+from torchprof_hooks.kernel.spans import StepSpans
 from torchprof_hooks.kernel.torch_names.profiler import (
     activity_type,
     event_tree,
     flat_events,
     system_threads,
 )
-from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.profiles.trace.step_trace import (
     OTHER_THREAD,
     DeviceActivity,
@@ -59,16 +58,14 @@ class Recording:
     def __init__(
         self,
         profiler: Any,
-        tracker: Tracker,
-        tracked: TrackedStep,
+        spans: StepSpans,
         is_lost: bool,
     ) -> None:
         self.thread = get_native_id()
         self._thread = get_ident()
         self.is_lost = is_lost
         self._profiler = profiler
-        self._tracker = tracker
-        self._tracked = tracked
+        self._spans = spans
         self._offset_ns = unix_offset_ns()
 
     def torch_trace(self) -> bytes:
@@ -98,24 +95,20 @@ class Recording:
         offset_ns = self._offset_ns
         start_ns, end_ns = (time_ns + offset_ns for time_ns in window)
         trace = StepTrace(step, os.getpid(), self.thread, start_ns, end_ns)
-        tracker, tracked = self._tracker, self._tracked
-        trace.modules += read_modules(
-            tracker.sites, tracker.names.infos, tracked.spans, offset_ns
-        )
+        spans = self._spans
+        trace.modules += read_modules(spans.sites, spans.infos, spans.spans, offset_ns)
         if with_tensors:
-            trace.passes += read_passes(tracked.passes, offset_ns)
+            trace.passes += read_passes(spans.passes, offset_ns)
             EventReader(trace, self._threads, yield_gil).read(self._events)
         return trace
 
     def read_devices(self, step: int, window: Window) -> StepTrace:
         """The recording as plain data: modules, nodes, and what devices have run."""
         trace = self.read(step, window, with_tensors=False)
-        tracked, offset_ns = self._tracked, self._offset_ns
-        trace.passes += read_passes(tracked.passes, offset_ns)
-        threads = {**tracked.threads, self._thread: self.thread}
-        trace.nodes += read_nodes(
-            self._tracker.sites, tracked.nodes, threads, offset_ns
-        )
+        spans, offset_ns = self._spans, self._offset_ns
+        trace.passes += read_passes(spans.passes, offset_ns)
+        threads = {**spans.threads, self._thread: self.thread}
+        trace.nodes += read_nodes(spans.sites, spans.nodes, threads, offset_ns)
         trace.activities += read_activities(flat_events(self._profiler), threads)
         return trace
 

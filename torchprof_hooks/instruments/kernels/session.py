@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -22,8 +22,8 @@ from torchprof_hooks.instruments.kernels.torch_profiler import (
     OtherProfilers,
 )
 from torchprof_hooks.kernel.module_names import ModuleNames
-from torchprof_hooks.kernel.spans import StepRecorder
-from torchprof_hooks.kernel.subscriptions import TrackerSubscription
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.spans import SpanRecorder
 from torchprof_hooks.kernel.torch_names.profiler import (
     is_profiler_active,
     make_profiler,
@@ -45,13 +45,13 @@ def is_cuda_in_use() -> bool:
 
 
 class _Session:
-    """Torch's profiler and a tracker of ours, running from the start.
+    """Torch's profiler and a recorder of ours, running from the start.
 
     start_ns: when it began, by `perf_counter_ns`.
     is_dropped: whether nobody waits for what it records.
     """
 
-    def __init__(self, recorder: StepRecorder, options: RecordingOptions) -> None:
+    def __init__(self, recorder: SpanRecorder, options: RecordingOptions) -> None:
         self.thread = get_ident()
         self.is_dropped = False
         self._has_cuda = is_cuda_in_use()
@@ -59,14 +59,13 @@ class _Session:
         self._is_lost = False
         self._recorder = recorder
         self._ranges = OpenRanges()
-        self._subscription = TrackerSubscription(recorder.tracker)
         self._profiler = make_profiler(options.tensors, options.operations)
         other_profilers.watch(self)
         with other_profilers.ours():
             self._profiler.start()
         self._is_running = True
         self._ranges.watch(self)
-        self._subscription.open()
+        self._recorder.open()
         self.start_ns = time.perf_counter_ns()
 
     def give_way(self) -> None:
@@ -87,19 +86,16 @@ class _Session:
 
     def end(self) -> Recording:
         """Stop everything."""
-        tracker = self._recorder.tracker
-        # What has ended the step, such as an optimizer, is still running.
-        tracker.abort_down_to(tracker.outside, time.perf_counter_ns())
-        self._subscription.close()
-        tracked = self._recorder.take_step()
+        self._recorder.end_calls()
+        spans = self._recorder.take()
         self._stop_profiler()
         other_profilers.unwatch(self)
         self._has_ended.set()
-        return Recording(self._profiler, self._recorder.tracker, tracked, self._is_lost)
+        return Recording(self._profiler, spans, self._is_lost)
 
     def abandon(self) -> None:
         """This is a fork of the process: nothing is recorded here."""
-        self._subscription.close()
+        self._recorder.close()
         other_profilers.unwatch(self)
         if self._has_cuda:  # a fork must not touch CUDA
             self._ranges.unwatch(self)
@@ -124,7 +120,7 @@ class KinetoSessions:
         self._is_ready = False
 
     def start(
-        self, make_recorder: Callable[[], StepRecorder], options: RecordingOptions
+        self, make_recorder: Callable[[], SpanRecorder], options: RecordingOptions
     ) -> _Session | None:
         """Begin to record a step; None if that is not possible: another hook records
         one, or another profiler of torch's is in use."""
@@ -183,13 +179,19 @@ class RecordedStep:
     profiler starts or stops, its handler runs afterwards.
 
     options: what to record.
+    interrupting: makes the observers of what interrupts calls.
     """
 
-    def __init__(self, options: RecordingOptions) -> None:
+    def __init__(
+        self,
+        options: RecordingOptions,
+        interrupting: Callable[[], Iterable[Observer]],
+    ) -> None:
         self._options = options
+        self._interrupting = interrupting
         self._session: _Session | None = None
         #: Of the thread that has recorded last: it keeps its sites.
-        self._recorder: StepRecorder | None = None
+        self._recorder: SpanRecorder | None = None
 
     @property
     def is_running(self) -> bool:
@@ -235,9 +237,9 @@ class RecordedStep:
                 session, self._session = self._session, None
                 kineto_sessions.drop(session)
 
-    def _recorder_here(self, names: ModuleNames | None) -> StepRecorder:
-        if self._recorder is None or self._recorder.tracker.thread != get_ident():
-            self._recorder = StepRecorder(names)
+    def _recorder_here(self, names: ModuleNames | None) -> SpanRecorder:
+        if self._recorder is None or self._recorder.thread != get_ident():
+            self._recorder = SpanRecorder(names, [*self._interrupting()])
         return self._recorder
 
 

@@ -1,4 +1,4 @@
-"""Reads what torch's profiler and a tracker have recorded into a `StepTrace`."""
+"""Reads what torch's profiler and our recorder have kept into a `StepTrace`."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def read_modules(
     spans: Int64s,
     unix_offset_ns: int,
 ) -> Iterator[ModuleSpan]:
-    """The spans of a tracker, by the names of their sites, the outer ones first.
+    """Spans, by the names of their sites, the outer ones first.
 
-    unix_offset_ns: what to add to the tracker's times.
+    unix_offset_ns: what to add to their times.
     """
 
     def outer_first(span: list[int]) -> tuple[int, int, int]:
@@ -72,7 +72,7 @@ def read_nodes(
     threads: Mapping[int, int],
     unix_offset_ns: int,
 ) -> Iterator[NodeRun]:
-    """The nodes of a tracker. threads: the system's numbers, by those of Python."""
+    """Nodes. threads: the system's numbers, by those of Python."""
     for thread, start_ns, code in nodes.tolist():
         path, phase = sites[code].path, sites[code].phase
         yield NodeRun(threads[thread], start_ns + unix_offset_ns, path, phase)
@@ -81,7 +81,7 @@ def read_nodes(
 def read_passes(
     passes: Iterable[GraphPass], unix_offset_ns: int
 ) -> Iterator[GraphPass]:
-    """The backward passes of a tracker, in the order in which they began."""
+    """Backward passes, in the order in which they began."""
     for start_ns, end_ns, edges in sorted(passes):
         yield GraphPass(start_ns + unix_offset_ns, end_ns + unix_offset_ns, edges)
 

@@ -1,29 +1,37 @@
-"""What is read at the begin and the end of each call, besides the host's clock: that of
-a device (`device.py`), and memory: tensors on the CPU, counted to the byte; or a
-device's memory, as its allocator counts it."""
+"""What calls do with memory: tensors on the CPU, counted to the byte; or the memory of
+a device, as its allocator counts it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.instruments.devices import DeviceMeter
 from torchprof_hooks.kernel.attachments import Attachment
-from torchprof_hooks.kernel.core import CORE, NATIVE, Cursor
-from torchprof_hooks.kernel.reference.span_log import MemorySums
+from torchprof_hooks.kernel.core import CORE, NATIVE
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.reference.span_log import Int64s, at_length
 from torchprof_hooks.measure.memory_counter import (
     AllocatorCounter,
-    Reading,
+    MemoryReading,
     memory_counter,
 )
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 
-class MemoryMeter:
+class MemorySums(NamedTuple):
+    """Sums by code of the site (see `MemoryTotals`), all with inner calls."""
+
+    used: Int64s
+    acquired: Int64s
+    retained: Int64s
+    peak: Int64s
+
+
+class MemoryMeter(Observer):
     """Has the core add up what calls do with memory: it reads memory at each begin and
     end of a call, as it reads the clock.
 
@@ -47,10 +55,10 @@ class MemoryMeter:
         MemoryUnavailableError: the native core does not run.
     """
 
-    is_awake = True
-
     def __init__(self, counter: AllocatorCounter | None = None) -> None:
         self._counter = counter
+        self._first: MemorySums | None = None  # of the first step
+        self.attachments = (counted_tensors,) if counter is None else ()
         self.log: Any = _meter_of_core(counter)
 
     @property
@@ -68,24 +76,46 @@ class MemoryMeter:
         """Whether tensors on the CPU are to be counted for it."""
         return self._counter is None
 
-    def serve(self, cursor: Cursor) -> None:
-        """Have the cursor read it."""
-        cursor.memory = self.log
+    # As an observer
+
+    def follow(self, reading: Reading) -> None:
+        super().follow(reading)
+        reading.memory = self.log
+
+    def began(self) -> None:
+        self.start()
 
     def start(self) -> None:
-        """Measuring begins, for the first time or again."""
+        """Count from now on, for the first time or again."""
         if self._counter is not None:
             self._counter.check_index()
         self.log.start()
 
+    def first_step_ended(self) -> None:
+        self.settle()
+        self._first = MemorySums(*self.reading.read_memory())
+
     def settle(self) -> None:
-        """Make what was booked readable."""
         self.log.fold()
 
-    def read(self) -> Reading:
+    def columns(self, calls: Int64s, of_first_step: bool) -> dict[str, Sequence[Any]]:
+        """Own memory of each site, read where calls begin and end."""
+        sums = self._first if of_first_step else MemorySums(*self.reading.read_memory())
+        if sums is None:
+            return {}
+        size = len(calls)
+        used, acquired, retained = map(self.reading.own, sums[:3])
+        peak = at_length(sums.peak, size).tolist()
+        own = [*map(MemoryTotals, used, acquired, retained, peak)]
+        own[self.reading.outside.code] = NO_MEMORY  # not read there
+        return {"memory": own}
+
+    # Reading it
+
+    def read(self) -> MemoryReading:
         """What the memory's counters say now."""
-        reading: Reading = self.log.read()
-        return reading
+        found: MemoryReading = self.log.read()
+        return found
 
 
 def memory_meter(
@@ -132,45 +162,3 @@ class _Counting(Attachment):
 counted_tensors: Final = _Counting("count_tensors")
 #: It hears what allocators of devices report to torch's profiler.
 heard_allocators: Final = _Counting("hear_allocators")
-
-
-# All meters of a tracker
-
-#: What measures something that changes while calls run.
-Meter = MemoryMeter | DeviceMeter
-
-SomeMeter = TypeVar("SomeMeter", MemoryMeter, DeviceMeter)
-
-
-def meters_of(tracker: Tracker, kind: type[SomeMeter]) -> list[SomeMeter]:
-    """The meters of one kind that a tracker reads; none of a device that the program
-    does not use."""
-    return [m for m in tracker.meters if isinstance(m, kind) and m.is_awake]
-
-
-def start_meters(tracker: Tracker) -> None:
-    """Measuring begins, for the first time or again."""
-    for meter in tracker.meters:
-        meter.start()
-    if not tracker.meters:
-        return
-    tracker.look_for_device()
-
-
-def settle_meters(tracker: Tracker) -> None:
-    """Make what was booked readable."""
-    for meter in tracker.meters:
-        meter.settle()
-
-
-def memory_sums(tracker: Tracker) -> MemorySums | None:
-    """What the tracker's calls did with memory; None if that is not measured."""
-    for meter in meters_of(tracker, MemoryMeter):
-        meter.settle()
-        return MemorySums(*tracker.read_memory())
-    return None
-
-
-def counts_tensors(tracker: Tracker) -> bool:
-    """Whether the memory of tensors on the CPU is read."""
-    return any(meter.counts_tensors for meter in meters_of(tracker, MemoryMeter))

@@ -13,15 +13,19 @@ from _thread import get_ident
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, heard_allocators
 from torchprof_hooks.instruments.memory.steps import (
     Growth,
     Holder,
     StepRecorder,
 )
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.kernel.torch_names.tensors import (
     storages_of,
     tensors_in,
@@ -36,10 +40,15 @@ from torchprof_hooks.profiles.memory import (
     MemorySummary,
     growing_most,
 )
-from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.names import (
+    BACKWARD_NAME,
+    OUTSIDE_NAME,
+    Phase,
+    optimizer_name,
+)
 
 if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tracker import Tracker
+    from torchprof_hooks.profiles.data import ProfileData
 
 #: Of so many steps, the last ones, the peaks are kept.
 _STEPS_KEPT: Final = 8
@@ -131,8 +140,8 @@ class _Modules:
 _Tensor = tuple[int, int, int, bool, torch.Tensor]
 
 
-class MemoryOwners:
-    """Tells the ledger of one tracker what its blocks are.
+class MemoryOwners(Observer):
+    """Tells the ledger of one thread what its blocks are.
 
     What is still in use when backward begins was made for it; what is left when it has
     ended, are gradients; and what is left of an optimizer's step is its state. Models
@@ -141,21 +150,15 @@ class MemoryOwners:
     more memory was in use since than ever before (a model may have got others). What is
     known of a block holds for the moment of the peak, too.
 
-    log: the core's meter of the memory.
-    forgets: whether it hears of no blocks while nothing is measured: of a device. What
-        is in use when it goes on is nobody's, until it is met again.
+    meter: what counts the memory. Of a device, the core hears of no blocks while
+        nothing is measured: what is in use when it goes on is nobody's, until it is met
+        again.
     """
 
-    def __init__(self, log: Any, tracker: Tracker, forgets: bool = False) -> None:
-        self._log = log
-        self._forgets = forgets
-        sites = self._sites = tracker.sites
-        self._recorder = StepRecorder(log, tracker)
+    def __init__(self, meter: MemoryMeter) -> None:
+        self._meter, self._log = meter, meter.log
+        self.attachments = () if meter.counts_tensors else (heard_allocators,)
         self._growth = Growth()
-        self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
-        self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
-        self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
-        self._of_modules = _Modules(sites)
         self._owners: list[_Owner] = []
         self._codes: dict[_Owner, int] = {}
         # What has been met, with its path; by id, as it may have its own `__eq__`.
@@ -165,54 +168,61 @@ class MemoryOwners:
         self._known_epoch = 0
         self._thread = get_ident()
 
-    def start(self) -> None:
-        """Measuring begins, for the first time or again."""
+    def follow(self, reading: Reading) -> None:
+        super().follow(reading)
+        sites = self._sites = reading.sites
+        self._recorder = StepRecorder(self._log, reading)
+        self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
+        self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
+        self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
+        self._of_modules = _Modules(sites)
+
+    def began(self) -> None:
         self._log.keep_owners(True)
         self._known_epoch = 0  # that of no moment: there may be others than before
         self.look_again()
         self._recorder.begin()
 
-    def stop(self) -> None:
-        """Measuring ends: blocks that are taken from now on are nobody's."""
+    def ended(self) -> None:
+        """Blocks that are taken from now on are nobody's."""
         self._recorder.drop()
-        if self._forgets and get_ident() == self._thread:
+        if self.attachments and get_ident() == self._thread:
             self.look_again()
         self._log.keep_owners(False)
 
     # What is met
 
-    def meet_module(self, module: torch.nn.Module, path: tuple[str, ...]) -> None:
-        """An outermost module is about to be called."""
+    def met(self, site: Site, module: torch.nn.Module) -> None:
+        """An outermost module is looked at."""
         known = self._modules.get(id(module))
-        if known is None or known[0]() is not module:
-            self._modules[id(module)] = weakref.ref(module), path
+        if site.is_entry and (known is None or known[0]() is not module):
+            self._modules[id(module)] = weakref.ref(module), site.path
             with unnoticed():
-                self._log.turned_out(_listed(self._of_module(module, path)))
+                self._log.turned_out(_listed(self._of_module(module, site.path)))
 
-    def meet_optimizer(self, optimizer: Any, name: str) -> None:
-        """An optimizer is about to make a step."""
+    def optimizer_begins(self, optimizer: Any) -> None:
         known = self._optimizers.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
-            path = (name,)
+            path = (optimizer_name(type(optimizer).__name__),)
             self._optimizers[id(optimizer)] = weakref.ref(optimizer), path
             with unnoticed():
                 self._log.turned_out(_listed(self._of_optimizer(optimizer, path)))
 
-    def backward_begins(self) -> None:
-        """The outermost pass is about to begin."""
+    # What blocks turn out to be
+
+    def pass_begins(self) -> None:
         self._log.settle(self._at_begin.kinds())
         self.look_again()
 
-    def backward_ended(self) -> None:
-        """It is over."""
-        self._log.settle(self._at_end.kinds())
+    def pass_ended(self) -> None:
+        with self.reading.our_work():
+            self._log.settle(self._at_end.kinds())
 
-    def optimizer_ended(self) -> None:
-        """A step of an optimizer is over."""
-        self._log.settle(self._after_step.kinds())
+    def optimizer_ended(self, optimizer: Any, ended_ns: int) -> None:
+        with self.reading.our_work():
+            self._log.settle(self._after_step.kinds())
 
     def step_ended(self, number: int) -> None:
-        """A training step is over, the one of this number, from 1."""
         peak_bytes = self._log.step_ended()
         self._growth.step_ended(number, self._in_use)
         self._step_peaks.append(peak_bytes)
@@ -289,20 +299,35 @@ class MemoryOwners:
 
     # Reading
 
-    def are_known(self) -> bool:
-        """Whether the core has heard of all blocks: the allocator of a device may not
-        report them."""
-        return bool(self._log.hears_all)
+    def added_to(self, profile: ProfileData) -> ProfileData:
+        """The profile, with the peak, and who had what then."""
+        if self._log.hears_all:
+            return replace(profile, memory=self._summary())
+        source = self._meter.name
+        unknown = (
+            f"not measured: who holds the memory of {source}: its allocator has not "
+            "reported each block"
+        )
+        blamed = self._sites[self._log.blamed]
+        return replace(
+            profile,
+            memory=MemorySummary(
+                source,
+                int(self._log.high_water_bytes),
+                blamed.path or (OUTSIDE_NAME,),
+                blamed.phase,
+            ),
+            not_measured=(*profile.not_measured, unknown),
+        )
 
-    def summary(self, source: str) -> MemorySummary:
-        """The peak, and who had what then. source: whose memory it is."""
+    def _summary(self) -> MemorySummary:
         if get_ident() == self._thread:
             self.look_again()
         path, phase = self._owner(self._log.peak_code)
         peak_bytes, failure = int(self._log.peak_bytes), self._failure()
         has_failed_there = failure is not None and peak_bytes > self._recorder.highest
         return MemorySummary(
-            source=source,
+            source=self._meter.name,
             peak_bytes=peak_bytes,
             peak_path=path,
             peak_phase=phase,

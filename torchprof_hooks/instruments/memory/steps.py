@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from torchprof_hooks.instruments.memory.checkpointing import checkpointing_of
 from torchprof_hooks.instruments.memory.events import MemoryEvents, What
+from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.kernel.torch_names.modules import caller_kwargs
 from torchprof_hooks.kernel.torch_names.tensors import (
     storages_of,
@@ -21,9 +22,6 @@ from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.memory import GrowingMemory, MemoryKind
 from torchprof_hooks.profiles.memory_step import MemoryStep
 from torchprof_hooks.profiles.names import Phase
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tracker import Tracker
 
 #: An owner grows if it had more than ever before at each of so many readings in a row,
 #: by so many bytes a step.
@@ -109,9 +107,9 @@ class StepRecorder:
     highest: the highest peak of all steps that have ended.
     """
 
-    def __init__(self, log: Any, tracker: Tracker) -> None:
+    def __init__(self, log: Any, reading: Reading) -> None:
         self._log = log
-        self._tracker = tracker
+        self._reading = reading
         self._is_on = False
         self._tries = _TRIES
         self.highest = 0
@@ -120,10 +118,10 @@ class StepRecorder:
         self._found: MemoryStep | None = None  # of what is kept
 
     def begin(self) -> None:
-        """A step begins. Nothing is recorded for trackers that call back themselves."""
-        if self._tries > 0 and (self._is_on or self._tracker.callbacks is None):
+        """A step begins. Nothing is recorded where others are notified of calls."""
+        if self._tries > 0 and (self._is_on or self._reading.callbacks is None):
             self._is_on = True
-            self._tracker.callbacks = self
+            self._reading.callbacks = self
             self._log.record(True)
 
     def end(self, peak_bytes: int) -> None:
@@ -150,7 +148,7 @@ class StepRecorder:
 
     def _stopped(self) -> bytes:
         self._is_on = False
-        self._tracker.callbacks = None
+        self._reading.callbacks = None
         recorded: bytes = self._log.take_events()
         return recorded
 
@@ -158,7 +156,7 @@ class StepRecorder:
         """The step that is kept; None: there is none yet."""
         recorded, peak_bytes = self._recorded, self._peak
         if self._found is None and recorded:
-            events = MemoryEvents(recorded, [*self._tracker.sites])
+            events = MemoryEvents(recorded, [*self._reading.sites])
             found = MemoryStep(
                 peak_bytes,
                 events.points(),

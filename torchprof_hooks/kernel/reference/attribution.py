@@ -3,10 +3,7 @@ nodes are: the attribution, in few lines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tree import Site
+from typing import Any, Final
 
 #: Nodes of ended calls that are remembered: the newest. Older ones have no owner.
 NODES_KEPT: Final = 1 << 18
@@ -60,8 +57,8 @@ class Node:
     )
 
     def __init__(self, *given: Any) -> None:
-        self.caller: Site = self  # type: ignore[assignment]
-        self.children: dict[int, Site] = {}
+        self.caller: Node = self
+        self.children: dict[int, Node] = {}
         self.code = self.key = self.start_ns = self.low = 0
         self.heard = self.cut = self.ignored = 0
         self.device = -1
@@ -69,11 +66,11 @@ class Node:
         self.sees_operators = False
         self.owner: Owner | None = None
 
-    def child(self, key: int) -> Site | None:
+    def child(self, key: int) -> Any:
         """The node of calls of the module whose id is `key`, from here."""
         return self.children.get(key)
 
-    def add_child(self, key: int, child: Site) -> None:
+    def add_child(self, key: int, child: Node) -> None:
         """Make `child` the node of calls, from here, of the module whose id is
         `key`."""
         self.children[key] = child

@@ -18,17 +18,13 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
-from torchprof_hooks.kernel.reference.attribution import Owners
-from torchprof_hooks.kernel.reference.span_log import FOLD_AT, Int64s, SpanLog, times_of
+from torchprof_hooks.kernel.reference.attribution import Node, Owners
+from torchprof_hooks.kernel.reference.span_log import FOLD_AT, Int64s, SpanLog, Times
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.torch_names.modules import IMPLEMENTATION, is_asking
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.callbacks import CallListener
-    from torchprof_hooks.kernel.passes import BackwardPass
-    from torchprof_hooks.kernel.tree import Site
 
 
 class Cursor(Owners):
@@ -52,24 +48,28 @@ class Cursor(Owners):
         only for outermost ones. Or None.
     """
 
-    site: Site
-    outside: Site
-    garbage: Site | None
+    site: Node
+    outside: Node
+    garbage: Node | None
+    #: What the native core reads, or calls, at each begin and end of a call.
+    memory: Any = None
+    device: Any = None
+    functions: Any = None
 
     def __init__(self, *given: Any) -> None:
         super().__init__()
         self.thread = get_ident()
         self.garbage = None
-        self.sites: list[Site] = []
+        self.sites: list[Any] = []
         self.log = SpanLog()
-        self.passes: list[BackwardPass] = []
+        self.passes: list[Any] = []
         #: Time in entries so far; that of nested ones is counted once.
         self.entered_ns = 0
-        self.on_pause: Callable[[Site, int, object], object] | None = None
+        self.on_pause: Callable[[Any, int, object], object] | None = None
         #: Whether entries are left out of the time of the calls that they interrupt.
         self.gives_time_back = True
         self.owns_nodes = False
-        self.callbacks: CallListener | None = None
+        self.callbacks: Any = None
         self.entries = self.log.entries
         self.book = self.log.entries.extend
 
@@ -77,15 +77,32 @@ class Cursor(Owners):
         """Whether the running thread is the followed one."""
         return get_ident() == self.thread
 
-    read_times = times_of
+    def read_times(self) -> Times:
+        """What was measured so far. If another thread asks, a call that ends meanwhile
+        is missing."""
+        log = self.log
+        log.fold()
+        sums = (
+            log.calls.copy(),
+            log.total_ns.copy(),
+            log.min_ns.copy(),
+            log.max_ns.copy(),
+        )
+        squares = list(log.squares)
+        now_ns, interrupted_ns, open_ns = perf_counter_ns(), 0, list[int]()
+        for site in self.open_sites():
+            so_far_ns = max(now_ns - site.start_ns - interrupted_ns, 0)
+            open_ns += site.code, so_far_ns
+            interrupted_ns += so_far_ns if site.is_entry else 0
+        return Times(*sums, squares, np.array(open_ns, np.int64))
 
     if TYPE_CHECKING:  # what the derived class knows (see `Tracker`)
 
-        def called_site(self, module: torch.nn.Module) -> Site | None: ...
+        def called_site(self, module: torch.nn.Module) -> Node | None: ...
         def is_open(self, called: object) -> bool: ...
-        def unwind_to(self, called: object) -> Site: ...
+        def unwind_to(self, called: object) -> Node: ...
         def count_if_aborted(self) -> None: ...
-        def open_sites(self) -> Iterator[Site]: ...
+        def open_sites(self) -> Iterator[Node]: ...
 
     # Modules
 
@@ -129,14 +146,14 @@ class Cursor(Owners):
 
     # Entries: calls that interrupt their caller instead of being a part of it
 
-    def open_entry(self, site: Site) -> None:
+    def open_entry(self, site: Node) -> None:
         """Begin an entry."""
         site.low = next_sequence_number()
         site.start_ns = perf_counter_ns()
         self.site = site
 
     def close_entry(
-        self, site: Site, outputs: object = None, end_ns: int | None = None
+        self, site: Node, outputs: object = None, end_ns: int | None = None
     ) -> None:
         """End the current entry; `outputs` is what its graph can be reached from.
 
@@ -148,14 +165,14 @@ class Cursor(Owners):
         self.finish_entry(site, end_ns, outputs)
 
     def finish_entry(
-        self, site: Site, end_ns: int, outputs: object, is_told: bool = True
+        self, site: Node, end_ns: int, outputs: object, is_told: bool = True
     ) -> None:
         """Book an entry, and call `on_pause`."""
         self.end_entry(site, end_ns)
         if is_told and self.on_pause is not None:
             self.on_pause(site, end_ns, outputs)
 
-    def end_entry(self, site: Site, end_ns: int) -> None:
+    def end_entry(self, site: Node, end_ns: int) -> None:
         """Take the entry's time out of the callers that it interrupted, then book it.
         After an interrupt in between, that time is on nobody."""
         taken_ns = self.gives_time_back and site.is_entry and end_ns - site.start_ns
@@ -166,7 +183,7 @@ class Cursor(Owners):
             caller = caller.caller
         self.book((site.code, site.start_ns, end_ns))
 
-    def open_call(self, site: Site) -> None:
+    def open_call(self, site: Node) -> None:
         """Open a call of a module."""
         site.low, site.ignored = next_sequence_number(), 0
         if self.owns_nodes:
@@ -189,28 +206,24 @@ class Cursor(Owners):
     # Backward passes: nodes have hooks (see `HookedPasses`)
 
     if TYPE_CHECKING:  # of the native core alone
-        #: The meters that are read at each begin and end of a call.
-        memory: Any
-        device: Any
-        functions: Any  # OperatorCalls; None: they are not followed
         look_for_device: Callable[[], None]
         read_memory: Callable[[], tuple[Int64s, ...]]
-        owners_moved: Callable[[list[Site], list[Site]], None]
+        owners_moved: Callable[[list[Any], list[Any]], None]
         #: Begins, or ends, hearing of this thread's operators (see `OperatorCalls`).
         hear_operators: Callable[[bool], None]
         #: What the newest pass is working for, and how many calls are open in it.
-        pass_owner: Site | None
+        pass_owner: Node | None
         open_backward: int
         #: Called when a pass begins; when hooks of a node run, before the engine tells
         #: of the node; and when a pass ends: returns when the last node ended, None if
         #: none has run.
         enter_pass: Callable[..., None]
         reach_node: Callable[[], None]
-        leave_pass: Callable[[BackwardPass, bool], int | None]
-        drop_pass: Callable[[BackwardPass], None]  # once Python has closed its calls
+        leave_pass: Callable[[Any, bool], int | None]
+        drop_pass: Callable[[Any], None]  # once Python has closed its calls
         #: Ends a pass that went well. False: something rare has happened, and nothing
         #: is done.
-        finish_pass: Callable[[BackwardPass], bool]
+        finish_pass: Callable[[Any], bool]
 
 
 # How calls of modules, and collections of garbage, are seen

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.reference.cursor import Cursor
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]  # numpy.typing is slow to import
 
@@ -138,26 +134,6 @@ class Times(NamedTuple):
     open_ns: Int64s
 
 
-def times_of(cursor: Cursor) -> Times:
-    """What a cursor of the reference core has measured so far. If another thread asks,
-    a call that ends meanwhile is missing."""
-    log = cursor.log
-    log.fold()
-    sums = (
-        log.calls.copy(),
-        log.total_ns.copy(),
-        log.min_ns.copy(),
-        log.max_ns.copy(),
-    )
-    squares = list(log.squares)
-    now_ns, interrupted_ns, open_ns = perf_counter_ns(), 0, list[int]()
-    for site in cursor.open_sites():
-        so_far_ns = max(now_ns - site.start_ns - interrupted_ns, 0)
-        open_ns += site.code, so_far_ns
-        interrupted_ns += so_far_ns if site.is_entry else 0
-    return Times(*sums, squares, np.array(open_ns, np.int64))
-
-
 def padded(values: Int64s, size: int, filling: int = 0) -> Int64s:
     """`values`, made longer if there are fewer than `size`."""
     missing = size - len(values)
@@ -169,12 +145,3 @@ def padded(values: Int64s, size: int, filling: int = 0) -> Int64s:
 def at_length(sums: Int64s, size: int) -> Int64s:
     """The sums of the first `size` sites."""
     return padded(sums, size)[:size]
-
-
-class MemorySums(NamedTuple):
-    """Sums by code of the site (see `MemoryTotals`), all with inner calls."""
-
-    used: Int64s
-    acquired: Int64s
-    retained: Int64s
-    peak: Int64s

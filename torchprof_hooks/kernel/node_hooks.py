@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from torchprof_hooks.kernel.graph import reachable_nodes
+from torchprof_hooks.kernel.open_calls import OpenCalls
 from torchprof_hooks.kernel.passes import (
     BackwardPass,
     OpenBackward,
@@ -23,9 +24,6 @@ from torchprof_hooks.kernel.torch_names.autograd import (
 )
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.names import PROFILER_NAME
-
-if TYPE_CHECKING:
-    from torchprof_hooks.kernel.tracker import Tracker
 
 
 class MoveListener(Protocol):
@@ -49,7 +47,7 @@ class HookedPasses(Passes):
         self._callbacks = callbacks
 
     def begin(
-        self, tracker: Tracker, started: BackwardPass, request: PassRequest
+        self, tracker: OpenCalls, started: BackwardPass, request: PassRequest
     ) -> None:
         found = tracker.site
         passes_before = len(tracker.passes)
@@ -59,12 +57,13 @@ class HookedPasses(Passes):
             self._put_hooks(tracker, started, request)
         except BaseException:  # an interrupt: leave nothing open, and pass it on
             self.forget(tracker, started)
-            tracker.drop_passes_after(passes_before)
+            while len(tracker.passes) > passes_before:
+                self.forget(tracker, tracker.passes.pop())
             tracker.abort_down_to(found, perf_counter_ns())
             raise
 
     def _put_hooks(
-        self, tracker: Tracker, started: BackwardPass, request: PassRequest
+        self, tracker: OpenCalls, started: BackwardPass, request: PassRequest
     ) -> None:
         walking = tracker.entry_site(PROFILER_NAME, "profiler")
         tracker.open_entry(walking)
@@ -78,16 +77,18 @@ class HookedPasses(Passes):
             _engine_begins(tracker, started)
         tracker.passes.append(started)
 
-    def reach_node(self, tracker: Tracker, running: BackwardPass) -> None:
+    def reach_node(self, tracker: OpenCalls, running: BackwardPass) -> None:
         node = current_autograd_node()
         is_numbered = node is not None and node._sequence_nr() != NO_SEQUENCE_NUMBER
         if is_numbered and tracker.site is _owner(running):
             self.on_node(tracker, None)
 
-    def finish(self, tracker: Tracker, running: BackwardPass) -> bool:
+    def finish(self, tracker: OpenCalls, running: BackwardPass) -> bool:
         return False
 
-    def leave(self, tracker: Tracker, running: BackwardPass, now_ns: int) -> int | None:
+    def leave(
+        self, tracker: OpenCalls, running: BackwardPass, now_ns: int
+    ) -> int | None:
         tracker.aborted_calls += running.failed and _open_calls(running)
         tracker.abort_down_to(_owner(running), now_ns)
         if not running.nodes_ended_ns:
@@ -95,7 +96,7 @@ class HookedPasses(Passes):
             return None
         return running.nodes_ended_ns + tracker.entered_ns - running.entered_ns
 
-    def forget(self, tracker: Tracker, running: BackwardPass) -> None:
+    def forget(self, tracker: OpenCalls, running: BackwardPass) -> None:
         while running.handles:
             running.handles.pop().remove()
 
@@ -103,7 +104,7 @@ class HookedPasses(Passes):
         """For derived classes: the pass that begins can run these, by their numbers."""
 
     def _hook_nodes(
-        self, tracker: Tracker, started: BackwardPass, request: PassRequest
+        self, tracker: OpenCalls, started: BackwardPass, request: PassRequest
     ) -> None:
         """Put a hook on each node that is to run."""
         nodes = reachable_nodes(request.roots())
@@ -119,7 +120,7 @@ class HookedPasses(Passes):
 
     # While a pass runs
 
-    def on_node(self, tracker: Tracker, gradient: Any) -> None:
+    def on_node(self, tracker: OpenCalls, gradient: Any) -> None:
         """A node is about to run."""
         now_ns = perf_counter_ns()
         if not tracker.passes:  # the handler of a signal has ended the profile
@@ -138,7 +139,7 @@ class HookedPasses(Passes):
         self._move(tracker, running, kept, opens, now_ns)
         tracker.site.heard += 1
 
-    def nodes_end(self, tracker: Tracker, running: BackwardPass) -> None:
+    def nodes_end(self, tracker: OpenCalls, running: BackwardPass) -> None:
         """The engine has run all nodes of the pass."""
         is_last = tracker.passes and tracker.passes[-1] is running
         if not is_last or not tracker.works_here():
@@ -150,7 +151,7 @@ class HookedPasses(Passes):
 
     def _move(
         self,
-        tracker: Tracker,
+        tracker: OpenCalls,
         running: BackwardPass,
         kept: int,
         opens: list[OpenBackward],
@@ -177,14 +178,14 @@ class HookedPasses(Passes):
         owner = still_open[-1].site if still_open else running.base
         # In one statement, in case of an interrupt: see `OpenCalls.abort_call`.
         running.open, tracker.site = still_open, owner
-        if tracker.meters:
+        if tracker.memory is not None or tracker.device is not None:
             tracker.owners_moved(closed, opened)
         if self._callbacks is not None:
             self._callbacks.moved(closed, opened, running.failed)
 
 
 def _owners(
-    tracker: Tracker, running: BackwardPass, node: Any
+    tracker: OpenCalls, running: BackwardPass, node: Any
 ) -> tuple[int, list[OpenBackward]]:
     """How many of the open calls own the node, outermost first, and which calls inside
     of these do."""
@@ -217,7 +218,7 @@ def _open_calls(running: BackwardPass) -> int:
     return 0 if is_engine else len(running.open)
 
 
-def _engine_begins(tracker: Tracker, started: BackwardPass) -> None:
+def _engine_begins(tracker: OpenCalls, started: BackwardPass) -> None:
     """Begin the time of the engine. To be called last: what we do before a pass is not
     time of the pass."""
     started.engine_site = site = tracker.tree.engine_site(started.base)

@@ -1,0 +1,111 @@
+"""The rest works without any single instrument, and an instrument of a user's own works
+with the rest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchprof_hooks
+from tests.running import in_a_process
+from torchprof_hooks.kernel.make_tracker import new_tracker
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.subscriptions import TrackerSubscription
+from torchprof_hooks.kernel.tree import Site
+
+PACKAGE = Path(torchprof_hooks.__file__).parent
+INSTRUMENTS = sorted(
+    path.stem
+    for path in (PACKAGE / "instruments").iterdir()
+    if path.stem not in {"__init__", "__pycache__"}
+)
+
+#: Forked for each copy of the package: torch is imported once.
+WITHOUT = """
+import os, sys, torch
+from importlib.util import find_spec
+
+def train(folder, name):
+    sys.path.insert(0, folder)
+    import torchprof_hooks
+    assert torchprof_hooks.__file__.startswith(folder)
+    assert find_spec(f"torchprof_hooks.instruments.{name}") is None
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    path = f"{folder}/profile.json"
+    asked = {"functions", "memory"} - {name}
+    with torchprof_hooks.profile(save=path, **dict.fromkeys(asked, True)) as prof:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    report = prof.report(full=True)
+    assert "Sequential" in report
+    assert torchprof_hooks.load_profile(path).steps == 5
+
+for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
+    child = os.fork()
+    if not child:
+        try:
+            train(folder, name)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name)
+"""
+
+
+def test_each_instrument_can_be_taken_away(tmp_path: Path) -> None:
+    given: list[str] = []
+    for name in INSTRUMENTS:
+        copy = tmp_path / name / PACKAGE.name
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        taken = copy / "instruments" / name
+        if taken.is_dir():
+            shutil.rmtree(taken)
+        else:
+            taken.with_suffix(".py").unlink()
+        given += [str(copy.parent), name]
+    assert in_a_process(WITHOUT, *given) == ""
+    assert len(INSTRUMENTS) >= 10
+
+
+class ReturnedTensors(Observer):
+    """How many tensors modules return."""
+
+    def follow(self, reading: Reading) -> None:
+        super().follow(reading)
+        self.found = Counter[str]()
+        reading.callbacks = self
+
+    def called(self, site: Site, args: Any) -> None: ...
+    def aborted(self, site: Site) -> None: ...
+    def forget(self, module: nn.Module) -> None: ...
+
+    def returned(self, site: Site, outputs: Any) -> None:
+        self.found[site.name] += len(outputs) if isinstance(outputs, tuple) else 1
+
+
+class Pair(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, x
+
+
+def test_an_instrument_of_ones_own_observes_calls() -> None:
+    observer = ReturnedTensors()
+    subscription = TrackerSubscription(new_tracker(observers=[observer]))
+    subscription.open()
+    nn.Sequential(nn.Identity(), Pair())(torch.ones(1))
+    subscription.close()
+    assert observer.found == {"Sequential": 2, "Sequential.0": 1, "Sequential.1": 2}

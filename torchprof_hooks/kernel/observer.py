@@ -1,0 +1,133 @@
+"""What an instrument is, as the kernel sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchprof_hooks.kernel.attachments import Attachment
+from torchprof_hooks.kernel.reading import Reading, Step
+from torchprof_hooks.kernel.reference.span_log import Int64s
+from torchprof_hooks.kernel.tree import Site
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.data import ProfileData
+
+
+class Observer:
+    """An instrument: it measures something besides the host time of calls, in one
+    thread. It overrides what it wants to be notified of; here, nothing is done.
+
+    The kernel follows the thread, notifies observers in their order, at ends of
+    something in the reverse order, and asks them for their parts of the profile. An
+    observer knows nothing of the kernel but its `reading`, what puts things on torch
+    (`attachments.py`) and private names of torch (`torch_names/`), and no other
+    observer.
+
+    For example, the tensors that modules return:
+
+        class ReturnedTensors(Observer):
+            def follow(self, reading):
+                super().follow(reading)
+                self.found = Counter()
+                reading.callbacks = self  # `CallListener`
+
+            def returned(self, site, outputs):
+                self.found[site.code] += len(tensors_in([outputs]))
+
+            def columns(self, calls, of_first_step):
+                return {"tensors": [self.found[code] for code in range(len(calls))]}
+
+    ``tensors`` is a field of `Totals`, in profiles/totals.py; a `Column` in
+    documents/build/tables.py shows it; and instruments/__init__.py chooses observers.
+
+    attachments: what is on torch for it while it observes. It is their user.
+    """
+
+    attachments: Sequence[Attachment] = ()
+    reading: Reading
+
+    def follow(self, reading: Reading) -> None:
+        """Called once, before anything else."""
+        self.reading = reading
+
+    def works_here(self) -> bool:
+        """Whether the running thread is the followed one, or works for it."""
+        return self.reading.works_here()
+
+    # When it observes
+
+    def began(self) -> None:
+        """Calls are seen from now on; for the first time, or again."""
+
+    def time_begins(self) -> None:
+        """Time counts from now on."""
+
+    def time_ends(self) -> None:
+        """Time does not count any more."""
+
+    def ended(self) -> None:
+        """Calls are seen no more; for now, or for good. This may be called twice."""
+
+    def given_up(self) -> None:
+        """The same, in a finalizer: nobody is left who could end it."""
+
+    # Calls of modules, backward passes, optimizers
+
+    def met(self, site: Site, module: torch.nn.Module) -> None:
+        """A call of `module` is about to begin, the first one at `site`."""
+
+    def pass_begins(self) -> None:
+        """A backward pass is about to begin that runs in no other one."""
+
+    def pass_ended(self) -> None:
+        """It is over."""
+
+    def wants_tail(self) -> bool:
+        """Asked where any pass begins: whether to call `tail` at its end."""
+        return False
+
+    def tail(self, began_ns: int, ended_ns: int) -> None:
+        """What a pass has done after its last node: callbacks that were asked for."""
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """An optimizer is about to step."""
+
+    def optimizer_ended(self, optimizer: Any, ended_ns: int) -> None:
+        """It has stepped."""
+
+    def closure_begins(self) -> Callable[[], object] | None:
+        """The optimizer that steps calls its closure, which is code of the program's.
+        Returns what is to be called at the end of that."""
+
+    # Steps
+
+    def step_ended(self, number: int) -> None:
+        """A training step is over, maybe in the middle of a call: the one of this
+        number, from 1."""
+
+    def first_step_ended(self) -> None:
+        """The first one is over: what `columns` gives of it is known by now. Called
+        again if it turns out to go on."""
+
+    def between_steps(self, step: Step) -> None:
+        """No call is open, between two steps, or after evaluation calls."""
+
+    # The profile. Any thread may ask, at any moment.
+
+    def settle(self) -> None:
+        """Make what was measured readable. Called before times are read."""
+
+    def columns(self, calls: Int64s, of_first_step: bool) -> dict[str, Sequence[Any]]:
+        """Fields of `Totals`, with a value for each site, by code.
+
+        calls: how many calls of each site have ended, so far or in the first step.
+        of_first_step: whether that is what the values are of.
+        """
+        return {}
+
+    def added_to(self, profile: ProfileData) -> ProfileData:
+        """The profile, with what is known besides."""
+        return profile
