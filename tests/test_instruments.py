@@ -3,14 +3,11 @@ with the rest."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 

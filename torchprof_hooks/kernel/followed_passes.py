@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Final
 
+from torchprof_hooks.kernel.interruptions import InterruptedCalls
 from torchprof_hooks.kernel.observer import Observer
-from torchprof_hooks.kernel.open_calls import OpenCalls
 from torchprof_hooks.kernel.passes import BackwardPass, Passes, PassRequest
 from torchprof_hooks.kernel.torch_names.autograd import (
     current_autograd_node,
@@ -23,7 +23,7 @@ from torchprof_hooks.profiles.names import BACKWARD_NAME
 _WITHOUT_MODULES: Final = ("communication", "optimizer", "waiting")
 
 
-class FollowedPasses(OpenCalls):
+class FollowedPasses(InterruptedCalls):
     """A cursor that is notified where passes begin and end, and moves to them.
 
     backward: what divides passes among the owners of their nodes; None: passes are not

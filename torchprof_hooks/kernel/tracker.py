@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
@@ -14,7 +13,6 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.kernel.callbacks import CallListener
 from torchprof_hooks.kernel.compiler_shield import exempt_from_compilation
 from torchprof_hooks.kernel.followed_passes import FollowedPasses
-from torchprof_hooks.kernel.interruptions import Interruption
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.own_sums import own_ns_of_ended, own_sums
@@ -25,8 +23,8 @@ from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
-from torchprof_hooks.kernel.tree import NO_MODULE, CallTree, Site
-from torchprof_hooks.profiles.names import PROFILER_NAME, Phase
+from torchprof_hooks.kernel.tree import CallTree, Site
+from torchprof_hooks.profiles.names import PROFILER_NAME
 
 #: A number that no thread has.
 _NO_THREAD: Final = -1
@@ -110,47 +108,6 @@ class Tracker(FollowedPasses):
     def retire(self) -> None:
         """The followed thread has ended."""
         self.thread = _NO_THREAD
-
-    # Interruptions
-
-    def interrupt(
-        self, name: str, phase: Phase, *, of: object = None, is_call: bool = True
-    ) -> Interruption:
-        """Interrupt the current call (see `Reading`)."""
-        site = self.entry_site(name, phase, NO_MODULE if of is None else id(of))
-        return Interruption(self, site if is_call else self.tree.uncounted(site))
-
-    def end_interruption(self, of: object, ended_ns: int) -> None:
-        """End the interruption by `of`, if it goes on (see `Reading`)."""
-        site = self.site
-        if site.key != id(of):
-            site = self.unwind_to(of)
-        if site is not self.outside:
-            self.close_entry(site, None, ended_ns)
-
-    def abort(self) -> None:
-        """Close the current call, which an exception has left without notice."""
-        self.abort_call(self.last_stamp_ns())
-
-    @contextmanager
-    def our_work(self) -> Iterator[None]:
-        """What this thread does inside is profiler overhead: it interrupts the calls
-        that are open. Not if measuring ends, or begins, in there."""
-        began_ns, entered_ns = perf_counter_ns(), self.entered_ns
-        on_pause = self.on_pause
-        yield
-        if self.on_pause is on_pause:
-            self.book_our_work(began_ns, perf_counter_ns(), entered_ns)
-
-    def book_our_work(self, began_ns: int, ended_ns: int, entered_ns: int) -> None:
-        """Book this time as profiler overhead, but for what has interrupted it.
-
-        entered_ns: the cursor's when it began.
-        """
-        began_ns += self.entered_ns - entered_ns
-        if ended_ns > began_ns:
-            self.profiler.start_ns = began_ns
-            self.end_entry(self.profiler, ended_ns)
 
     # Optimizers (see `OptimizerListener`)
 
