@@ -26,7 +26,7 @@ LONGEST = 180
 BUILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from torchprof_hooks.capture.core.build import native_module
+from torchprof_hooks.kernel.native.build import native_module
 native_module()
 """
 
@@ -45,7 +45,7 @@ class BuildWithCore(build_py):
             subprocess.run(command, check=False, capture_output=True, timeout=LONGEST)
 
     def put_binaries(self) -> None:
-        core = Path(self.build_lib, "torchprof_hooks", "capture", "core")
+        core = Path(self.build_lib, "torchprof_hooks", "kernel", "native")
         target = core / "binaries"
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()

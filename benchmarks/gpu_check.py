@@ -25,7 +25,7 @@ BUDGET_S: Final = 460.0
 INCOMPLETE: Final = 3
 NEEDED: Final = ("tabulate", "pytest", "hypothesis")
 BUILD: Final = (
-    "from torchprof_hooks.capture.core import CORE; print(CORE.name, CORE.reason)"
+    "from torchprof_hooks.kernel.core import CORE; print(CORE.name, CORE.reason)"
 )
 PARTS: Final = ("build", "accuracy", "counts", "cost", "tests")
 #: Those that the planted device can run.

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.profiler import profile, record_function
 
-from torchprof_hooks.capture.torch_names.profiler import activity_type, flat_events
+from torchprof_hooks.kernel.torch_names.profiler import activity_type, flat_events
 
 Phase = Literal["forward", "backward"]
 PHASES: Final[tuple[Phase, ...]] = ("forward", "backward")

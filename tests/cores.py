@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch.autograd import Function
 
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 
 #: Marks what a hook sees of an ``apply`` that was kept before: since torch 2.15, where
 #: all of it is C++, nothing (see docs/limits.md).

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import pytest
 
 import torchprof_hooks
-from torchprof_hooks.capture import overhead
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel import overhead
+from torchprof_hooks.kernel.core import CORE
 
 MS = 1_000_000
 

@@ -17,8 +17,8 @@ from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import FunctionHook
-from torchprof_hooks.capture import steps
-from torchprof_hooks.capture.core import reference_nodes
+from torchprof_hooks.kernel import steps
+from torchprof_hooks.kernel.reference import attribution as reference_nodes
 
 #: No test may depend on how busy the machine is.
 settings.register_profile(

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from torchprof_hooks import LinkCall, LinkHook
-from torchprof_hooks.capture.tracking.meters import device as device_meters
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import measuring
+from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.measure.accelerator import EventClock
 from torchprof_hooks.measure.memory_counter import Reading
 

@@ -17,7 +17,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 
 Measurer = Callable[[], AbstractContextManager[Any]]
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import torchprof_hooks
 from tests.fake_clock import MS, burn
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 
 

@@ -15,16 +15,16 @@ from torch.nn.modules import module as nn_module
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
-from torchprof_hooks.capture.attach.interception import interception
-from torchprof_hooks.capture.core import CORE, Interceptor
-from torchprof_hooks.capture.torch_names.distributed import (
+from torchprof_hooks.kernel.core import CORE, Interceptor
+from torchprof_hooks.kernel.interception import interception
+from torchprof_hooks.kernel.torch_names.distributed import (
     collectives,
     functional_wait,
     group_maker,
     prepare_for_backward,
     wait_method,
 )
-from torchprof_hooks.capture.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names.place import Place
 
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {

@@ -8,7 +8,7 @@ import pytest
 
 import torchprof_hooks
 from tests.running import TORCH, python
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 
 
 def in_a_process(code: str, fresh: bool = False) -> str:
@@ -60,15 +60,14 @@ print(*(name for name in set(sys.modules) - before if "torchprof" in name))
 
 
 def test_measuring_imports_nothing_that_it_does_not_need(imported: list[str]) -> None:
-    assert "torchprof_hooks.capture.tracking.tracker" in imported
+    assert "torchprof_hooks.kernel.tracker" in imported
     package = "torchprof_hooks."
     unwanted = (
         *(f"{package}documents", f"{package}files.profile_file"),  # for reading
-        *(f"{package}capture.functions", f"{package}function_hook"),
-        f"{package}capture.attach.function_",
-        f"{package}capture.record.function_names",
-        f"{package}capture.torch_names.functions",
+        *(f"{package}instruments.functions", f"{package}function_hook"),
+        f"{package}instruments.functions",
+        f"{package}kernel.torch_names.functions",
     )
     assert [name for name in imported if name.startswith(unwanted)] == []
-    hooks_on_nodes = f"{package}capture.backward.node_hooks" in imported
+    hooks_on_nodes = f"{package}kernel.reference.node_hooks" in imported
     assert hooks_on_nodes == (CORE.name == "python")

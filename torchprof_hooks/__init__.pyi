@@ -3,8 +3,6 @@ file, and imports each at its first use."""
 
 from torchprof_hooks import function_hooks as function_hooks
 from torchprof_hooks import link_hooks as link_hooks
-from torchprof_hooks.capture.functions.function_call import FunctionCall as FunctionCall
-from torchprof_hooks.capture.tracking.callbacks import LinkCall as LinkCall
 from torchprof_hooks.class_profiler import profiled as profiled
 from torchprof_hooks.comparison import Comparison as Comparison
 from torchprof_hooks.comparison import compare as compare
@@ -12,6 +10,8 @@ from torchprof_hooks.documents.utilisation import Utilisation as Utilisation
 from torchprof_hooks.function_hook import FunctionHook as FunctionHook
 from torchprof_hooks.function_profiler import profile_function as profile_function
 from torchprof_hooks.function_profiler import region as region
+from torchprof_hooks.instruments.functions.call import FunctionCall as FunctionCall
+from torchprof_hooks.kernel.callbacks import LinkCall as LinkCall
 from torchprof_hooks.link_hook import LinkHook as LinkHook
 from torchprof_hooks.profile_type import Profile as Profile
 from torchprof_hooks.profiler import Profiler as Profiler

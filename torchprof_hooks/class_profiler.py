@@ -12,12 +12,12 @@ from typing import Any, Final, TextIO, TypeVar, overload
 
 import torch
 
-from torchprof_hooks.capture.attach.interception import Subscription
-from torchprof_hooks.capture.torch_names.autograd import current_graph_task
-from torchprof_hooks.capture.tracking.subscriptions import show_modules
 from torchprof_hooks.documents.render.units import check_unit
 from torchprof_hooks.hooks.measuring import Settings
 from torchprof_hooks.hooks.results import Rates, Saving
+from torchprof_hooks.kernel.interception import Subscription
+from torchprof_hooks.kernel.subscriptions import show_modules
+from torchprof_hooks.kernel.torch_names.autograd import current_graph_task
 from torchprof_hooks.measure.signals import interrupted_exit
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.names import TimeUnit

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
-from torchprof_hooks.capture.functions.function_targets import subscriptions_of_function
 from torchprof_hooks.hooks.hook import Hook, on_functions
+from torchprof_hooks.instruments.functions.call import FunctionCall
+from torchprof_hooks.instruments.functions.callbacks import FollowedFunctions
+from torchprof_hooks.instruments.functions.targets import subscriptions_of_function
+from torchprof_hooks.kernel.attachments import Attachment
 
 Tensors = tuple[torch.Tensor | None, ...]
 

@@ -12,8 +12,8 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.capture.record.module_names import make_profiled_function
-from torchprof_hooks.capture.torch_names.modules import (
+from torchprof_hooks.kernel.module_names import make_profiled_function
+from torchprof_hooks.kernel.torch_names.modules import (
     begin_region,
     end_region,
     place_of_caller,

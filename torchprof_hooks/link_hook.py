@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from torchprof_hooks.capture.tracking.callbacks import LinkCall
-from torchprof_hooks.capture.tracking.make_tracker import is_default, make_tracker
-from torchprof_hooks.capture.tracking.subscriptions import (
+from torchprof_hooks.hooks.hook import Hook, on_modules
+from torchprof_hooks.kernel.callbacks import LinkCall
+from torchprof_hooks.kernel.make_tracker import is_default, make_tracker
+from torchprof_hooks.kernel.subscriptions import (
     ThreadTrackers,
     TrackerSubscription,
 )
-from torchprof_hooks.capture.tracking.tracker import Tracker
-from torchprof_hooks.hooks.hook import Hook, on_modules
+from torchprof_hooks.kernel.tracker import Tracker
 
 
 class LinkHook(Hook):

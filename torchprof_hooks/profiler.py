@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.tracking.meters.meters import memory_meter
 from torchprof_hooks.hooks.measuring import MeasuredThreads, Settings, ThreadRounds
 from torchprof_hooks.hooks.results import (
     Rates,
@@ -26,6 +24,8 @@ from torchprof_hooks.hooks.results import (
     is_out_of_memory,
     print_failure,
 )
+from torchprof_hooks.instruments.memory.meter import memory_meter
+from torchprof_hooks.kernel.attachments import attachments
 from torchprof_hooks.measure.uninterrupted import (
     enter_uninterrupted,
     leave_uninterrupted,

@@ -6,25 +6,25 @@ from typing import Any, TypeVar
 
 import torch
 
-from torchprof_hooks.capture.functions.function_targets import (
+from torchprof_hooks.function_hook import FunctionHook
+from torchprof_hooks.hooks.hook import check_free, check_known
+from torchprof_hooks.instruments.functions.names import (
+    as_seen,
+    is_function_class,
+    is_of_torch,
+)
+from torchprof_hooks.instruments.functions.targets import (
     FunctionSubscription,
     NodeSubscription,
     forget_node,
     subscriptions_of_function,
     subscriptions_of_node,
 )
-from torchprof_hooks.capture.record.function_names import (
-    as_seen,
-    is_function_class,
-    is_of_torch,
-)
-from torchprof_hooks.capture.tracking.make_tracker import ask_again
-from torchprof_hooks.capture.tracking.subscriptions import (
+from torchprof_hooks.kernel.make_tracker import ask_again
+from torchprof_hooks.kernel.subscriptions import (
     ModuleSubscription,
     module_subscriptions,
 )
-from torchprof_hooks.function_hook import FunctionHook
-from torchprof_hooks.hooks.hook import check_free, check_known
 from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.measure.uninterrupted import uninterrupted
 from torchprof_hooks.profiles.options import check_text

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from zipfile import ZipFile
 
 ROOT: Final = Path(__file__).parents[1]
-CORE: Final = ROOT / "torchprof_hooks" / "capture" / "core"
+CORE: Final = ROOT / "torchprof_hooks" / "kernel" / "native"
 BUILD: Final = ROOT / "build"
 
 PORTABLE: Final = Path(__file__).with_name("portable.cpp")
@@ -154,7 +154,7 @@ def version_script(symbols: Mapping[str, str]) -> str:
 
 def key(version: str, suffix: str, flags: Sequence[str]) -> str:
     """What a binary depends on."""
-    sources = [PORTABLE, CORE / "native.cpp", *sorted((CORE / "native").rglob("*.h"))]
+    sources = [PORTABLE, CORE / "native.cpp", *sorted(CORE.rglob("*.h"))]
     texts = [path.read_text() for path in sources]
     parts = (version, suffix, *flags, *OPTIONS, repr(STUBS), *texts)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -19,7 +19,7 @@ import torchprof_hooks
 with torchprof_hooks.profile() as prof:
     entered_ms = 1000 * (time.process_time() - began)
     torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 file = CORE.module.__file__ if CORE.module else ""
 build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
 print(prof.profile.core, file, entered_ms, build)
@@ -38,8 +38,8 @@ import os, sys, torch
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 os.environ["TORCHPROF_HOOKS_CORE"] = "python"
-from torchprof_hooks.capture.core.build import NAME
-from torchprof_hooks.capture.core import verify
+from torchprof_hooks.kernel.native.build import NAME
+from torchprof_hooks.kernel.native import verify
 try:
     loader = ExtensionFileLoader(NAME, sys.argv[1])
     module = module_from_spec(spec_from_file_location(NAME, sys.argv[1], loader=loader))

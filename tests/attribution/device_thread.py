@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import torchprof_hooks
 from tests.devices.accelerator.device import build, load
 from tests.fake_clock import MS, burn, fake_clock
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 
 STEPS = 3
 #: Nodes that the thread of the program makes first: numbers of both are different.

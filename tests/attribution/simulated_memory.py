@@ -11,9 +11,9 @@ from typing import Any, Final
 import torch
 
 from torchprof_hooks import Profiler, profile
-from torchprof_hooks.capture.torch_names.tensors import storages_of
-from torchprof_hooks.capture.tracking.meters.memory_steps import Growth, Holder
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, meters_of
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, meters_of
+from torchprof_hooks.instruments.memory.steps import Growth, Holder
+from torchprof_hooks.kernel.torch_names.tensors import storages_of
 from torchprof_hooks.profiles.memory import MEMORY_KINDS, GrowingMemory
 
 #: The new blocks of each step. It is told how many steps there will be.

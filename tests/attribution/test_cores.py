@@ -25,9 +25,10 @@ from tests.cores import NATIVE_CORE
 from tests.running import python
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import profile
-from torchprof_hooks.capture.core import CORE, build, verify
-from torchprof_hooks.capture.core import compiler as compiling
-from torchprof_hooks.capture.core.build import cached_path, choose, native_module
+from torchprof_hooks.kernel.core import CORE
+from torchprof_hooks.kernel.native import build, verify
+from torchprof_hooks.kernel.native import compiler as compiling
+from torchprof_hooks.kernel.native.build import cached_path, choose, native_module
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 25 if IS_THOROUGH else 6

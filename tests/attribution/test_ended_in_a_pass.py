@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from torchprof_hooks import profile
-from torchprof_hooks.capture.record.call_tree import CallTree
+from torchprof_hooks.kernel.tree import CallTree
 from torchprof_hooks.profiler import Profiler
 
 X = torch.ones(1, 2)

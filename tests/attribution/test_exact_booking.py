@@ -17,7 +17,7 @@ from tests.exact import calls, each_option, found, outside, own_in
 from tests.fake_clock import MS, burn
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.core.span_log import FIELDS, FOLD_AT
+from torchprof_hooks.kernel.reference.span_log import FIELDS, FOLD_AT
 
 pytestmark = pytest.mark.usefixtures("clock")
 

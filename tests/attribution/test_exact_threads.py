@@ -43,7 +43,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_fork, in_thread
 from tests.planted import Work
 from torchprof_hooks import Profiler, profile
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -17,7 +17,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import steps as step_rules
+from torchprof_hooks.kernel import steps as step_rules
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.cells import CellKey
 

@@ -26,13 +26,13 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from tests.running import python, written
 from torchprof_hooks import profile
-from torchprof_hooks.capture.attach import interruptions
-from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.backward.backward_pass import BackwardPass
-from torchprof_hooks.capture.record.call_tree import CallTree
-from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.steps import StepDetector
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
+from torchprof_hooks.instruments import interruptions
+from torchprof_hooks.kernel.attachments import attachments
+from torchprof_hooks.kernel.make_tracker import new_tracker
+from torchprof_hooks.kernel.module_names import ModuleNames
+from torchprof_hooks.kernel.passes import BackwardPass
+from torchprof_hooks.kernel.steps import StepDetector
+from torchprof_hooks.kernel.tree import CallTree
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GARBAGE_NAME, OUTSIDE_NAME
 

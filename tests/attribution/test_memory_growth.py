@@ -23,7 +23,7 @@ from tests.attribution.simulated_memory import (
 from tests.cores import NATIVE_CORE
 from tests.thorough import IS_THOROUGH, THOROUGH
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.tracking.meters.memory_steps import Growth, Holder
+from torchprof_hooks.instruments.memory.steps import Growth, Holder
 from torchprof_hooks.profiles.memory import GrowingMemory
 
 pytestmark = NATIVE_CORE

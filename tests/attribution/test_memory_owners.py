@@ -26,8 +26,8 @@ from tests.attribution.simulated_memory import ledger_of
 from tests.build import profile_of
 from tests.cores import NATIVE_CORE
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.torch_names.tensors import storages_of
 from torchprof_hooks.hooks.results import is_out_of_memory, print_failure
+from torchprof_hooks.kernel.torch_names.tensors import storages_of
 from torchprof_hooks.profiles.memory import MemorySummary
 
 pytestmark = NATIVE_CORE

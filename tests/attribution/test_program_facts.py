@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchprof_hooks.capture.step_listeners import read_optimizer
+from torchprof_hooks.kernel.step_listeners import read_optimizer
 from torchprof_hooks.profiles.optimizers import OptimizerFacts
 
 

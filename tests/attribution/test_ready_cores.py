@@ -15,15 +15,16 @@ import torch
 
 from tests.cores import NATIVE_CORE
 from tests.running import python
-from torchprof_hooks.capture.core import CORE, build, verify
-from torchprof_hooks.capture.core.build import choose, ready_path
-from torchprof_hooks.capture.core.compiler import (
+from torchprof_hooks.kernel.core import CORE
+from torchprof_hooks.kernel.native import build, verify
+from torchprof_hooks.kernel.native.build import choose, ready_path
+from torchprof_hooks.kernel.native.compiler import (
     NotBuiltError,
     run_compiler,
 )
-from torchprof_hooks.capture.torch_names.autograd import sequence_number
-from torchprof_hooks.capture.torch_names.tensors import storage_of
-from torchprof_hooks.capture.torch_names.tried import minor
+from torchprof_hooks.kernel.torch_names.autograd import sequence_number
+from torchprof_hooks.kernel.torch_names.tensors import storage_of
+from torchprof_hooks.kernel.torch_names.tried import minor
 
 SUFFIX = EXTENSION_SUFFIXES[0]
 MINOR = minor(torch.__version__)
@@ -187,8 +188,8 @@ LOAD = """
 import json, sys, torch
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
-from torchprof_hooks.capture.core.build import NAME
-from torchprof_hooks.capture.core.verify import why_not
+from torchprof_hooks.kernel.native.build import NAME
+from torchprof_hooks.kernel.native.verify import why_not
 loader = ExtensionFileLoader(NAME, sys.argv[1])
 module = module_from_spec(spec_from_file_location(NAME, sys.argv[1], loader=loader))
 loader.exec_module(module)

@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.fake_clock import MS, burn
 from torchprof_hooks import LinkHook, Profile, profile, profile_function, region
-from torchprof_hooks.capture.tracking.subscriptions import KEPT_OUT
+from torchprof_hooks.kernel.subscriptions import KEPT_OUT
 
 pytestmark = pytest.mark.usefixtures("clock")
 

@@ -13,9 +13,11 @@ from torch import nn
 from tests.cores import NATIVE_CORE
 from tests.helpers import in_thread
 from torchprof_hooks import profile
-from torchprof_hooks.capture.backward.graph import reachable_nodes
-from torchprof_hooks.capture.core import Node, reference, reference_nodes
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.kernel.core import Node
+from torchprof_hooks.kernel.graph import reachable_nodes
+from torchprof_hooks.kernel.reference import attribution as reference_nodes
+from torchprof_hooks.kernel.reference import cursor as reference
+from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.profiler import Profiler
 
 #: So many calls a tape has room for.

@@ -19,8 +19,8 @@ from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock
 from tests.helpers import counted_by, in_fork, in_thread
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.core.compiler import NotBuiltError, compile_extension
+from torchprof_hooks.kernel.core import CORE
+from torchprof_hooks.kernel.native.compiler import NotBuiltError, compile_extension
 from torchprof_hooks.measure.memory_counter import Reading
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.memory import MemoryTotals

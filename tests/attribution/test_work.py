@@ -29,9 +29,10 @@ from tests.cores import NATIVE_CORE
 from tests.functions import Logged, Watching, x
 from tests.thorough import THOROUGH
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.functions import operator_calls, work
-from torchprof_hooks.capture.functions.operator_calls import SHAPES_KEPT
-from torchprof_hooks.capture.torch_names import functions
+from torchprof_hooks.instruments.functions import operators as operator_calls
+from torchprof_hooks.instruments.functions import work
+from torchprof_hooks.instruments.functions.operators import SHAPES_KEPT
+from torchprof_hooks.kernel.torch_names import functions
 from torchprof_hooks.profiles.names import Grouping, Phase
 
 pytestmark = NATIVE_CORE

@@ -24,11 +24,11 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture import steps as step_rules
-from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.tracking.meters import device as device_meters
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import measuring
+from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments.memory.meter import MemoryMeter
+from torchprof_hooks.kernel import steps as step_rules
+from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.measure.accelerator import EventClock
 
 #: Where this package is.

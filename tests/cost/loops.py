@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 
 from tests.fake_clock import burn
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.attach.interception import interception
-from torchprof_hooks.capture.thread_steps import ThreadSteps
 from torchprof_hooks.hooks.measuring import Settings, make_steps
+from torchprof_hooks.kernel.interception import interception
+from torchprof_hooks.kernel.thread_steps import ThreadSteps
 from torchprof_hooks.profiles.data import ProfileData
 
 

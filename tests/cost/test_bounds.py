@@ -19,12 +19,14 @@ from tests.cores import NATIVE_CORE
 from tests.running import TORCH, python
 from tests.thorough import THOROUGH
 from torchprof_hooks import function_hooks, link_hooks, profile, region
-from torchprof_hooks.capture.core import CORE, reference, span_log
-from torchprof_hooks.capture.functions.operator_calls import (
+from torchprof_hooks.instruments.functions.operators import (
     SHAPES_KEPT,
     OperatorCalls,
 )
-from torchprof_hooks.capture.record.call_tree import Site
+from torchprof_hooks.kernel.core import CORE
+from torchprof_hooks.kernel.reference import cursor as reference
+from torchprof_hooks.kernel.reference import span_log
+from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.link_hooks import TimerHook
 from torchprof_hooks.profiler import Profiler
 

@@ -17,11 +17,11 @@ from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import SteadyMemory, counted_by
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture import overhead
-from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
-from torchprof_hooks.capture.record.call_tree import CallTree
-from torchprof_hooks.capture.steps import StepDetector
-from torchprof_hooks.capture.tracking.meters import device as device_meters
+from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments.functions.operators import OperatorCalls
+from torchprof_hooks.kernel import overhead
+from torchprof_hooks.kernel.steps import StepDetector
+from torchprof_hooks.kernel.tree import CallTree
 from torchprof_hooks.measure.memory_counter import Reading
 from torchprof_hooks.profiles.names import PROFILER_NAME
 

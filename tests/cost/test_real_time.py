@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 import torchprof_hooks
 from tests.functions import Runs
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.overhead import call_ns
+from torchprof_hooks.kernel.overhead import call_ns
 
 pytestmark = pytest.mark.serial
 

@@ -30,13 +30,13 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profiler, profile
-from torchprof_hooks.capture.backward.backward_pass import PassRequest
-from torchprof_hooks.capture.step_listeners import CountedSteps
-from torchprof_hooks.capture.steps import StepDetector
-from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
 from torchprof_hooks.documents import report as report_module
 from torchprof_hooks.documents.export import plots
 from torchprof_hooks.documents.export import scalars as scalars_module
+from torchprof_hooks.kernel.passes import PassRequest
+from torchprof_hooks.kernel.step_listeners import CountedSteps
+from torchprof_hooks.kernel.steps import StepDetector
+from torchprof_hooks.kernel.subscriptions import TrackerSubscription
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.data import ProfileData
 

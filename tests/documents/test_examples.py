@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.running import python
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from tests.build import profile_of
-from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
 from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.kernel.torch_names.compile_metrics import read_compilation
 from torchprof_hooks.profiles.program import Program
 
 X = torch.ones(2, 3)

@@ -10,18 +10,18 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from torchprof_hooks.capture.torch_names.canaries import CANARIES, Canary
-from torchprof_hooks.capture.torch_names.compiler import (
+from torchprof_hooks.kernel.torch_names.canaries import CANARIES, Canary
+from torchprof_hooks.kernel.torch_names.compiler import (
     compilation_context,
     is_tracing,
 )
-from torchprof_hooks.capture.torch_names.functions import operator_formula
-from torchprof_hooks.capture.torch_names.modules import (
+from torchprof_hooks.kernel.torch_names.functions import operator_formula
+from torchprof_hooks.kernel.torch_names.modules import (
     caller_kwargs,
     is_optimizer_hook,
     modules_on_stack,
 )
-from torchprof_hooks.capture.torch_names.profiler import (
+from torchprof_hooks.kernel.torch_names.profiler import (
     ALLOCATION,
     NODE_SCOPE,
     OPERATION,

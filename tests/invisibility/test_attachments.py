@@ -18,13 +18,13 @@ from tests.invisible import WITH_BUDGET
 from tests.registered import REPLACED, registered
 from tests.running import python
 from torchprof_hooks import LinkHook, function_hooks, link_hooks, profile
-from torchprof_hooks.capture.attach.attachments import (
+from torchprof_hooks.kernel.attachments import (
     Attachment,
     Attachments,
     Layer,
     Patch,
 )
-from torchprof_hooks.capture.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names.place import Place
 
 # Importing
 

@@ -16,15 +16,16 @@ from tests.cores import NATIVE_CORE
 from tests.functions import Watching
 from tests.invisibility.canaries import ALL_CANARIES
 from torchprof_hooks import Profile
-from torchprof_hooks.capture.core import CORE, UNTRIED, verify
-from torchprof_hooks.capture.torch_names import (
+from torchprof_hooks.kernel.core import CORE, UNTRIED
+from torchprof_hooks.kernel.native import verify
+from torchprof_hooks.kernel.torch_names import (
     autograd,
     canaries,
     distributed,
     functions,
 )
-from torchprof_hooks.capture.torch_names.canaries import Canary, findings
-from torchprof_hooks.capture.torch_names.tried import is_tried
+from torchprof_hooks.kernel.torch_names.canaries import Canary, findings
+from torchprof_hooks.kernel.torch_names.tried import is_tried
 
 
 @pytest.mark.parametrize("canary", ALL_CANARIES, ids=lambda canary: canary.what)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests import running
-from torchprof_hooks.capture.torch_names.compile_metrics import (
+from torchprof_hooks.kernel.torch_names.compile_metrics import (
     one_line,
     read_compilation,
 )
@@ -20,7 +20,7 @@ from torchprof_hooks.profiles.compilation import CompilationSummary
 
 READ = """
 import pickle, sys
-from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
+from torchprof_hooks.kernel.torch_names.compile_metrics import read_compilation
 readings = {}
 def read(name):
     readings[name] = read_compilation()

@@ -13,8 +13,8 @@ from torch import nn
 import torchprof_hooks
 from tests.functions import ONE, Cube, FunctionRecorder, backward_pres, pres
 from tests.invisibility.test_compile import Compiles
-from torchprof_hooks.capture.core import CORE
 from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
+from torchprof_hooks.kernel.core import CORE
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

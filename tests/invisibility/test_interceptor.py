@@ -15,8 +15,8 @@ from torch import nn
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from torchprof_hooks import LinkHook, profile
-from torchprof_hooks.capture.attach.interception import interception
-from torchprof_hooks.capture.tracking.subscriptions import KEPT_OUT
+from torchprof_hooks.kernel.interception import interception
+from torchprof_hooks.kernel.subscriptions import KEPT_OUT
 from torchprof_hooks.profiles.data import ProfileData
 
 pytestmark = pytest.mark.usefixtures("ticking")

@@ -15,7 +15,7 @@ from torch import nn
 from tests.exact import calls, found, outside
 from tests.fake_clock import burn
 from torchprof_hooks import LinkHook, profile
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.kernel.tracker import Tracker
 
 pytestmark = pytest.mark.usefixtures("clock")
 

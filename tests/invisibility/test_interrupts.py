@@ -33,10 +33,10 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.capture.attach.engine import engine_patch
-from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
-from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
+from torchprof_hooks.instruments.functions.operators import OperatorCalls
+from torchprof_hooks.kernel.core import CORE
+from torchprof_hooks.kernel.engine import engine_patch
+from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
 from torchprof_hooks.measure.uninterrupted import _StandIn
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.memory import NO_MEMORY

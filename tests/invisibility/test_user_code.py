@@ -17,10 +17,10 @@ import torchprof_hooks
 from tests.cores import NATIVE_CORE
 from tests.thorough import THOROUGH
 from torchprof_hooks import LinkHook
-from torchprof_hooks.capture.torch_names.distributed import data_bytes
-from torchprof_hooks.capture.torch_names.functions import shapes_of
-from torchprof_hooks.capture.torch_names.tensors import tensors_in
-from torchprof_hooks.capture.tracing import device_tracer
+from torchprof_hooks.instruments.kernels import device_tracer
+from torchprof_hooks.kernel.torch_names.distributed import data_bytes
+from torchprof_hooks.kernel.torch_names.functions import shapes_of
+from torchprof_hooks.kernel.torch_names.tensors import tensors_in
 from torchprof_hooks.link_hooks import TimerHook
 
 X = torch.ones(3, requires_grad=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.tracking.meters.meters import memory_meter
+from torchprof_hooks.instruments.memory.meter import memory_meter
+from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.measure.memory_counter import memory_counter
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 

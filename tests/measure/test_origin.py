@@ -13,7 +13,7 @@ from torch import distributed
 
 from tests.ranks.processes import join_group, run_processes
 from torchprof_hooks import __version__
-from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
+from torchprof_hooks.kernel.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin, RankPlace, find_place
 from torchprof_hooks.profiles.provenance import Coordinate
 

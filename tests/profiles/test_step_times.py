@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from torchprof_hooks.capture.record.step_counter import StepCounter
+from torchprof_hooks.kernel.step_counter import StepCounter
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes, bucket_of
 
 WIDTH = 2 ** (1 / 64) - 1

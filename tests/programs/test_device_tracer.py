@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from torchprof_hooks import ProfilerHook
-from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.capture.tracing import device_tracer
-from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+from torchprof_hooks.instruments.kernels import device_tracer
+from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
+from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
 
 
 @pytest.fixture(autouse=True)

@@ -193,7 +193,7 @@ def test_memory_of_outer_products(tmp_path: Path) -> None:
 
 def test_idle_devices(tmp_path: Path) -> None:
     """Without the flag, nothing is loaded for it."""
-    module = "torchprof_hooks.capture.tracing.device_tracer"
+    module = "torchprof_hooks.instruments.kernels.device_tracer"
     seen = f"\nimport sys\nprint({module!r} in sys.modules)"
     program = written(tmp_path, TRAIN_30 + seen)
     assert profiled(program).out.splitlines()[-1] == "False"

@@ -32,7 +32,7 @@ from tests.seeds.hook_places import (
 )
 from tests.thorough import THOROUGH
 from torchprof_hooks import add_hook, delete_hook, profile
-from torchprof_hooks.capture.core import CORE
+from torchprof_hooks.kernel.core import CORE
 
 pytestmark = pytest.mark.usefixtures("no_mode_stays")
 

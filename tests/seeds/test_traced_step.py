@@ -11,8 +11,8 @@ from torch import nn
 from tests.cores import NATIVE_CORE
 from tests.running import python
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.capture.torch_names.profiler import is_profiler_active
-from torchprof_hooks.capture.tracing import device_tracer
+from torchprof_hooks.instruments.kernels import device_tracer
+from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
 from torchprof_hooks.profiles.trace.device_step import DeviceStep
 
 pytestmark = NATIVE_CORE
@@ -55,7 +55,7 @@ def test_nothing_is_there_unless_it_is_asked_for() -> None:
         "-c",
         "import sys, torch, torchprof_hooks\n"
         "with torchprof_hooks.profile(): torch.nn.Linear(1, 1)(torch.ones(1))\n"
-        "print([name for name in sys.modules if 'capture.tracing' in name])",
+        "print([name for name in sys.modules if 'instruments.kernels' in name])",
     )
     assert done.stdout == "[]\n", done.stderr
 
@@ -89,7 +89,7 @@ def test_steps_without_an_optimizer() -> None:
         "-c",
         """
 import torch, torchprof_hooks
-from torchprof_hooks.capture.tracing import device_tracer
+from torchprof_hooks.instruments.kernels import device_tracer
 device_tracer.is_accelerator_in_use = lambda: True
 model = torch.nn.Linear(2, 2)
 with torchprof_hooks.profile(kernels=True) as prof:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.torch_names.autograd import current_graph_task
 from torchprof_hooks.function_hook import FunctionHook
+from torchprof_hooks.instruments.functions.call import FunctionCall
+from torchprof_hooks.kernel.torch_names.autograd import current_graph_task
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.options import check_whole
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.torch_names.tensors import description_of
 from torchprof_hooks.function_hook import FunctionHook, Tensors
+from torchprof_hooks.instruments.functions.call import FunctionCall
+from torchprof_hooks.kernel.torch_names.tensors import description_of
 from torchprof_hooks.profiles.options import check_file, check_flag
 
 

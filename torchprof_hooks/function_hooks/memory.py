@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from torchprof_hooks.capture.attach.attachments import Attachment
-from torchprof_hooks.capture.tracking.meters.meters import counted_tensors
 from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
 from torchprof_hooks.hooks.tables import MemoryHookSummary, MemoryReport
+from torchprof_hooks.instruments.memory.meter import counted_tensors
+from torchprof_hooks.kernel.attachments import Attachment
 
 
 class MemoryProfileHook(MemoryReport, MeasuredCalls):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Final, Literal
 
-from torchprof_hooks.capture.functions.function_call import FunctionCall
 from torchprof_hooks.function_hooks.calls import MeasuredCalls, OpenCall
 from torchprof_hooks.hooks.tables import TimeReport, TimerSummary
+from torchprof_hooks.instruments.functions.call import FunctionCall
 from torchprof_hooks.profiles.names import (
     FUNCTION_GROUPINGS,
     FunctionGrouping,

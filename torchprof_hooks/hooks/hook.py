@@ -8,15 +8,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
 from weakref import WeakValueDictionary
 
-from torchprof_hooks.capture.attach.attachments import attachments
-from torchprof_hooks.capture.tracking.subscriptions import TrackerSubscription
+from torchprof_hooks.kernel.attachments import attachments
+from torchprof_hooks.kernel.subscriptions import TrackerSubscription
 from torchprof_hooks.measure.uninterrupted import (
     enter_uninterrupted,
     leave_uninterrupted,
 )
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.functions.function_callbacks import FollowedFunctions
+    from torchprof_hooks.instruments.functions.callbacks import FollowedFunctions
 
 Self = TypeVar("Self", bound="Hook")
 

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.capture.attach.attachments import held_weakly
-from torchprof_hooks.capture.core import CORE
-from torchprof_hooks.capture.record.module_names import ModuleNames
-from torchprof_hooks.capture.thread_steps import ThreadSteps
-from torchprof_hooks.capture.tracking.make_tracker import new_tracker
-from torchprof_hooks.capture.tracking.meters.device import device_meters
-from torchprof_hooks.capture.tracking.meters.meters import (
+from torchprof_hooks.instruments.devices import device_meters
+from torchprof_hooks.instruments.memory.meter import (
     MemoryMeter,
     Meter,
     memory_meter,
     meters_of,
 )
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.kernel.attachments import held_weakly
+from torchprof_hooks.kernel.core import CORE
+from torchprof_hooks.kernel.make_tracker import new_tracker
+from torchprof_hooks.kernel.module_names import ModuleNames
+from torchprof_hooks.kernel.thread_steps import ThreadSteps
+from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.measure.accelerator import current_accelerator
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 if TYPE_CHECKING:
-    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
-    from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+    from torchprof_hooks.instruments.functions.operators import OperatorCalls
+    from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
     from torchprof_hooks.profiles.data import ProfileData
 
 
@@ -176,7 +176,7 @@ class MeasuredThreads:
 
 
 def _merged(profiles: list[ProfileData]) -> ProfileData:
-    from torchprof_hooks.capture.snapshot import merge_snapshots
+    from torchprof_hooks.kernel.snapshot import merge_snapshots
 
     return merge_snapshots(profiles)
 
@@ -185,7 +185,7 @@ def new_tracer(is_wanted: bool) -> DeviceTracer | None:
     """What traces a step; None if it is not wanted: its code is imported only then."""
     if not is_wanted:
         return None
-    from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+    from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 
     return DeviceTracer()
 
@@ -229,7 +229,7 @@ def make_tracker(
         tracker.not_measured = tuple(map(CORE.needed_for, _needs_native(settings)))
     for meter in meters_of(tracker, MemoryMeter):
         # imported only where memory is measured
-        from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
+        from torchprof_hooks.instruments.memory.owners import MemoryOwners
 
         tracker.memory_owners = MemoryOwners(
             meter.log, tracker, forgets=not meter.counts_tensors
@@ -252,6 +252,6 @@ def _new_functions() -> OperatorCalls | None:
     if it is needed."""
     if CORE.module is None:
         return None
-    from torchprof_hooks.capture.functions.operator_calls import OperatorCalls
+    from torchprof_hooks.instruments.functions.operators import OperatorCalls
 
     return OperatorCalls()

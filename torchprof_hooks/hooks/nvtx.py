@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from torchprof_hooks.capture.functions.function_call import FunctionCall
-from torchprof_hooks.capture.tracking.callbacks import LinkCall
+from torchprof_hooks.instruments.functions.call import FunctionCall
+from torchprof_hooks.kernel.callbacks import LinkCall
 
 
 class NvtxRanges(threading.local):

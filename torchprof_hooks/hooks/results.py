@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
+from torchprof_hooks.kernel.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.measure.signals import interrupted_exit
 from torchprof_hooks.profiles.options import (

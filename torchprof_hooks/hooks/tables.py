@@ -10,7 +10,7 @@ from typing import TextIO, TypedDict
 
 import torch
 
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, memory_meter
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, memory_meter
 from torchprof_hooks.profiles.names import ByteUnit, TimeUnit
 from torchprof_hooks.profiles.options import check_file, keyword_only
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchprof_hooks.capture.core.span_log import Int64s, SpanLog
-from torchprof_hooks.capture.record.call_tree import Site
-from torchprof_hooks.capture.tracking.tracker import Tracker
+from torchprof_hooks.kernel.reference.span_log import Int64s, SpanLog
+from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.link_hook import LinkHook
 from torchprof_hooks.profiles.names import ModuleGrouping, check_grouping
 from torchprof_hooks.profiles.options import check_whole

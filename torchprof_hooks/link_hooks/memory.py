@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import torch
 
-from torchprof_hooks.capture.record.call_tree import Site
-from torchprof_hooks.capture.tracking.make_tracker import make_tracker
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter, meters_of
-from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.tables import MemoryHookSummary, MemoryReport
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, meters_of
+from torchprof_hooks.kernel.make_tracker import make_tracker
+from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.link_hooks.calls import MeasuredCalls, TrackedSite
 from torchprof_hooks.profiles.names import MODULE_PHASES, ModuleGrouping
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchprof_hooks.capture.record.call_tree import Site
-from torchprof_hooks.capture.tracking.make_tracker import make_tracker
-from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.hooks.tables import TimeReport, TimerSummary
+from torchprof_hooks.kernel.make_tracker import make_tracker
+from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.link_hooks.calls import MeasuredCalls
 from torchprof_hooks.profiles.names import CALLED_PHASES, ModuleGrouping
 from torchprof_hooks.profiles.options import check_flag

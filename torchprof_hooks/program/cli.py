@@ -102,8 +102,8 @@ def _build(arguments: Sequence[str]) -> int:
     clears = parser.parse_args(arguments).clear
     if clears:
         os.environ["TORCHPROF_HOOKS_CORE"] = "python"  # or what follows would build one
-    from torchprof_hooks.capture.core.build import clear_cache, native_module
-    from torchprof_hooks.capture.core.compiler import NotBuiltError
+    from torchprof_hooks.kernel.native.build import clear_cache, native_module
+    from torchprof_hooks.kernel.native.compiler import NotBuiltError
 
     try:
         path = clear_cache() if clears else native_module().__file__

@@ -191,7 +191,7 @@ def compilation_so_far() -> CompilationSummary | None:
     """What torch.compile has done; None if it is not imported, or cannot be read."""
     if "torch._dynamo" not in sys.modules:
         return None
-    from torchprof_hooks.capture.torch_names.compile_metrics import read_compilation
+    from torchprof_hooks.kernel.torch_names.compile_metrics import read_compilation
 
     with suppress(Exception):
         return read_compilation()

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchprof_hooks.capture.thread_steps import ThreadSteps
-from torchprof_hooks.capture.torch_names.distributed import mesh_coordinates
-from torchprof_hooks.capture.tracking.subscriptions import FirstCallSubscription
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import (
     Settings,
@@ -21,6 +18,9 @@ from torchprof_hooks.hooks.measuring import (
     new_tracer,
     trace_between,
 )
+from torchprof_hooks.kernel.subscriptions import FirstCallSubscription
+from torchprof_hooks.kernel.thread_steps import ThreadSteps
+from torchprof_hooks.kernel.torch_names.distributed import mesh_coordinates
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.measure.signals import Sigterm, interrupted_exit
 from torchprof_hooks.profiles.program import Program

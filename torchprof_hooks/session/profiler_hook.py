@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from torchprof_hooks.capture.tracing.kineto_session import RecordedStep
-from torchprof_hooks.capture.tracing.recording import RecordingOptions
+from torchprof_hooks.instruments.kernels.recording import RecordingOptions
+from torchprof_hooks.instruments.kernels.session import RecordedStep
 from torchprof_hooks.profiles.options import (
     check_either,
     check_flag,

@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
-from torchprof_hooks.capture.tracing.recording import Recording, Window
 from torchprof_hooks.documents.export.chrome_trace.data_flow import data_flow_events
 from torchprof_hooks.documents.export.chrome_trace.document import TraceDocument
 from torchprof_hooks.documents.export.chrome_trace.events import (
@@ -21,6 +20,7 @@ from torchprof_hooks.documents.export.chrome_trace.events import (
     module_events,
 )
 from torchprof_hooks.documents.progress import wait_with_progress
+from torchprof_hooks.instruments.kernels.recording import Recording, Window
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
 from torchprof_hooks.version import __version__

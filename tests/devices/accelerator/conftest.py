@@ -6,7 +6,7 @@ import pytest
 
 from tests.devices.accelerator.device import build
 from tests.running import python
-from torchprof_hooks.capture.core.compiler import NotBuiltError
+from torchprof_hooks.kernel.native.compiler import NotBuiltError
 
 
 @pytest.fixture

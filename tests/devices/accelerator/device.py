@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.backend_registration import rename_privateuse1_backend
 
 from tests.fake_clock import MS, burn, fake_clock
-from torchprof_hooks.capture.core.compiler import compile_extension
+from torchprof_hooks.kernel.native.compiler import compile_extension
 
 NAME = "planted_device"
 SOURCE = Path(__file__).with_name(f"{NAME}.cpp")

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.devices.cuda import planted
 from tests.running import python
 from torchprof_hooks import MemorySummary, Profile, profile
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
+from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.measure.memory_counter import memory_counter
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.devices.gpu.cuda import DEVICE, SLEEP_CYCLES
-from torchprof_hooks.capture.tracing.device_tracer import DeviceTracer
+from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 
 pytestmark = pytest.mark.gpu

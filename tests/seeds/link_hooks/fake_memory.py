@@ -14,8 +14,8 @@ from torch import nn
 from tests.functions import ONE, Runs, x
 from tests.helpers import occurrences
 from torchprof_hooks import function_hooks, link_hooks
-from torchprof_hooks.capture.tracking.meters.meters import MemoryMeter
 from torchprof_hooks.hooks import tables
+from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.measure.memory_counter import Reading
 
 MIB = 2**20

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from torchprof_hooks.capture.torch_names.profiler import (
+from torchprof_hooks.instruments.kernels.recording import read_activities
+from torchprof_hooks.kernel.torch_names.profiler import (
     activity_type,
     flat_events,
     make_profiler,
 )
-from torchprof_hooks.capture.tracing.recording import read_activities
 from torchprof_hooks.profiles.trace.step_trace import OTHER_THREAD
 
 

@@ -386,7 +386,7 @@ def test_ranges_that_outlive_a_recording_do_no_harm(tmp_path: Path) -> None:
 
 
 OTHER_THREAD = """
-from torchprof_hooks.capture.tracing import kineto_session
+from torchprof_hooks.instruments.kernels import session as kineto_session
 kineto_session.PATIENCE = 0.1
 found = []
 

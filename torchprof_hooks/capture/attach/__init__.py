@@ -1,1 +1,0 @@
-"""What is put on torch while somebody measures, and taken off again."""

@@ -1,1 +1,0 @@
-"""Backward passes: which call made each autograd node, and what a pass works for."""

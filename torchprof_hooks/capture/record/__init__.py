@@ -1,1 +1,0 @@
-"""What is measured, and where it is booked: call sites, names of modules, logs."""

@@ -1,1 +1,0 @@
-"""What follows one thread, and how it is connected with torch."""

@@ -1,0 +1,195 @@
+"""How long calls keep an accelerator busy, by stamps in its queue of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+
+from torchprof_hooks.kernel.core import CORE, NATIVE, Cursor
+from torchprof_hooks.kernel.reference.span_log import NO_SUMS, Int64s, at_length
+from torchprof_hooks.kernel.torch_names.tensors import unnoticed
+from torchprof_hooks.kernel.tree import Site
+from torchprof_hooks.measure.accelerator import EventClock, default_device_clock
+
+#: What a profile says where several devices were stamped.
+SEVERAL_DEVICES: Final = (
+    "several devices are in use: what calls do on others than that of their "
+    "parameters is nobody's device time"
+)
+#: So many steps are stamped at first, and then one in so many.
+STAMPED: Final = 8
+
+Factors = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class StampedSteps:
+    """Until the first step has ended, and in `STAMPED` steps then, the device is
+    stamped; later, in one of so many. Device times of the other steps are estimated
+    from these, by calls.
+
+    steps, stamped: how many steps and evaluation calls have ended, and how many of
+        them were stamped.
+    """
+
+    def __init__(self, meter: Any) -> None:
+        self._meter = meter  # of the core
+        self.steps = self.stamped = self._before = 0  # the first training step
+        self._paused_at: Int64s | None = None  # calls by then; None: steps are stamped
+        self._unstamped = NO_SUMS
+
+    def step_ended(self, calls: Callable[[], Int64s], is_start: bool) -> None:
+        """A step has ended. Chooses whether the next one is stamped.
+
+        calls: returns how many calls have ended, by code.
+        is_start: whether the first training step has not ended yet.
+        """
+        self.steps += 1
+        was_stamped = self._paused_at is None
+        self.stamped += was_stamped
+        if is_start:
+            self._before = self.steps
+        steps = self.steps - self._before
+        is_stamped = steps < STAMPED or steps % STAMPED == 0
+        if is_stamped and not was_stamped:
+            self._unstamped = self._unstamped_calls(calls())
+            self._paused_at = None
+        elif was_stamped and not is_stamped:
+            self._paused_at = calls()
+        self._meter.is_stamping = is_stamped
+
+    def factors(self, calls: Int64s, of_first_step: Int64s) -> Factors:
+        """What to multiply the device time of each site after the first step by, to
+        have that of all of its calls then. Of sites where no call has ended, such as
+        what is outside of all calls, steps count instead.
+
+        calls, of_first_step: how many calls have ended, and how many of them in the
+            first step; both by code, of the same length.
+        """
+        later = calls - of_first_step
+        stamped = later - at_length(self._unstamped_calls(calls), len(calls))
+        first = self._before + 1
+        of_steps = max(self.steps - first, 1) / max(self.stamped - first, 1)
+        of_calls = (later / stamped.clip(min=1)).clip(min=1.0)
+        return np.where(later > 0, of_calls, of_steps)
+
+    def _unstamped_calls(self, calls: Int64s) -> Int64s:
+        paused_at = self._paused_at
+        if paused_at is None:
+            return self._unstamped
+        size = len(calls)
+        return at_length(self._unstamped, size) + calls - at_length(paused_at, size)
+
+
+class Waits(NamedTuple):
+    """How often a device was asked, before a stamp, whether it waits for the host, and
+    how often it did: it had done all that it was given."""
+
+    asked: int
+    waited: int
+
+    @property
+    def share(self) -> float:
+        """From 0.0, for a device that always has something to do, to 1.0."""
+        return self.waited / self.asked if self.asked else 0.0
+
+
+class DeviceMeter:
+    """Stamps a device's queue of work where the thread leaves a call for another: the
+    core does, once the program uses the device. What the device did between two stamps
+    belongs to the call that was left.
+
+    A call is on one device: that of its module's parameters, if they are all on one; or
+    on that of the call around it, if that is known so; or else on the thread's current
+    one. In backward, nodes are on the device whose thread runs them. What a call does
+    on other devices belongs to nobody.
+
+    stamped_steps: in which steps it does.
+    """
+
+    def __init__(self, clock: EventClock) -> None:
+        self.name = clock.name
+        self._clock = clock
+        self._core = NATIVE.DeviceMeter(
+            clock.name, clock.is_initialized, clock.is_in_use, clock.is_capturing
+        )
+        self.stamped_steps = StampedSteps(self._core)
+        #: By code of the site, as of the last `settle`; and calls as of the mark.
+        self._own_ns = self._marked_ns = self._marked_calls = NO_SUMS
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether the program uses the device."""
+        return bool(self._core.is_awake)
+
+    @property
+    def has_several(self) -> bool:
+        """Whether several devices of the kind were stamped."""
+        return bool(self._core.devices > 1)
+
+    @property
+    def waits(self) -> Waits:
+        """How often the device waited for the host."""
+        return Waits(*self._core.waits)
+
+    def serve(self, cursor: Cursor) -> None:
+        """Have the cursor read it."""
+        cursor.device = self._core
+
+    def place(self, site: Site, module: torch.nn.Module) -> None:
+        """A call of the module, which is new at this site, begins."""
+        if self._clock.device_count() > 1:
+            site.device = _device_index(module, self.name)
+
+    def start(self) -> None:
+        """Measuring begins, for the first time or again."""
+        self._core.interrupt()
+
+    def mark(self, calls: Int64s) -> None:
+        """The first step has ended. calls: how many have ended, by code."""
+        self._marked_calls = calls
+        self._core.mark()
+
+    def settle(self) -> None:
+        """Wait for the device and book everything. For reports, not for steps."""
+        if self._core.settle():
+            self._own_ns, self._marked_ns = self._core.device_ns, self._core.marked_ns
+
+    def own_ns(self, calls: Int64s) -> list[int]:
+        """Own time of each site on the device, as of the last `settle`; that of steps
+        that were not stamped is estimated. calls: how many have ended, by code."""
+        size = len(calls)
+        first_ns = at_length(self._marked_ns, size)
+        later_ns = at_length(self._own_ns, size) - first_ns
+        marked_calls = at_length(self._marked_calls, size)
+        factors = self.stamped_steps.factors(calls, marked_calls)
+        own_ns: list[float] = (first_ns + later_ns * factors).clip(min=0).tolist()
+        return [*map(round, own_ns)]
+
+    def own_ns_of_first_step(self, size: int) -> list[int]:
+        """The same of the first step alone, which is always stamped."""
+        own_ns: list[int] = at_length(self._marked_ns, size).clip(min=0).tolist()
+        return own_ns
+
+
+def _device_index(module: torch.nn.Module, kind: str) -> int:
+    """The index of the device that has all parameters of the module; -1: none has. No
+    code of the user's runs: a parameter of a class of the user's is on none."""
+    found = set()
+    with unnoticed():
+        for _, parameter in torch.nn.Module.named_parameters(module):
+            is_of_torch = type(parameter) is torch.nn.Parameter
+            device = parameter.device if is_of_torch else None
+            found.add(device.index if device and device.type == kind else -1)
+            if len(found) > 1:
+                return -1
+    return found.pop() if found else -1
+
+
+def device_meters() -> list[DeviceMeter]:
+    """A meter for the accelerator of this machine, if there is one, and the native core
+    runs. This does not put the accelerator into use."""
+    clock = None if CORE.module is None else default_device_clock()
+    return [] if clock is None else [DeviceMeter(clock)]

@@ -1,0 +1,236 @@
+"""Measures functions by torch's operators, of which the native core notifies us."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from torchprof_hooks.instruments.functions.work import Work, has_formula, work_of
+from torchprof_hooks.kernel.torch_names.compiler import (
+    is_compiled_module,
+    is_tracing,
+)
+from torchprof_hooks.kernel.torch_names.modules import place_of_caller
+from torchprof_hooks.kernel.torch_names.tensors import autocast_type, tensors_among
+from torchprof_hooks.kernel.tree import Site
+from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
+from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
+
+if TYPE_CHECKING:
+    from torchprof_hooks.kernel.tracker import Tracker
+
+#: How many names of functions are told apart at a site, as a program may make new ones
+#: forever; and the name of the rest.
+NAMES_KEPT: Final = 4096
+OTHER_FUNCTIONS: Final = "(other functions)"
+#: How many different input shapes of a function are told apart at a site, and what
+#: stands for the shapes beyond that number.
+SHAPES_KEPT: Final = 64
+OTHER_SHAPES: Final = "other shapes"
+
+#: How many shapes of a call's inputs are noted at most, and how many types.
+_SHAPES_NOTED: Final = 16
+_TYPES_NOTED: Final = 8
+
+_OF_TORCH: Final = "aten::"
+#: Operators -> the names that users write.
+_AS_WRITTEN: Final = {
+    "cross_entropy_loss": "cross_entropy",
+    "is_nonzero": "__bool__",
+    "matrix_H": "H",
+    "nll_loss_nd": "nll_loss",
+    "numpy_T": "T",
+}
+#: Operators that compute nothing, and are called very often: all are in one row.
+_SMALL: Final = frozenset({
+    "alias", "detach", "detach_", "lift_fresh",
+    "resolve_conj", "resolve_neg", "result_type", "set_",
+})  # fmt: skip
+SMALL_NAME: Final = "small operators"
+#: What runs custom autograd Functions (see `ModuleInfo.implementation`).
+_CUSTOM: Final = "custom"
+
+
+class Function(NamedTuple):
+    """An operator that is called from a site.
+
+    runs: see `ModuleInfo.implementation`.
+    by_shapes: the sites of its calls, by the shapes of their inputs.
+    """
+
+    name: str
+    runs: str
+    by_shapes: dict[object, Site]
+
+
+class OperatorCalls:
+    """Measures functions for a tracker, where the native core hears of them.
+
+    A function is an outermost operator inside of the current call: ``linear``, but not
+    the ``addmm`` that it calls. Custom autograd Functions, which have the names of
+    their classes, call functions in turn. Steps of optimizers are not divided.
+
+    A function call has a site for each combination of input shapes, inside that of its
+    caller, and owns the nodes that it makes; a node without a known function counts as
+    a function of its own, named after the node.
+    """
+
+    def serve(self, tracker: Tracker) -> None:
+        """Work for `tracker`, and for no other."""
+        self._tree = tracker.tree
+
+    # What the core asks
+
+    def place(self, caller: Site, operator: str, inputs: list[Any]) -> Site | None:
+        """The site of a call of an operator, which is new at `caller`; None if it is no
+        function.
+
+        inputs: tensors as the tuples of `TensorKind`.
+        """
+        around = caller.living_module()
+        if caller.is_region or (around is not None and is_compiled_module(around)):
+            caller.sees_operators = False  # a part of a compiled region
+            return None
+        if is_tracing():
+            return None
+        function = caller.functions.get(operator) or _function(caller, operator)
+        known = function.by_shapes
+        shapes: object = tuple(kind.shape for kind in tensors_among(inputs))
+        if function.name == SMALL_NAME:
+            shapes = None
+        elif shapes not in known and len(known) >= SHAPES_KEPT:
+            shapes = OTHER_SHAPES
+        site = known.get(shapes)
+        if site is None:
+            site = known[shapes] = self._site(caller, function, shapes, inputs)
+        return site
+
+    def count_work(
+        self, operator: str, inputs: list[Any]
+    ) -> Work | Literal[False] | None:
+        """The FLOPs of a call of an operator; False if the shapes of its inputs do not
+        tell, None if there is no formula."""
+        if not has_formula(operator):
+            return None
+        return work_of(operator, inputs) or False
+
+    # Sites
+
+    def _site(
+        self, caller: Site, function: Function, shapes: Any, inputs: list[Any]
+    ) -> Site:
+        place = ""
+        if caller.phase == "outside":
+            place = f"called first at {place_of_caller()}"
+        call = Call(function, shapes, inputs, _autocast(inputs), place)
+        phase: Phase = caller.phase
+        if phase in ("outside", "backward"):
+            phase = caller.phase_of_calls
+        path = partial(self._path, caller, call)
+        site = self._tree.new_site(caller, path, phase, function=function.name)
+        # What an operator calls is a part of it.
+        site.sees_operators &= function.runs == _CUSTOM
+        if function.runs != _CUSTOM and shapes is not None:
+            site.count_work(shapes == OTHER_SHAPES)
+        return site
+
+    def _path(self, caller: Site, call: Call) -> tuple[str, ...]:
+        name, info = call.described()
+        known = self._tree.names.infos.get(name)
+        if known is not None and known.place:
+            info = replace(info, place="")
+        self._note(name, info)
+        return (*_path_inside(caller), name)
+
+    def site_of_node(self, caller: Site, name: str) -> Site:
+        """The site of the backward of a node without a known function."""
+        site = caller.backward.get(name)
+        if site is None:
+            element = function_call_name(name, None)
+            path = () if caller.module is None else caller.path
+            site = self._tree.new_site(
+                caller, (*path, element), "backward", function=name
+            )
+            # Torch's own are called ``AddmmBackward0`` or ``torch::autograd::...``.
+            is_custom = name.endswith("Backward") and "::" not in name
+            runs = _CUSTOM if is_custom else "C"
+            self._note(element, ModuleInfo(name, "function", implementation=runs))
+            caller.backward[name] = site
+        return site
+
+    def _note(self, element: str, info: ModuleInfo) -> None:
+        """Add to what is known of the functions of one name."""
+        known = self._tree.names.infos.get(element)
+        self._tree.names.infos[element] = known.merge(info) if known else info
+
+
+def _function(caller: Site, operator: str) -> Function:
+    """A function that is called from `caller` for the first time."""
+    if "::" not in operator:
+        name, runs = operator, _CUSTOM
+    elif not operator.startswith(_OF_TORCH):
+        name, runs = operator, "op"
+    else:
+        short, runs = operator.removeprefix(_OF_TORCH), "C"
+        name = SMALL_NAME if short in _SMALL else _AS_WRITTEN.get(short, short)
+    if len(caller.functions) >= NAMES_KEPT:
+        operator = name = OTHER_FUNCTIONS
+    return caller.functions.setdefault(operator, Function(name, runs, {}))
+
+
+class Call(NamedTuple):
+    """Calls of a function with inputs of these shapes, as the first of them was made.
+
+    shapes: of all inputs; None: they are not told apart.
+    autocast, place: see `ModuleInfo`.
+    """
+
+    function: Function
+    shapes: Any
+    inputs: list[Any]
+    autocast: str
+    place: str
+
+    def described(self) -> tuple[str, ModuleInfo]:
+        """Their name, and what is known of them."""
+        function, shapes = self.function, self.shapes
+        kinds = [*tensors_among(self.inputs)][:_TYPES_NOTED]
+        name = function_call_name(function.name, shapes)
+        if shapes == OTHER_SHAPES:
+            name, shapes = f"{function.name}({OTHER_SHAPES})", None
+        info = ModuleInfo(
+            function.name,
+            "function",
+            implementation=function.runs,
+            inputs=tuple(f"{kind.dtype}@{kind.device}" for kind in kinds),
+            autocast=self.autocast,
+            place=self.place,
+            shapes=None if shapes is None else _shown(shapes, name),
+        )
+        return name, info
+
+
+def _autocast(inputs: list[Any]) -> str:
+    """The type to which autocast converts the inputs of products; "": it is off."""
+    first = next(tensors_among(inputs), None)
+    found = None if first is None else autocast_type(first.device)
+    return str(found or "").removeprefix("torch.")
+
+
+def _shown(shapes: Sequence[tuple[Any, ...]], name: str) -> Shapes | None:
+    """The shapes that all calls of this name have, for it shows them (see
+    `ModuleInfo.shapes`)."""
+    shown = shapes[:SHAPES_SHOWN] if name.endswith("...)") else shapes
+    found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in shown)
+    return found if len(found) <= _SHAPES_NOTED else None
+
+
+def _path_inside(caller: Site) -> tuple[str, ...]:
+    if caller.phase == "outside":
+        return caller.path[:-1]
+    if caller.phase != "backward":
+        return caller.path
+    enclosing = caller.enclosing  # a recomputation is no part of what asked for it
+    return () if enclosing.module is None else enclosing.path

@@ -1,0 +1,1 @@
+"""Who has the memory, and what calls do with it."""

@@ -1,0 +1,1 @@
+"""The native core: its C++, and what builds, chooses and verifies it."""

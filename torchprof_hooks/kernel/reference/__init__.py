@@ -1,0 +1,1 @@
+"""The reference core: the same meaning in plain Python."""

@@ -1,0 +1,82 @@
+"""Which steps of a thread are measured: all, or some, in blocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from math import inf
+
+from torchprof_hooks.kernel.step_counter import StepCounter
+from torchprof_hooks.profiles.measured_steps import BLOCKS_KEPT
+
+
+class Kind(Enum):
+    """What is done with the steps of a block."""
+
+    MEASURED = "all that is wanted"
+    COUNTED = "nothing is measured"
+    TRACED = "they are disturbed, and kept apart"
+
+
+class Blocks:
+    """Says of which kind the next step is, and how much longer measured steps took.
+
+    Measured and counted steps take turns. A trace may come in the middle of a block,
+    which then goes on.
+
+    steps, every: so many steps are measured, of each `every`; None: all, or once.
+    kind: of the steps now. usual: the same, but for a trace.
+    longer: for blocks of measured steps, by how much longer their steps took than those
+        of the counted block before them.
+    """
+
+    def __init__(self, steps: int | None, every: int | None) -> None:
+        rest = None if steps is None or every is None else every - steps
+        self._lengths = {Kind.MEASURED: steps, Kind.COUNTED: rest}
+        self.kind = self.usual = Kind.MEASURED
+        self._ends_at = self._length()  # after so many steps of the thread
+        self._trace_began = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Another profile begins, with counters of its own; the block goes on."""
+        self.longer: deque[float] = deque(maxlen=BLOCKS_KEPT)
+        self._counted_ns = 0.0  # on average a step of the last block that was counted
+        self._before = self._before_ns = 0  # steps before the block, in its counter
+
+    def next_kind(self, steps: int) -> Kind:
+        """Of the step that comes after so many ones of the thread."""
+        if self.kind is Kind.TRACED or steps < self._ends_at:
+            return self.usual
+        return Kind.COUNTED if self.usual is Kind.MEASURED else Kind.MEASURED
+
+    def go_on(
+        self, kind: Kind, steps: int, counters: Mapping[Kind, StepCounter]
+    ) -> None:
+        """Steps of this kind come, after so many ones of the thread. counters: of the
+        steps of each kind until now."""
+        if self.kind is Kind.TRACED:
+            self._ends_at += steps - self._trace_began
+        self.kind = kind
+        if kind is Kind.TRACED:
+            self._trace_began = steps
+        elif kind is not self.usual:
+            self._compare(counters[self.usual])
+            self.usual = kind
+            self._ends_at = steps + self._length()
+            self._before = counters[kind].steps
+            self._before_ns = counters[kind].steps_ns
+
+    def _length(self) -> float:
+        length = self._lengths[self.usual]
+        return inf if length is None else length
+
+    def _compare(self, ended: StepCounter) -> None:
+        """A block has ended, whose steps are the last ones in this counter."""
+        steps = ended.steps - self._before
+        mean_ns = (ended.steps_ns - self._before_ns) / steps if steps else 0.0
+        if self.usual is Kind.COUNTED:
+            self._counted_ns = mean_ns
+        elif self._counted_ns and mean_ns:
+            self.longer.append(mean_ns / self._counted_ns - 1)
