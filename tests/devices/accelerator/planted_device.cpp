@@ -132,9 +132,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 
 #if COUNTS_MEMORY
+using Allocator = c10::DeviceAllocator;
+#else
+using Allocator = c10::Allocator;
+#endif
+
 // Counts, and reports to torch's profiler, unless it is to be silent; what it hands out is memory of the host, in
 // blocks of a multiple of 512 bytes.
-struct Counting final : c10::DeviceAllocator {
+struct Counting final : Allocator {
   struct Level {
     c10::CachingAllocator::Stat allocated, reserved;
   };
@@ -184,6 +189,7 @@ struct Counting final : c10::DeviceAllocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void*, const void*, size_t) const override {}
+#if COUNTS_MEMORY
   bool initialized() override { return is_in_use; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
@@ -196,8 +202,8 @@ struct Counting final : c10::DeviceAllocator {
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override { levels[device].allocated.reset_accumulated(); }
   void resetPeakStats(c10::DeviceIndex device) override { levels[device].allocated.reset_peak(); }
-};
 #endif
+};
 
 // Operators: those of the CPU compute them, on copies. Each result takes a block of the device.
 
@@ -255,9 +261,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
 const c10::impl::DeviceGuardImplRegistrar guard_registered(kType, new Guard());
 const bool rest_registered = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks());
-#if COUNTS_MEMORY
   c10::SetAllocator(kType, &Counting::instance());
-#endif
   return true;
 }();
 
