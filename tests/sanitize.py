@@ -23,8 +23,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from tests.devices.accelerator import device, owners
-from tests.devices.accelerator.scenarios import COUNTS_MEMORY
+from tests.devices.accelerator import device, test_accelerator
 from torchprof_hooks import Profiler, profile
 
 ROOT: Final = Path(__file__).parents[1]
@@ -125,8 +124,10 @@ def train_and_read() -> None:
 
 def main() -> int:
     if sys.argv[1:] == ["threads"]:
-        if COUNTS_MEMORY:  # first: the engine makes threads for devices once
-            owners.crowd(device.load(device.build()))
+        if test_accelerator.COUNTS_MEMORY:
+            # First: the engine makes threads for devices once.
+            planted = device.load(device.build())
+            test_accelerator.test_threads_that_train_while_they_are_read(planted)
         train_and_read()
         return 0
     device.build()  # while the compiler runs without the sanitizers

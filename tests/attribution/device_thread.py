@@ -1,9 +1,8 @@
 """A program whose backward passes run in a thread of the engine's, as on a GPU.
 
-torch gives each device that is not the CPU such a thread, and lets Python play the
-device. Run as a script, it prints what is measured of each of `PROGRAMS`, on that
-device and on the CPU. It forks for each: torch does not get over the end of a process
-with such a device, and threads and numbers of nodes are to be new ones.
+torch gives each device that is not the CPU such a thread. Run as a script, it prints
+what is measured of each of `PROGRAMS`, on the CPU and, with the native core, on a
+planted device. It forks for each: threads and numbers of nodes are to be new ones.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils import backend_registration
-from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 import torchprof_hooks
+from tests.devices.accelerator.device import build, load
 from tests.fake_clock import MS, burn, fake_clock
+from torchprof_hooks.kernel.core import CORE
 
 STEPS = 3
 #: Nodes that the thread of the program makes first: numbers of both are different.
@@ -35,48 +34,6 @@ PLAIN = ("plain", "checkpoint")
 #: model of one layer that is open until a pass ends.
 GRAPHS = ("outside", "inside", "backward", "nothing", "alone")
 PROGRAMS = (*PLAIN, *GRAPHS)
-
-
-class Module(backend_registration._DummyBackendModule):
-    """What ``torch.cuda`` is to CUDA."""
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.bfloat16]
-
-    def is_autocast_enabled(self) -> bool:
-        return False
-
-
-class OnDevice(torch.Tensor):
-    """Says that it is on the device, and has its numbers on the CPU."""
-
-    numbers: torch.Tensor
-
-    @staticmethod
-    def __new__(cls, numbers: torch.Tensor, requires_grad: bool = False) -> Any:
-        made: Any = torch.Tensor._make_wrapper_subclass(
-            cls,
-            numbers.shape,
-            dtype=numbers.dtype,
-            device=torch.device("made_up:0"),
-            requires_grad=requires_grad,
-        )
-        made.numbers = numbers
-        return made
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if "device" in kwargs:
-            kwargs["device"] = "cpu"
-        outputs = func(*tree_map(_numbers, args), **tree_map(_numbers, kwargs))
-        return tree_map(lambda x: cls(x) if isinstance(x, torch.Tensor) else x, outputs)
-
-
-def _numbers(value: Any) -> Any:
-    return value.numbers if isinstance(value, OnDevice) else value
 
 
 class Twice(torch.autograd.Function):
@@ -163,8 +120,8 @@ def run(program: str, place: str, functions: bool = False) -> dict[str, Any]:
     model = Alone(1, program) if program == "alone" else Net(program)
     with torchprof_hooks.profile(functions=functions) as prof:
         for _ in range(STEPS):
-            is_device, numbers = place == "device", torch.ones(3)
-            x: Any = OnDevice(numbers, True) if is_device else numbers.requires_grad_()
+            on = "planted" if place == "device" else "cpu"
+            x = torch.ones(3, device=on, requires_grad=True)
             x.register_hook(lambda grad: threads.add(threading.get_ident()))
             step(model, x, program)
     assert threads
@@ -190,11 +147,10 @@ def print_in_fork(*question: Any) -> None:
 
 
 if __name__ == "__main__":
-    backend_registration._setup_privateuseone_for_python_backend(
-        "made_up", backend_module=Module()
-    )
-    with torch.no_grad():  # which no thread is started for
-        OnDevice(torch.ones(3)) * 2  # imports a part of torch, once for all forks
+    places = ["cpu"]
+    if CORE.module is not None:
+        load(build())
+        places.append("device")
     with pytest.MonkeyPatch.context() as patched, fake_clock(patched):
-        for question in product(PROGRAMS, ("device", "cpu"), (False, True)):
+        for question in product(PROGRAMS, places, (False, True)):
             print_in_fork(*question)

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from torch.utils import backend_registration
 
 from tests.cores import NATIVE_CORE
 from tests.running import python
@@ -19,10 +18,6 @@ BACKWARD = {"Net.a": 1, "Net.b": 20, "Net.c": 2}
 #: What the backward of that takes, so many times as long.
 OF_BACKWARD = 100
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
-    reason="this torch does not let Python play a device",
-)
 places = pytest.mark.parametrize(
     "place", [pytest.param("device", marks=NATIVE_CORE), "cpu"]
 )

@@ -24,7 +24,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.hooks import measuring
+from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments import devices as device_meters
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.kernel import steps as step_rules
@@ -130,7 +130,7 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
         counter: Any = None if of_tensors else SteadyMemory()
         return MemoryMeter(counter)
 
-    monkeypatch.setattr(measuring, "memory_meter", meter)
+    monkeypatch.setattr(memory_instrument, "memory_meter", meter)
     monkeypatch.setattr(device_meters, "default_device_clock", lambda: None)
 
 

@@ -1,1 +1,1 @@
-"""Accelerators: planted ones, and real ones where there are any."""
+"""Accelerators: CUDA on a planted runtime, real ones, and another kind of device."""

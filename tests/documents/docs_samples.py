@@ -85,14 +85,10 @@ _CLOCK: Final = """
 import runpy, sys, time
 time.perf_counter_ns = lambda clock=time.thread_time_ns: clock()
 """
-#: On a device of the tests, whose clocks are planted.
+#: On torch's own CUDA code, whose environment `make test-cuda` makes.
 _OF_DEVICE: Final = "device_idle"
-_IDLE: Final = """
-sys.path.insert(0, "")
-from tests.devices.accelerator.device import build
-from tests.devices.accelerator.idle_program import main
-main(str(build()), {0!r})
-"""
+_CUDA: Final = str(ROOT / ".venv-cuda-2.15.0" / "bin" / "python")
+_IDLE: Final = "from tests.devices.cuda.decoder import main\nmain({0!r})"
 #: {0}: arguments of the demo.
 _DEMO: Final = """
 sys.argv = ["examples/char_lm.py", *{0}]
@@ -220,7 +216,8 @@ def record(names: Sequence[str]) -> None:
             path = f"docs/samples/{name}.json"
             has_own_clock = name in (*_OF_COST, _OF_DEVICE)
             clock = "import runpy, sys" if has_own_clock else _CLOCK
-            _run("-c", f"{clock}\n{_programs(path)[name]}")
+            python = _CUDA if name == _OF_DEVICE else sys.executable
+            _run("-c", f"{clock}\n{_programs(path)[name]}", python=python)
             _write_in_one_line(ROOT / path)
 
 
@@ -325,10 +322,15 @@ def _slow_rank() -> str:
     return next(f"{e}\n" for e in lines if e.startswith("torchprof_hooks: step"))
 
 
-def _run(*arguments: str, stdout: int | None = None, stderr: int | None = None) -> str:
+def _run(
+    *arguments: str,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    python: str = sys.executable,
+) -> str:
     chosen = {"OMP_NUM_THREADS": "1", "TORCHPROF_HOOKS_CORE": "native"}
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [python, *arguments],
         cwd=ROOT,
         env={**os.environ, **chosen},
         check=True,

@@ -14,7 +14,7 @@ from torch import nn
 import torchprof_hooks
 from tests.helpers import Recorder
 from torchprof_hooks import LinkHook
-from torchprof_hooks.instruments import compiled as compiling
+from torchprof_hooks.kernel import compiler_shield as compiling
 from torchprof_hooks.link_hooks import TimerHook
 
 # torch.compile itself warns and deprecates now and then; ours would be UserWarning too,

@@ -48,7 +48,7 @@ def test_ranks_that_a_program_spawns(tmp_path: Path) -> None:
 FORKS = """
 import multiprocessing, threading, time
 import torch
-from torchprof_hooks.instruments.interruptions import optimizer_hooks
+from torchprof_hooks.kernel.optimizer_hooks import optimizer_hooks
 
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)

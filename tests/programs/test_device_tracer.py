@@ -1,4 +1,4 @@
-"""When no step is traced for idle devices; see `tests/devices/accelerator` for more."""
+"""When no step is traced for idle devices; see `tests/devices` for more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``profile(kernels=True)`` without a device: `tests/devices/accelerator` has one."""
+"""``profile(kernels=True)`` without a device: `tests/devices/cuda` has one."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.profiles.program import ProgramFacts
@@ -21,23 +21,19 @@ if TYPE_CHECKING:
 
     from torchprof_hooks.kernel.observer import Observer
 
-#: What interrupts calls, in each thread that is followed.
-_INTERRUPTING: Final = (
-    ("compiled", "Compilations"),
-    ("communication.patches", "Communication"),
-    ("optimizers", "Optimizers"),
-)
-
-
-def interrupting(follows_loading: bool = False) -> Iterator[Observer]:
-    """What interrupts calls.
+def interrupting(
+    follows_loading: bool = False, reads_facts: bool = False
+) -> Iterator[Observer]:
+    """What interrupts calls, in each thread that is followed.
 
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
+    reads_facts: whether optimizers are looked at (see `facts_of_program`).
     """
     yield from _made("data_loading", "DataLoading", follows_loading)
-    for module, name in _INTERRUPTING:
-        yield from _made(module, name)
+    yield from _made("compiled", "Compilations")
+    yield from _made("communication.patches", "Communication")
+    yield from _made("optimizers", "Optimizers", reads_facts)
 
 
 def of_a_profile(
@@ -52,7 +48,7 @@ def of_a_profile(
         yield from _made("memory.instrument", "memory_observers", device)
     if functions and CORE.module is not None:
         yield from _made("functions.operators", "OperatorCalls")
-    yield from interrupting()
+    yield from interrupting(reads_facts=True)
 
 
 def facts_of_program(observers: Iterable[Observer]) -> ProgramFacts:

@@ -17,9 +17,13 @@ from torchprof_hooks.profiles.program import ProgramFacts
 
 
 class Optimizers(Observer):
-    """Has steps of optimizers interrupt calls, and reads each optimizer once."""
+    """Has steps of optimizers interrupt calls.
 
-    def __init__(self) -> None:
+    reads_facts: whether it also looks at each optimizer, once.
+    """
+
+    def __init__(self, reads_facts: bool = False) -> None:
+        self._reads_facts = reads_facts
         self._read: dict[int, OptimizerFacts] = {}  # by their ids
         self._detects_anomalies = False
 
@@ -29,7 +33,7 @@ class Optimizers(Observer):
 
     def optimizer_ended(self, optimizer: Any, ended_ns: int) -> None:
         self.reading.end_interruption(optimizer, ended_ns)
-        if id(optimizer) not in self._read:
+        if self._reads_facts and id(optimizer) not in self._read:
             with self.reading.our_work():
                 self._read[id(optimizer)] = read_optimizer(optimizer)
         self._detects_anomalies |= torch.is_anomaly_enabled()

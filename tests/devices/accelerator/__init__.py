@@ -1,1 +1,1 @@
-"""An accelerator that is not CUDA: a device that takes planted time."""
+"""A device that is not CUDA, for what torch's generic interfaces tell of any."""

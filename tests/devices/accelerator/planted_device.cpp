@@ -1,79 +1,62 @@
-// A device of torch's that does nothing but take planted time: a PrivateUse1 backend
-// with streams, events, and an allocator that counts.
+// A device that is not CUDA, for torch's generic interfaces: a PrivateUse1 backend with events, an
+// allocator that counts and reports, and operators that the CPU computes.
 //
 // Nothing here looks at a clock. There is one "now" of the host, which tests move; a
-// stream is a queue whose end lies at `ends_ns`, and work that is put into it begins
+// device is a queue whose end lies at `ends_ns`, and work that is put into it begins
 // there or now, whichever is later. Waiting for the device moves the host's now.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/api/include/torch/version.h>
-
-#include <dlfcn.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <mutex>
+#include <string>
 #include <unordered_map>
-#include <utility>
-
-#include "planted_kernels.h"
-#include "planted_trace.h"
 
 // torch asks devices of all kinds what they have allocated.
 #define COUNTS_MEMORY (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 209)
-
-namespace c10 {
-// Called through an entry that the loader protects against writing, as it does with some libraries.
-[[gnu::noplt]] void reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device);
-}  // namespace c10
 
 namespace {
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 constexpr int kDevices = 2;
-constexpr int kStreams = 4;
 
 struct Event {
   int64_t time_ns;
 };
 
-struct Queues {
-  std::mutex lock;
-  int64_t now_ns = 0, latency_ns = 0;
-  std::array<std::array<int64_t, kStreams>, kDevices> ends_ns{};
-  std::array<int64_t, kDevices> chosen{};
-  int64_t waits = 0, records = 0, events = 0, queries = 0;
-  int64_t asked_whether_captured = 0;      // the guard, or Python
-  int64_t record_ns = 0;                   // what an event takes in its queue
-  bool captures = false, fails = false;
-  bool captures_elsewhere = false;  // a stream of the program's that nobody here asks for
-  int64_t ended_captures = 0;
-};
+std::mutex queues;                        // guards all but memory
+std::array<int64_t, kDevices> ends_ns{};  // of each device's only stream
 
-Queues queues;
-std::atomic<bool> is_in_use{false};
+// What tests read, and set.
+int64_t now_ns = 0, waits = 0, records = 0, events = 0, queries = 0;
+int64_t asked_whether_captured = 0;  // the guard, or Python
+int64_t captures = 0;                // 1: what is put into queues is captured into a graph
+int64_t fails = 0;                   // 1: the device refuses events
+int64_t is_silent = 0;               // 1: the allocator does not report what it does
+int64_t is_in_use = 0;
 thread_local c10::DeviceIndex current_device = 0;
 
 void wait_until(int64_t time_ns) {
-  if (time_ns <= queues.now_ns) return;
-  queues.waits++;
-  queues.now_ns = time_ns;
-}
-
-// As CUDA does it: a question ends captures in global mode, unless it is asked in relaxed mode.
-void asked() {
-  queues.queries++;
-  if (!queues.captures_elsewhere) return;
-  auto* mode = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "planted_capture_mode"));
-  if (mode == nullptr || mode() != 2) queues.ended_captures++;
+  if (time_ns <= now_ns) return;
+  waits++;
+  now_ns = time_ns;
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -86,74 +69,53 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return c10::Device(kType, current_device); }
   void setDevice(c10::Device device) const override { current_device = device.index(); }
   void uncheckedSetDevice(c10::Device device) const noexcept override { current_device = device.index(); }
-  c10::Stream getStream(c10::Device device) const override {
-    std::lock_guard held(queues.lock);
-    return c10::Stream(c10::Stream::UNSAFE, device, queues.chosen[device.index()]);
-  }
-  c10::Stream getNewStream(c10::Device device, int) const override {
-    static std::atomic<int64_t> last{0};
-    if (!device.has_index()) device = getDevice();
-    return c10::Stream(c10::Stream::UNSAFE, device, 1 + last++ % (kStreams - 1));
-  }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
-    c10::Stream before = getStream(stream.device());
-    std::lock_guard held(queues.lock);
-    queues.chosen[stream.device_index()] = stream.id();
-    return before;
-  }
+  c10::Stream getStream(c10::Device device) const override { return getDefaultStream(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::UNSAFE, device, 0);
   }
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
-    std::lock_guard held(queues.lock);
-    TORCH_CHECK(!queues.captures, "an event was recorded while a graph is captured");
-    TORCH_CHECK(!queues.fails, "the device has failed");
+    std::lock_guard held(queues);
+    TORCH_CHECK(!captures, "an event was recorded while a graph is captured");
+    TORCH_CHECK(!fails, "the device has failed");
     if (*event == nullptr) {
       *event = new Event{0};
-      queues.events++;
+      events++;
     }
-    queues.records++;
-    int64_t& end_ns = queues.ends_ns[stream.device_index()][stream.id()];
-    if (queues.record_ns > 0) end_ns = std::max(queues.now_ns, end_ns) + queues.record_ns;
-    static_cast<Event*>(*event)->time_ns = std::max(queues.now_ns, end_ns);
+    records++;
+    static_cast<Event*>(*event)->time_ns = std::max(now_ns, ends_ns[stream.device_index()]);
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   // Not an override before torch 2.13: there, Python is asked.
   virtual bool isStreamCapturing(const c10::Stream&) const {
-    queues.asked_whether_captured++;
-    return queues.captures;
-  }
-  void block(void* event, const c10::Stream& stream) const override {
-    std::lock_guard held(queues.lock);
-    int64_t& end_ns = queues.ends_ns[stream.device_index()][stream.id()];
-    end_ns = std::max(end_ns, static_cast<Event*>(event)->time_ns);
+    asked_whether_captured++;
+    return captures;
   }
   bool queryStream(const c10::Stream& stream) const override {
-    TORCH_CHECK(!queues.captures, "a stream was asked while a graph is captured");
-    std::lock_guard held(queues.lock);
-    asked();
-    return queues.ends_ns[stream.device_index()][stream.id()] <= queues.now_ns;
+    TORCH_CHECK(!captures, "a stream was asked while a graph is captured");
+    std::lock_guard held(queues);
+    queries++;
+    return ends_ns[stream.device_index()] <= now_ns;
   }
   bool queryEvent(void* event) const override {
-    TORCH_CHECK(!queues.captures, "an event was asked while a graph is captured");
-    std::lock_guard held(queues.lock);
-    asked();
-    return event == nullptr || static_cast<Event*>(event)->time_ns <= queues.now_ns;
+    TORCH_CHECK(!captures, "an event was asked while a graph is captured");
+    std::lock_guard held(queues);
+    queries++;
+    return event == nullptr || static_cast<Event*>(event)->time_ns <= now_ns;
   }
   void synchronizeEvent(void* event) const override {
-    std::lock_guard held(queues.lock);
-    asked();
+    std::lock_guard held(queues);
     wait_until(static_cast<Event*>(event)->time_ns);
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    std::lock_guard held(queues.lock);
-    wait_until(queues.ends_ns[stream.device_index()][stream.id()]);
+    std::lock_guard held(queues);
+    wait_until(ends_ns[stream.device_index()]);
   }
   void synchronizeDevice(const c10::DeviceIndex index) const override {
-    std::lock_guard held(queues.lock);
-    for (int64_t end_ns : queues.ends_ns[index]) wait_until(end_ns);
+    std::lock_guard held(queues);
+    wait_until(ends_ns[index]);
   }
   double elapsedTime(void* begin, void* end, const c10::DeviceIndex) const override {
     return (static_cast<Event*>(end)->time_ns - static_cast<Event*>(begin)->time_ns) / 1e6;
@@ -170,9 +132,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 
 #if COUNTS_MEMORY
-// Counts, and reports to torch's profiler, as CUDA's does; what it hands out is memory of the host, in
+using Allocator = c10::DeviceAllocator;
+#else
+using Allocator = c10::Allocator;
+#endif
+
+// Counts, and reports to torch's profiler, unless it is to be silent; what it hands out is memory of the host, in
 // blocks of a multiple of 512 bytes.
-struct Counting final : c10::DeviceAllocator {
+struct Counting final : Allocator {
   struct Level {
     c10::CachingAllocator::Stat allocated, reserved;
   };
@@ -183,8 +150,6 @@ struct Counting final : c10::DeviceAllocator {
   std::recursive_mutex lock;  // guards what follows
   std::array<Level, kDevices> levels;
   std::unordered_map<void*, Block> blocks;
-  int64_t most_bytes = INT64_MAX;
-  bool reports = true;
 
   static Counting& instance() {
     static Counting* only = new Counting();
@@ -199,10 +164,6 @@ struct Counting final : c10::DeviceAllocator {
     std::lock_guard held(lock);
     int64_t bytes = int64_t(wanted + 511) / 512 * 512;
     Level& level = levels[current_device];
-    if (level.allocated.current + bytes > most_bytes) {
-      c10::reportOutOfMemoryToProfiler(bytes, level.allocated.current, level.reserved.current, device);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "planted out of memory");
-    }
     void* address = std::aligned_alloc(512, bytes);
     blocks[address] = {bytes, current_device};
     level.allocated.increase(bytes);
@@ -223,11 +184,12 @@ struct Counting final : c10::DeviceAllocator {
   }
   void report(void* address, int64_t bytes, c10::Device device) {
     const Level& level = levels[device.index()];
-    if (reports)
+    if (!is_silent)
       c10::reportMemoryUsageToProfiler(address, bytes, level.allocated.current, level.reserved.current, device);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void*, const void*, size_t) const override {}
+#if COUNTS_MEMORY
   bool initialized() override { return is_in_use; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
@@ -240,159 +202,88 @@ struct Counting final : c10::DeviceAllocator {
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override { levels[device].allocated.reset_accumulated(); }
   void resetPeakStats(c10::DeviceIndex device) override { levels[device].allocated.reset_peak(); }
+#endif
 };
-#endif
 
-// Nanoseconds; or these, the name of the kernel, and whether its launch is recorded.
-PyObject* add_work(PyObject*, PyObject* argument) {
-  long long work_ns = 0;
-  const char* name = "planted_kernel";
-  int is_seen = 1;
-  if (PyTuple_Check(argument)) {
-    if (!PyArg_ParseTuple(argument, "Ls|p", &work_ns, &name, &is_seen)) return nullptr;
-  } else {
-    work_ns = PyLong_AsLongLong(argument);
-    if (work_ns == -1 && PyErr_Occurred()) return nullptr;
-  }
-  std::lock_guard held(queues.lock);
-  is_in_use = true;
-  int64_t stream = queues.chosen[current_device];
-  int64_t& end_ns = queues.ends_ns[current_device][stream];
-  int64_t start_ns = std::max(end_ns, queues.now_ns + queues.latency_ns);
-  end_ns = start_ns + work_ns;
-  planted_trace::ran({queues.now_ns, start_ns, end_ns, current_device, stream, name, is_seen ? gettid() : 0});
-  Py_RETURN_NONE;
+// Operators: those of the CPU compute them, on copies. Each result takes a block of the device.
+
+using at::Tensor;
+
+constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+             std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  c10::OptionalDeviceGuard guard(device);
+  auto* allocator = c10::GetAllocator(kType);
+  return at::detail::empty_generic(size, allocator, kKeys, at::dtype_or_default(type), format);
 }
 
-PyObject* pass_time(PyObject*, PyObject* argument) {
-  int64_t time_ns = PyLong_AsLongLong(argument);
-  if (time_ns == -1 && PyErr_Occurred()) return nullptr;
-  std::lock_guard held(queues.lock);
-  queues.now_ns += time_ns;
-  Py_RETURN_NONE;
+Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> type,
+                     std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
+  c10::OptionalDeviceGuard guard(device);
+  auto* allocator = c10::GetAllocator(kType);
+  return at::detail::empty_strided_generic(size, stride, allocator, kKeys, at::dtype_or_default(type));
 }
 
-// From now on, the device begins with what is launched so many nanoseconds later.
-PyObject* set_latency(PyObject*, PyObject* argument) {
-  std::lock_guard held(queues.lock);
-  queues.latency_ns = PyLong_AsLongLong(argument);
-  Py_RETURN_NONE;
+// The same numbers, as the host sees them: the device's memory is the host's.
+Tensor on_host(const Tensor& tensor) {
+  if (tensor.is_cpu()) return tensor;
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
 }
 
-// What traces add to the device's times.
-PyObject* set_trace_offset(PyObject*, PyObject* argument) {
-  planted_trace::offset_ns = PyLong_AsLongLong(argument);
-  Py_RETURN_NONE;
+Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+  on_host(to).copy_(on_host(from));
+  return to;
 }
 
-// From now on, what is put into queues is captured into a graph, or not any more.
-PyObject* capture(PyObject*, PyObject* does) {
-  std::lock_guard held(queues.lock);
-  queues.captures = does == Py_True;
-  Py_RETURN_NONE;
+Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) { return copy_from(from, to, false); }
+
+Tensor& set_source(Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::native::set_storage_cpu_(self, source, offset, size, stride);
 }
 
-// From now on, another stream is captured, or not any more.
-PyObject* capture_elsewhere(PyObject*, PyObject* does) {
-  std::lock_guard held(queues.lock);
-  queues.captures_elsewhere = does == Py_True;
-  Py_RETURN_NONE;
+void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", empty);
+  library.impl("empty_strided", empty_strided);
+  library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", at::native::view);
+  library.impl("_copy_from", copy_from);
+  library.impl("_copy_from_and_resize", copy_from_and_resize);
+  library.impl("set_.source_Storage_storage_offset", set_source);
 }
 
-// From now on, the device refuses events, or not any more.
-PyObject* fail(PyObject*, PyObject* does) {
-  std::lock_guard held(queues.lock);
-  queues.fails = does == Py_True;
-  Py_RETURN_NONE;
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
 }
 
-PyObject* is_capturing(PyObject*, PyObject*) {
-  queues.asked_whether_captured++;
-  return PyBool_FromLong(queues.captures);
-}
-
-// From now on, each event takes so many nanoseconds in its queue.
-PyObject* set_record_cost(PyObject*, PyObject* argument) {
-  std::lock_guard held(queues.lock);
-  queues.record_ns = PyLong_AsLongLong(argument);
-  Py_RETURN_NONE;
-}
-
-PyObject* state(PyObject*, PyObject*) {
-  std::lock_guard held(queues.lock);
-  const std::pair<const char*, int64_t> numbers[] = {
-      {"ended_captures", queues.ended_captures}, {"now_ns", queues.now_ns},   {"waits", queues.waits},
-      {"records", queues.records},               {"events", queues.events},   {"queries", queues.queries},
-      {"asked_whether_captured", queues.asked_whether_captured}};
-  PyObject* found = PyDict_New();
-  for (auto [name, number] : numbers) {
-    PyObject* value = PyLong_FromLongLong(number);
-    PyDict_SetItemString(found, name, value);
-    Py_DECREF(value);
-  }
-  return found;
-}
-
-// From now on, the allocator has no more than so many bytes in use.
-PyObject* limit_memory(PyObject*, PyObject* argument) {
-#if COUNTS_MEMORY
-  Counting::instance().most_bytes = PyLong_AsLongLong(argument);
-#endif
-  Py_RETURN_NONE;
-}
-
-// From now on, the allocator does not report what it does, or does so again.
-PyObject* keep_silent(PyObject*, PyObject* does) {
-#if COUNTS_MEMORY
-  Counting::instance().reports = does != Py_True;
-#endif
-  Py_RETURN_NONE;
-}
-
-PyObject* is_initialized(PyObject*, PyObject*) { return PyBool_FromLong(is_in_use); }
-
-void drop_block(PyObject* capsule) {
-  delete static_cast<c10::DataPtr*>(PyCapsule_GetPointer(capsule, nullptr));
-}
-
-// Bytes of the device, for as long as what is returned lives.
-PyObject* allocate(PyObject*, PyObject* argument) {
-  size_t bytes = PyLong_AsSize_t(argument);
-  if (PyErr_Occurred()) return nullptr;
-  is_in_use = true;
-  if (!COUNTS_MEMORY) Py_RETURN_NONE;
-  return PyCapsule_New(new c10::DataPtr(c10::GetAllocator(kType)->allocate(bytes)), nullptr, &drop_block);
-}
-
-PyMethodDef methods[] = {{"add_work", add_work, METH_O, nullptr},
-                         {"pass_time", pass_time, METH_O, nullptr},
-                         {"set_latency", set_latency, METH_O, nullptr},
-                         {"set_trace_offset", set_trace_offset, METH_O, nullptr},
-                         {"capture", capture, METH_O, nullptr},
-                         {"capture_elsewhere", capture_elsewhere, METH_O, nullptr},
-                         {"fail", fail, METH_O, nullptr},
-                         {"set_record_cost", set_record_cost, METH_O, nullptr},
-                         {"is_capturing", is_capturing, METH_NOARGS, nullptr},
-                         {"state", state, METH_NOARGS, nullptr},
-                         {"limit_memory", limit_memory, METH_O, nullptr},
-                         {"keep_silent", keep_silent, METH_O, nullptr},
-                         {"is_initialized", is_initialized, METH_NOARGS, nullptr},
-                         {"allocate", allocate, METH_O, nullptr},
-                         {nullptr, nullptr, 0, nullptr}};
-
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "planted_device", nullptr, -1, methods};
+const c10::impl::DeviceGuardImplRegistrar guard_registered(kType, new Guard());
+const bool rest_registered = [] {
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+  c10::SetAllocator(kType, &Counting::instance());
+  return true;
+}();
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit_planted_device() {
-  static Guard guard;
-  static c10::impl::DeviceGuardImplRegistrar registered(kType, &guard);
-  at::RegisterPrivateUse1HooksInterface(new Hooks());
-  planted_trace::register_with_torch();
-#if COUNTS_MEMORY
-  c10::SetAllocator(kType, &Counting::instance());
-#endif
-  PyObject* made = PyModule_Create(&definition);
-  if (made) PyModule_AddIntConstant(made, "has_traces", HAS_TRACES);
-  return made;
+#define API extern "C" __attribute__((visibility("default")))
+
+// A number of the above; null: there is no such one.
+API int64_t* planted_number(const char* name) {
+  static const std::map<std::string, int64_t*> numbers{
+      {"now_ns", &now_ns},     {"waits", &waits},     {"records", &records},
+      {"events", &events},     {"queries", &queries}, {"asked_whether_captured", &asked_whether_captured},
+      {"captures", &captures}, {"fails", &fails},     {"is_silent", &is_silent},
+      {"is_in_use", &is_in_use}};
+  auto found = numbers.find(name);
+  return found == numbers.end() ? nullptr : found->second;
+}
+
+// The current device works for so long.
+API void planted_work(int64_t ns) {
+  std::lock_guard held(queues);
+  is_in_use = 1;
+  int64_t& end_ns = ends_ns[current_device];
+  end_ns = std::max(end_ns, now_ns) + ns;
 }

@@ -1,246 +1,289 @@
-"""An accelerator that is not CUDA, by torch's generic interface: its queue takes
-planted time, so what is booked on its clock is right to the nanosecond, or wrong."""
+"""An accelerator that is not CUDA, by torch's generic interfaces: it is found, its
+times are right to the nanosecond, its memory to the byte, and reports say so."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
+import threading
+import time
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
-from tests.devices.accelerator.found import found_in
-from tests.devices.accelerator.scenarios import COUNTS_MEMORY
-from tests.running import python
-from torchprof_hooks.kernel.native.compiler import find_compiler
+from tests.cores import NATIVE_CORE
+from tests.devices.accelerator.device import Device, Work
+from torchprof_hooks import MemorySummary, Profile, profile
+from torchprof_hooks.measure.origin import Origin
 
-pytestmark = pytest.mark.slow
-TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+pytestmark = [NATIVE_CORE, pytest.mark.slow]
 
-
-@pytest.fixture(scope="module", params=["native", "driver"])
-def found(request: pytest.FixtureRequest, extension: Path) -> dict[str, Any]:
-    """What each scenario has found; "driver": where the core asks the driver whether a
-    stream is captured, as it does with CUDA."""
-    environment = {**os.environ, "TORCHPROF_HOOKS_CORE": "native"}
-    driver = planted_library(extension.parent, "libcuda.so.1")
-    planted = [str(extension), str(driver)]
-    if request.param == "driver":
-        if torch.version.cuda:
-            pytest.skip(
-                "torch's own library for CUDA is there, and knows no such device"
-            )
-        library = planted_library(extension.parent, "libc10_cuda.so", "-DOF_TORCH")
-        planted.append(str(library))
-    command = ("-m", "tests.devices.accelerator.scenarios", *planted)
-    done = python(*command, environment=environment)
-    scenarios: dict[str, Any] = found_in(done)
-    return scenarios
+#: torch asks devices of all kinds what they have allocated.
+COUNTS_MEMORY = hasattr(torch.accelerator, "memory_stats")
+of_memory = pytest.mark.skipif(not COUNTS_MEMORY, reason="torch does not ask devices")
 
 
-def planted_library(folder: Path, name: str, *options: str) -> Path:
-    """A library that is taken for one of CUDA's."""
-    library = folder / name
-    source = Path(__file__).with_name("planted_driver.cpp")
-    named = ("-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", str(library))
-    command = [find_compiler(), *named, *options, str(source)]
-    subprocess.run(command, check=True)
-    return library
+def leaf() -> torch.Tensor:
+    """Its backward runs in the engine's thread for the device."""
+    return torch.ones(2, device="planted", requires_grad=True)
 
 
-def test_it_is_not_touched_before_the_program_does(found: dict[str, Any]) -> None:
-    records, devices = found["before_first_use"]
-
-    assert records == 0
-    assert devices == []
+def take(size: int, index: int = 0) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=f"planted:{index}")
 
 
-def test_modules_have_what_they_queued(found: dict[str, Any]) -> None:
-    times, _ = found["modules"]
-
-    assert times["Sequential.0"] == {"forward": 9, "backward": 21, "recompute": 0}
-    assert times["Sequential.1"] == {"forward": 15, "backward": 33, "recompute": 0}
-    assert set(times["Sequential"].values()) == {0}
-
-
-def test_nobody_waits_for_it_in_the_loop(found: dict[str, Any]) -> None:
-    _, waits = found["modules"]
-
-    assert waits == 0
-
-
-def test_a_device_that_waits_for_the_host(found: dict[str, Any]) -> None:
-    times, host_ms = found["idle_device"]
-
-    # From the begin of a call to its end, as the device's clock goes on.
-    assert times["Sequential.0"]["forward"] == 4
-    assert times["Sequential.1"]["forward"] == 3
-    assert host_ms == 4
-
-
-def test_a_host_that_waits_for_the_device(found: dict[str, Any]) -> None:
-    times, (queues_ms, waits_ms) = found["waiting_host"]
-
-    assert (queues_ms, times["Sequential.0"]["forward"]) == (0, 20)
-    assert (waits_ms, times["Sequential.1"]["forward"]) == (21, 1)
-
-
-def test_functions(found: dict[str, Any]) -> None:
-    assert found["functions"] == 0.01
-
-
-def test_what_is_captured_has_no_time(found: dict[str, Any]) -> None:
-    times = found["captured"]
-
-    assert times["Sequential.0"]["forward"] == 2 * 3
-    assert times["Sequential.1"]["forward"] == 2 * 5
-
-
-def test_a_capture_elsewhere_goes_on(found: dict[str, Any]) -> None:
-    assert found["captured_elsewhere"] == [600 * 3, 0]
-
-
-def test_a_device_that_fails_is_left_to_the_program(found: dict[str, Any]) -> None:
-    assert found["failing"] == {"forward": 3, "backward": 0, "recompute": 0}
-
-
-def test_a_device_that_is_first_used_in_a_call(found: dict[str, Any]) -> None:
-    times = found["first_use_in_a_call"]
-
-    assert times["UsesItLate.inner"]["forward"] == 3
-    # What it had queued before is not seen: its stamp comes behind that.
-    assert times["UsesItLate"]["forward"] == 0
-
-
-def core_of(request: pytest.FixtureRequest) -> str:
-    core: str = request.node.callspec.params["found"]
-    return core
-
-
-def test_events_are_used_again(found: dict[str, Any]) -> None:
-    times, made, waits = found["many_calls"]
-
-    assert times == {"forward": 1800, "backward": 1800, "recompute": 0}
-    *first, next_profile = made
-    assert first[-1] <= first[2] + 1  # where stamps pause, one more may wait
-    # Those of other profiles, but for two by which a device is asked whether it has a
-    # clock.
-    assert next_profile - first[-1] == 2
-    assert waits == 0
-
-
-def test_what_is_done_at_each_call(
-    found: dict[str, Any], request: pytest.FixtureRequest
-) -> None:
-    """A module of the model calls two functions, and has one node of its own in
-    backward."""
-    core = core_of(request)
-    each = found["at_each_call"]
-
-    stamps = {"forward": 2, "backward": 2 + 1, "functions": 2 + 2 * 2}
-    assert {name: done["records"] for name, done in each.items()} == stamps
-    for name, done in each.items():
-        assert done["events"] == done["waits"] == 0
-        # Before 2.13, only Python could ask torch, and CUDA's driver is asked instead.
-        by_python = core != "driver" and TORCH < (2, 13)
-        assert done["python"] == (2 * stamps[name] if by_python else 0)
-        assert done["queries"] <= stamps[name] / 2 / 17
-        by_driver, by_torch = done["asked_driver"], done["asked_whether_captured"]
-        asked = (by_driver, by_torch) if core == "driver" else (by_torch, by_driver)
-        assert asked == (stamps[name], 0)
-
-
-def test_in_most_steps_there_are_no_stamps(found: dict[str, Any]) -> None:
-    """Times are estimated from the others, by calls. A stamp is part of them."""
-    for options, of_run in found["stamps_that_cost"].items():
-        steps = 300 if options == "{}" else 150
-        stamped = sum(step < 8 or step % 8 == 0 for step in range(steps))
-        every = [{"forward": steps * 4.1, "backward": steps * 6.1, "recompute": 0}] * 2
-
-        assert [*of_run["times"].values()] == every
-        assert of_run["sometimes"] == pytest.approx(steps / 3 * 9.1, rel=0.01)
-        calls = {"Sequential.0": steps, "Sequential.10.inner": steps // 3}
-        assert of_run["calls"] == calls
-        assert of_run["steps"] == [stamped, steps - stamped]
-        said = f"evice times are those of {stamped} of {steps} steps, scaled by calls"
-        assert said in " ".join(of_run["told"].split())
-
-
-def test_parts_on_other_devices_and_streams(found: dict[str, Any]) -> None:
-    expected = {
-        "Parts": 3 * 2,
-        "Parts.first": 3 * 3,
-        "Parts.other": 0,
-        "Parts.other.inner": 3 * 5,
-        "Parts.side": 0,
-        "Parts.side.inner": 3 * 7,
+def device_ms(found: Profile) -> dict[tuple[str, str], float]:
+    """Milliseconds of the device by row and phase, as far as there are some."""
+    return {
+        (row.name, phase): totals.device_self_ns / 1e6
+        for row in found.rows()
+        for phase, totals in row.phases.items()
+        if totals.device_self_ns
     }
-    in_turns, side_by_side = found["devices_and_streams"]
-
-    assert in_turns == side_by_side == expected
 
 
-def test_how_often_it_waits_for_the_host(found: dict[str, Any]) -> None:
-    slow_host, fast_host = found["waits_for_the_host"]
+def test_it_is_not_touched_before_the_program_does(device: Device) -> None:
+    with profile() as prof:
+        nn.Linear(2, 2)(torch.ones(2))
 
-    assert slow_host == 1
-    assert fast_host == 0
+    assert not device.is_initialized()
+    assert device.state()["records"] == 0
+    assert prof.profile.devices == ()
 
 
-def test_the_first_step_has_what_it_queued(found: dict[str, Any]) -> None:
-    first, later, waits = found["first_step"]
+def test_it_is_first_used_in_a_call(device: Device) -> None:
+    class UsesItLate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Work(device, 3)
 
-    assert first == {"forward": 5 * 3, "backward": 5 * 7, "recompute": 0}
-    assert later == {"forward": 600 * 3, "backward": 600 * 7, "recompute": 0}
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            device.work(2)
+            self.block = take(1)
+            result: torch.Tensor = self.inner(x)
+            return result
+
+    with profile() as prof:
+        UsesItLate()(torch.ones(2))
+
+    # What it had queued before is not seen: its stamp comes behind that.
+    assert device_ms(prof.profile) == {("UsesItLate.inner", "forward"): 3}
+
+
+def test_modules_have_what_they_queued(device: Device) -> None:
+    model, x = nn.Sequential(Work(device, 3, 7), Work(device, 5, 11)), leaf()
+    with profile() as prof:
+        for _ in range(3):
+            model(x).sum().backward()
+            device.pass_time(30)
+        waits = device.state()["waits"]
+
+    assert device_ms(prof.profile) == {
+        ("Sequential.0", "forward"): 3 * 3,
+        ("Sequential.1", "forward"): 3 * 5,
+        ("Sequential.0", "backward"): 3 * 7,
+        ("Sequential.1", "backward"): 3 * 11,
+    }
+    assert waits == 0
+    assert prof.profile.devices == ("planted",)
+    assert Origin().provenance(has_ended=False).device == "planted:0"
+    assert "  device  " in prof.profile.report()
+
+
+def test_functions(device: Device) -> None:
+    work, x = Work(device, 4, 6), leaf()
+    with profile(functions=True) as prof:
+        work(x).sum().backward()
+
+    [found] = [row for row in prof.profile.rows("function") if row.name == "_Queued"]
+    assert found.device_self_ns == 10e6
+
+
+def test_what_is_captured_has_no_time(device: Device) -> None:
+    """Events are errors in there; before and after, there are times."""
+    model, x = nn.Sequential(Work(device, 3), Work(device, 5)), leaf()
+    with profile() as prof:
+        for captures in (0, 1, 0):
+            device.put(captures=captures)
+            model(x)
+
+    assert device_ms(prof.profile) == {
+        ("Sequential.0", "forward"): 2 * 3,
+        ("Sequential.1", "forward"): 2 * 5,
+    }
+
+
+def test_a_device_that_fails_is_left_to_the_program(device: Device) -> None:
+    model, x = nn.Sequential(Work(device, 3)), leaf()
+    with profile() as prof:
+        for fails in (0, 1):
+            device.put(fails=fails)
+            model(x).sum().backward()
+        device.put(fails=0)
+
+    assert device_ms(prof.profile) == {("Sequential.0", "forward"): 3}
+
+
+def test_events_are_used_again(device: Device) -> None:
+    model, x = Work(device, 0, 0), leaf()
+    made = []
+    with profile():
+        for _ in range(8):
+            for _ in range(300):
+                model(x).sum().backward()
+                device.pass_time(1)
+            made.append(device.state()["events"])
+        waits = device.state()["waits"]
+
+    assert made[-1] <= made[3] + 1  # where stamps pause, one more may wait
     assert waits == 0
 
 
-@pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
-@pytest.mark.parametrize("option", ["True", "planted", "planted:0"])
-def test_memory_is_that_of_its_allocator(found: dict[str, Any], option: str) -> None:
-    used, source, not_measured = found["memory"][option]
-
-    # In blocks of 512 bytes.
-    assert used == {"Sequential": 0, "Sequential.0": 1536, "Sequential.1": 4608}
-    assert source == "planted:0"
-    assert not_measured == []
+def blocks_of(size: int) -> int:
+    """The bytes that the allocator hands out for so many."""
+    return -(-size // 512) * 512
 
 
-@pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
-def test_peaks_of_memory(found: dict[str, Any]) -> None:
-    modules, peak, whose = found["peaks_of_memory"]
+class Allocates(nn.Module):
+    """Keeps bytes of the device, and takes others for a moment."""
 
-    # used, acquired, retained, peak
-    assert modules["Sequential.0"] == [2 * 1536, 0, 2 * 1024, 1024]
-    used, acquired, retained, rise = modules["Sequential.1"]
-    assert (used, retained) == (2 * 1_000_960, 2 * 512)
-    assert rise == 1_000_960
-    assert 0 < acquired < 1_000_960  # the half a million before is there already
-    assert whose == ["Sequential", "Sequential.1"]
-    assert peak >= 1_000_960 + 1536 + 1024
+    def __init__(self, kept: int, moment: int) -> None:
+        super().__init__()
+        self.kept, self.moment = kept, moment
+        self.blocks: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.blocks.append(take(self.kept))
+        take(self.moment)
+        return x
 
 
-@pytest.mark.skipif(not COUNTS_MEMORY, reason="this torch does not ask devices")
-def test_a_device_that_is_not_there_is_refused(found: dict[str, Any]) -> None:
-    [not_there, *not_this_kind] = found["other_devices"]
+def summary(found: Profile) -> MemorySummary:
+    assert found.memory is not None
+    return found.memory
 
-    assert not_there == (
-        "memory must be one of this machine's, not 'planted:7': there is no planted:7: "
-        "use a smaller number"
-    )
-    for said in not_this_kind:
-        assert said.startswith(
-            "memory must be 'cpu', 'cuda' or 'cuda:N' or 'planted' or 'planted:N', not "
+
+@of_memory
+def test_memory_is_that_of_its_allocator(device: Device) -> None:
+    leaf()
+    model = nn.Sequential(Allocates(1000, 50), Allocates(200, 10**6))
+    for option in (True, "planted", "planted:0"):
+        torch.accelerator.reset_peak_memory_stats(0)
+        take(500_000)
+        with profile(memory=option) as prof:
+            for _ in range(2):
+                model(torch.ones(2))
+            take(10**7, index=1)  # nobody asked for that one
+        found = {row.name: row for row in prof.profile.rows("module")}
+        first, second = (
+            found[f"Sequential.{n}"].phases["forward"].memory for n in range(2)
         )
+        memory = summary(prof.profile)
+
+        assert (first.used_bytes, first.retained_bytes) == (2 * 1536, 2 * 1024)
+        large = blocks_of(10**6)
+        assert (second.used_bytes, second.retained_bytes) == (
+            2 * (512 + large),
+            2 * 512,
+        )
+        assert memory.source == "planted:0"
+        assert memory.peak_bytes == torch.accelerator.max_memory_allocated(0)
+        assert memory.peak_path == ("Sequential", "Sequential.1")
+        assert prof.profile.not_measured == ()
 
 
-def test_memory_that_torch_does_not_ask_for_is_said(found: dict[str, Any]) -> None:
-    said = found["uncounted_memory"]
+class Net(nn.Module):
+    """Its ReLU keeps its result for backward."""
 
-    assert ("is not told what its allocator hands out" in said) != COUNTS_MEMORY
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(64, 32, bias=False)
+        self.relu = nn.ReLU()
+        self.b = nn.Linear(32, 16, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.b(self.relu(self.a(x)))
+        return found
 
 
-def test_files_say_what_the_process_computes_on(found: dict[str, Any]) -> None:
-    assert found["origin"] == "planted:0"
+#: Bytes of its weights.
+A, B = 4 * 64 * 32, 4 * 32 * 16
+
+
+@of_memory
+def test_who_holds_its_memory(device: Device) -> None:
+    """Of a device that comes into use in the block; backward runs in its thread."""
+    with profile(memory="planted") as prof:
+        net, x = Net().to("planted"), torch.ones(100, 64).to("planted")
+        net(x).sum().backward()
+        kept = take(10**6)
+    memory = summary(prof.profile)
+    held = {(one.kind, one.owner): one.bytes for one in memory.at_peak}
+
+    assert sum(held.values()) == memory.peak_bytes
+    assert memory.peak_bytes == torch.accelerator.max_memory_allocated(0)
+    assert held["parameter", "Net.a"] == held["gradient", "Net.a"] == A
+    assert held["parameter", "Net.b"] == held["gradient", "Net.b"] == B
+    del kept
+
+
+@of_memory
+def test_threads_that_train_while_they_are_read(device: Device) -> None:
+    """Each is measured by profiles of its own."""
+    profilers: list[Any] = []
+
+    def train() -> None:
+        net, x = Net().to("planted"), torch.ones(100, 64, device="planted")
+        for _ in range(5):
+            with profile(memory="planted") as prof:
+                profilers.append(prof)
+                for _ in range(10):
+                    net(x).sum().backward()
+
+    every = [threading.Thread(target=train) for _ in range(3)]
+    for one in every:
+        one.start()
+    reads = 0
+    while any(one.is_alive() for one in every):
+        reads += sum(prof.profile.memory is not None for prof in profilers[-3:])
+        time.sleep(0.002)  # else they hardly ever get the interpreter
+    assert reads
+    kinds = [summary(prof.profile).bytes_by_kind() for prof in profilers]
+    assert [kind["parameter"] for kind in kinds] == [A + B] * 15
+
+
+@of_memory
+def test_an_allocator_that_does_not_report_is_said(device: Device) -> None:
+    """From the begin, or from somewhere on."""
+    for is_silent in (1, 0):
+        device.put(is_silent=is_silent)
+        with profile(memory="planted:0") as prof:
+            kept = [take(1024)]
+            device.put(is_silent=1)
+            kept.append(take(1024))
+        device.put(is_silent=0)
+
+        assert summary(prof.profile).at_peak == ()
+        assert prof.profile.not_measured == (
+            "not measured: who holds the memory of planted:0: its allocator has not "
+            "reported each block",
+        )
+        del kept
+
+
+def test_a_device_that_is_not_there_is_refused(device: Device) -> None:
+    leaf()
+    if COUNTS_MEMORY:
+        with pytest.raises(ValueError, match="there is no planted:7: use a smaller"):
+            profile(memory="planted:7")
+    for other in ("mps", "xpu:1"):
+        with pytest.raises(ValueError, match="'cuda:N' or 'planted' or 'planted:N', n"):
+            profile(memory=other)
+
+
+@pytest.mark.skipif(COUNTS_MEMORY, reason="this torch asks devices")
+def test_memory_that_torch_does_not_ask_for_is_said(device: Device) -> None:
+    with profile(memory="planted") as prof:
+        Work(device, 1)(leaf())
+    said = summary(prof.profile).unavailable
+    assert "is not told what its allocator hands out" in said

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.devices.cuda import planted
 from tests.running import python
 from torchprof_hooks import MemorySummary, Profile, profile
+from torchprof_hooks.instruments.memory.meter import MemoryMeter
+from torchprof_hooks.measure.memory_counter import memory_counter
 
 pytestmark = pytest.mark.gpu
 
@@ -174,6 +181,178 @@ def test_two_devices() -> None:
     memory = memory_of(prof.profile)
     assert memory.source == "cuda:0"
     assert memory.peak_bytes == torch.cuda.max_memory_allocated(0)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_is_computed_again_in_the_thread_of_the_device(reentrant: bool) -> None:
+    model, x = Net().to("cuda"), torch.zeros(ROWS, WIDTH, device="cuda")
+    x.requires_grad_()
+    inner = nn.Sequential(model.a, model.relu, model.b, nn.Tanh())
+
+    def step() -> None:
+        checkpoint(inner, x, use_reentrant=reentrant).sum().backward()
+
+    step()
+    torch.cuda.reset_peak_memory_stats()
+    with profile(memory=True) as prof:
+        step()
+    memory = memory_of(prof.profile)
+    assert memory.peak_bytes == torch.cuda.max_memory_allocated()
+    kept = {
+        (one.owner, one.phase) for one in memory.at_peak if one.kind == "activation"
+    }
+    again = {("Sequential.1", "recompute"), ("Sequential.3", "recompute")}
+    # The other kind stops before the last one.
+    assert kept == (again if reentrant else again - {("Sequential.3", "recompute")})
+
+
+def test_torchs_profiler_is_told_what_it_was() -> None:
+    training = Training()
+
+    def told() -> list[tuple[int, int]]:
+        with torch.profiler.profile(profile_memory=True) as traced:
+            training.step()
+        kineto: Any = traced.profiler
+        return [
+            (event.nbytes(), event.device_index())
+            for event in kineto.kineto_results.events()
+            if event.name() == "[memory]" and event.device_type().name == "CUDA"
+        ]
+
+    training.step()
+    alone = told()
+    with profile(memory=True) as prof:
+        beside = told()
+    assert len(alone) > 10
+    assert alone == beside
+    memory_of(prof.profile)
+
+
+#: `c10::reportMemoryUsageToProfiler` and `c10::reportOutOfMemoryToProfiler`.
+_NAMES = (
+    "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+    "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+)
+_WORD = 8
+
+
+def mappings(library: str) -> list[str]:
+    """What is mapped of it, and which of that may be written."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if line.endswith(f"/{library}")]
+
+
+def report_calls(library: str) -> dict[int, int]:
+    """The functions that it calls, by the place of their address."""
+    c10 = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    functions: list[Any] = [getattr(c10, name) for name in _NAMES]
+    theirs = {ctypes.cast(each, ctypes.c_void_p).value for each in functions}
+    found: dict[int, int] = {}
+    for line in mappings(library):
+        span, access, *_ = line.split()
+        if access.startswith("r-x"):
+            continue
+        begin, end = (int(address, 16) for address in span.split("-"))
+        words = (ctypes.c_uint64 * ((end - begin) // _WORD)).from_address(begin)
+        found |= {
+            begin + n * _WORD: word for n, word in enumerate(words) if word in theirs
+        }
+    return found
+
+
+def are_redirected(calls: dict[int, int]) -> bool:
+    """Whether all these calls go elsewhere now."""
+    return all(
+        ctypes.c_uint64.from_address(place).value != function
+        for place, function in calls.items()
+    )
+
+
+def in_thread(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def test_blocks_in_blocks() -> None:
+    """What the allocator's library calls is ours in them, and what it was afterwards,
+    with the same parts of it protected."""
+    kept = [torch.zeros(1, device="cuda")]
+    library = "libc10_cuda.so"
+    mapped, calls = mappings(library), report_calls(library)
+    found: list[Profile] = []
+
+    def take(size: int) -> None:
+        kept.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+
+    def elsewhere() -> None:
+        with profile(memory=True) as there:
+            take(1024)
+        found.append(there.profile)
+
+    with profile(memory=True) as outer:
+        take(2048)
+        with profile(memory=True) as inner:
+            take(4096)
+        assert are_redirected(calls)
+        in_thread(elsewhere)
+        take(512)
+    assert len(calls) == 2  # blocks, and that there is no memory
+    assert report_calls(library) == calls
+    assert mappings(library) == mapped
+    found += [inner.profile, outer.profile]
+    assert [memory_of(each).bytes_by_kind() for each in found] == [
+        {"temporary": 1024, "other": 2048 + 4096 + 512},
+        {"temporary": 4096, "other": 2048 + 512},
+        {"temporary": 2048 + 4096 + 512, "other": 1024 + 512},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        (None, "cuda:1"),
+        ("cuda:0", "cuda:0"),
+        ("cuda", "cuda:1"),
+        (torch.device("cuda", 0), "cuda:0"),
+        (torch.device("cuda"), "cuda:1"),
+    ],
+)
+def test_which_device_is_measured(device: Any, name: str) -> None:
+    """If it has no index, the current one when it is first read; it is not put into use
+    for that."""
+    if device is None:
+        torch.zeros(1, device="cuda:1")
+        torch.cuda.set_device(1)
+    counter = memory_counter(device)
+    assert counter is not None
+    if device is not None:
+        assert counter.read() == (0, 0, 0, 0)
+        assert not torch.cuda.is_initialized()
+    torch.cuda.set_device(1)
+    before = [allocated(n) for n in range(2)]
+    kept = [torch.zeros(2000 * (n + 1), device=f"cuda:{n}") for n in range(2)]
+    used = [allocated(n) for n in range(2)]
+    assert [after - was for after, was in zip(used, before, strict=True)] == [
+        8192,
+        16_384,
+    ]
+    for current in (1, 0):
+        torch.cuda.set_device(current)
+        assert counter.read()[0] == used[int(name[-1])]
+    assert MemoryMeter(counter).name == name
+    del kept
+
+
+def allocated(index: int) -> int:
+    used: int = torch.cuda.memory_stats(index)["allocated_bytes.all.allocated"]
+    return used
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    torch.zeros(1, device="cuda")
+    with pytest.raises(ValueError, match="there is no cuda:2: use a smaller number"):
+        profile(memory="cuda:2")
 
 
 PROGRAM = """

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.devices.accelerator.stamps import counted_calls
 from tests.devices.cuda import planted
-from tests.devices.cuda.work import Layer, busy, device_ns
+from tests.devices.cuda.work import Layer, busy, counted_calls, device_ns
 from torchprof_hooks import profile
 
 pytestmark = pytest.mark.gpu
@@ -84,6 +83,86 @@ def test_times_of_functions_are_those_of_their_modules() -> None:
     for (_, of_phase), ns in training.expected(STEPS).items():
         expected[of_phase] += ns
     assert +found == expected
+
+
+def test_the_first_step_has_its_own_times() -> None:
+    training = Training(12)
+    with profile() as prof:
+        for _ in range(STEPS):
+            training.step()
+
+    assert device_ns(prof.profile.start_up) == training.expected(1)
+    assert device_ns(prof.profile.loop) == training.expected(STEPS - 1)
+
+
+def test_a_program_on_the_cpu_leaves_the_device_alone() -> None:
+    model = nn.Linear(4, 4)
+    with profile(memory=True) as prof:
+        model(torch.zeros(4, 4)).sum().backward()
+
+    assert not torch.cuda.is_initialized()
+    assert not {"cudaEventRecord", "cudaMalloc", "cudaSetDevice"} & set(planted.calls())
+    assert prof.profile.devices == ()
+
+
+class Waits(Layer):
+    """The host takes some time before it launches anything."""
+
+    host_ns = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        planted.pass_time(self.host_ns)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(("host_ns", "own_ns"), [(4000, 0), (0, 4000)])
+def test_a_device_that_waits_for_the_host(host_ns: int, own_ns: int) -> None:
+    model, x = Waits(own_ns), torch.zeros(4, device="cuda")
+    model.host_ns = host_ns
+    model(x)
+    torch.cuda.synchronize()
+    with torch.no_grad(), profile() as prof:
+        for _ in range(1000):
+            model(x)
+    found = prof.profile
+
+    # From where a call begins to where it ends, as the device's clock goes on.
+    assert device_ns(found) == {("Waits", "forward"): 1000 * (host_ns + own_ns)}
+    assert found.device_asked > 5
+    assert found.device_waits == (found.device_asked if host_ns else 0)
+
+
+class Sometimes(nn.Module):
+    """Calls what is inside in each third call."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.calls = inner, 0
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.calls += 1
+        return self.inner(x) if self.calls % 3 == 0 else x
+
+
+def test_times_of_steps_without_events_are_told_by_calls() -> None:
+    model = nn.Sequential(Layer(4000, 6000), Sometimes(Layer(9000)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x = torch.zeros(4, device="cuda", requires_grad=True)
+    with profile() as prof:
+        for _ in range(300):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+    found = device_ns(prof.profile)
+    assert found["Sequential.0", "forward"] == 300 * 4000
+    assert found["Sequential.0", "backward"] == 300 * 6000
+    sometimes_ns = found["Sequential.1.inner", "forward"]
+    assert sometimes_ns == pytest.approx(100 * 9000, rel=0.01)
+    stamped = sum(step < 8 or step % 8 == 0 for step in range(300))
+    assert prof.profile.steps_with_device_times == stamped
+    said = f"evice times are those of {stamped} of 300 steps, scaled by calls"
+    assert said in " ".join(prof.profile.report().split())
 
 
 #: Of a layer in one step: two of its forward, and one where its backward begins. Three
@@ -185,6 +264,7 @@ def test_captures_go_on(mode: Any, by_another_thread: bool) -> None:
     found = device_ns(prof.profile)
     expected = training.expected(STEPS)
     assert {place: found.get(place) for place in expected} == expected
+    assert ("Layer", "forward") not in found  # what is captured, or replayed
 
 
 def test_a_device_that_fails_for_good() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 from tests.devices.cuda import planted
+from tests.devices.cuda.work import Layer, busy
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.profiles.trace.device_step import DeviceUse
 
@@ -109,3 +112,97 @@ def test_every_interruption_has_its_kernels() -> None:
         ("(data loading)", "data"),
         ("(outside modules)", "outside"),
     }
+
+
+#: Long enough for the machine's clock.
+LONG_NS = 20_000_000
+
+
+def traced(model: nn.Module, end: Callable[[], object] = lambda: None) -> Profile:
+    """Of steps of a model whose kernels take the times that they are planted with.
+
+    end: called at the end of each step, before the optimizer.
+    """
+    planted.put(real_clock=1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x = torch.zeros(4, device="cuda", requires_grad=True)
+    with profile(kernels=True) as prof:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            end()
+            optimizer.step()
+        torch.cuda.synchronize()
+    return prof.profile
+
+
+def busy_ns(use: DeviceUse) -> dict[tuple[str, str], Any]:
+    """How long kernels of each place ran, as far as they took any time."""
+    found = {(row.module, row.phase): row.busy_ns for row in use.kernels}
+    return {place: pytest.approx(ns, abs=100_000) for place, ns in found.items() if ns}
+
+
+def test_kernels_that_run_after_the_step() -> None:
+    layers = Layer(LONG_NS, 2 * LONG_NS), Layer(3 * LONG_NS, 4 * LONG_NS)
+    found = traced(nn.Sequential(*layers))
+    use = use_of(found)
+
+    assert busy_ns(use) == {
+        ("Sequential.0", "forward"): LONG_NS,
+        ("Sequential.0", "backward"): 2 * LONG_NS,
+        ("Sequential.1", "forward"): 3 * LONG_NS,
+        ("Sequential.1", "backward"): 4 * LONG_NS,
+    }
+    assert found.device_step is not None
+    assert found.device_step.step_ns < use.kernels_ns
+
+
+def test_streams_that_are_busy_at_once() -> None:
+    class Aside(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                return super().forward(x)
+
+    model = nn.Sequential(Layer(3 * LONG_NS), Aside(2 * LONG_NS))
+    use = use_of(traced(model, torch.cuda.synchronize))
+    assert busy_ns(use) == {
+        ("Sequential.0", "forward"): 3 * LONG_NS,
+        ("Sequential.1", "forward"): 2 * LONG_NS,
+    }
+    assert use.kernels_ns < 4 * LONG_NS
+
+
+def test_each_device_has_kernels_of_its_own() -> None:
+    class There(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.to("cuda:1")).to("cuda:0")
+
+    found = traced(nn.Sequential(Layer(LONG_NS), There(3 * LONG_NS, device=1)))
+    assert found.device_step is not None
+    assert {use.device: busy_ns(use) for use in found.device_step.devices} == {
+        "cuda:0": {("Sequential.0", "forward"): LONG_NS},
+        "cuda:1": {("Sequential.1", "forward"): 3 * LONG_NS},
+    }
+
+
+def test_kernels_of_no_module() -> None:
+    x = torch.zeros(4, device="cuda")
+
+    def elsewhere() -> None:
+        busy(x, 2 * LONG_NS)
+        thread = threading.Thread(target=busy, args=(x, 3 * LONG_NS))
+        thread.start()
+        thread.join()
+
+    assert busy_ns(use_of(traced(Layer(LONG_NS), elsewhere))) == {
+        ("Layer", "forward"): LONG_NS,
+        ("(outside modules)", "outside"): 2 * LONG_NS,
+        ("(other threads)", "outside"): 3 * LONG_NS,
+    }
+
+
+def test_from_the_launch_on_nobody_waits_for_the_host() -> None:
+    planted.put(latency_ns=LONG_NS)
+    use = use_of(traced(Layer(0), torch.cuda.synchronize))
+    rows = {row.module: row.idle_ns for row in use.rows}
+    assert rows["(launched, not yet begun)"] >= 0.99 * LONG_NS

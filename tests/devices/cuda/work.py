@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -49,3 +53,20 @@ def device_ns(profile: Profile) -> dict[tuple[str, str], int]:
         for phase, totals in row.phases.items():
             found[row.name, phase] += totals.device_self_ns
     return {place: ns for place, ns in found.items() if ns}
+
+
+@contextmanager
+def counted_calls() -> Iterator[list[int]]:
+    """Counts calls of Python functions of ours."""
+    count = [0]
+
+    def called(frame: Any, event: str, _: object) -> None:
+        ours = "torchprof_hooks" + os.sep
+        count[0] += event == "call" and ours in frame.f_code.co_filename
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        yield count
+    finally:
+        sys.setprofile(before)

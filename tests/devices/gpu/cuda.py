@@ -34,23 +34,41 @@ MEASURERS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
 }
 
 
-class Training:
-    """A small network, and steps of its training."""
+#: What steps compute in.
+TYPES: Final = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
-    def __init__(self, width: int = 64) -> None:
+
+class Training:
+    """A small network, and steps of its training: in half precision, the loss is
+    scaled."""
+
+    def __init__(self, width: int = 64, dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(0)
+        self.dtype = dtype
+        self.is_mixed = dtype != torch.float32
+        self.scaler = torch.amp.GradScaler(DEVICE, enabled=self.is_mixed)
         self.model = nn.Sequential(
             nn.Linear(width, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, width)
         ).to(DEVICE)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
         self.x = torch.randn(32, width, device=DEVICE)
 
-    def step(self) -> torch.Tensor:
-        loss: torch.Tensor = self.model(self.x).square().mean()
+    def backward(self) -> torch.Tensor:
+        with torch.autocast(DEVICE, self.dtype, enabled=self.is_mixed):
+            loss: torch.Tensor = self.model(self.x).square().mean()
         self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        self.scaler.scale(loss).backward()
         return loss.detach()
+
+    def step(self) -> torch.Tensor:
+        loss = self.backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
 
     def state(self) -> list[torch.Tensor]:
         """Parameters, gradients, and the state of the device's random numbers."""

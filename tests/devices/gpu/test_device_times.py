@@ -66,17 +66,6 @@ def test_work_queued_before_a_call_is_not_its_own() -> None:
     assert 0 < model_ns < 50_000_000
 
 
-def test_times_of_calls_contain_those_of_inner_calls() -> None:
-    training = Training()
-    with torchprof_hooks.profile(functions=True) as prof:
-        for _ in range(20):
-            training.step()
-    rows = [row for row in prof.profile.rows() if row.kind != "outside"]
-    own = [sums.device_self_ns for row in rows for sums in row.phases.values()]
-    assert min(own) > -1000  # events tell milliseconds, as single floats
-    assert totals(prof.profile, "Sequential.0", "backward").device_self_ns > 0
-
-
 def test_a_device_without_memory_of_the_program_is_left_alone() -> None:
     torch.ones(1, device=DEVICE)
     here = torch.cuda.current_device()
@@ -88,13 +77,11 @@ def test_a_device_without_memory_of_the_program_is_left_alone() -> None:
     assert not EventClock().is_in_use(unused[0])
 
 
-def test_recomputation_in_the_thread_of_the_device() -> None:
-    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh()).cuda()
+def test_steps_are_counted_if_a_scaler_makes_them() -> None:
+    training = Training(dtype=torch.bfloat16)
+    training.step()
     with torchprof_hooks.profile() as prof:
-        for reentrant in (False, True):
-            x = torch.ones(8, 64, device="cuda", requires_grad=True)
-            y = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant)
-            y.sum().backward()
-    rows = {row.name: row.phases for row in prof.profile.rows()}
-    assert rows["Sequential"]["recompute"].calls == 2
-    assert rows["Sequential.0"]["backward"].calls == 2
+        for _ in range(3):
+            training.step()
+    assert prof.profile.steps == 3
+    assert totals(prof.profile, "(optimizer) SGD", "optimizer").device_self_ns > 0

@@ -1,5 +1,5 @@
-"""What is read from events of torch's profiler about devices, before torch 2.13, which
-tells the types of events: `tests/devices/accelerator` plants a device for that."""
+"""What is read from events of torch's profiler about devices. Before torch 2.13, these
+do not tell their types."""
 
 from __future__ import annotations
 
@@ -71,6 +71,28 @@ def test_launches_are_known_by_the_names_of_calls(call: str) -> None:
         ("cuda:0", 20, 30, 5, "add_kernel"),
         ("cuda:0", 40, 50, None, "memcpy"),
     ]
+
+
+@dataclass
+class TypedEvent(Event):
+    """As torch has them since 2.13."""
+
+    kind: str = ""
+
+    def activity_type(self) -> str:
+        return self.kind
+
+
+@pytest.mark.parametrize("device", ["XPU", "PrivateUse1"])
+def test_other_kinds_of_devices_have_types_of_their_own(device: str) -> None:
+    events = [
+        TypedEvent("launch", "CPU", 5, 7, kind=f"{device.lower()}_runtime"),
+        TypedEvent("operation", "CPU", 2, 7, kind="cpu_op"),
+        TypedEvent("add_kernel", device, 20, 7, kind="concurrent_kernel"),
+        TypedEvent("range", device, 20, 7, kind="gpu_user_annotation"),
+    ]
+    [found] = read_activities(events, {})
+    assert found[:5] == (f"{device.lower()}:0", 20, 30, 5, "add_kernel")
 
 
 #: Python's number of a thread, as it is and as Kineto keeps it; and the system's.

@@ -86,7 +86,6 @@ PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
 PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, cursor_slots};
 
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
-                                {"set_driver_kind", set_driver_kind, METH_O, nullptr},
                                 {"count_tensors", count_tensors, METH_O, nullptr},
                                 {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
                                 {"hear_allocators", hear_allocators, METH_O, nullptr},

@@ -52,7 +52,8 @@ void find_ratio() {
   double took_ns = double(monotonic_ns() - activities.clock_set_ns);
   activities.ratio = double(activities.clock() - activities.clock_set_at) / took_ns;
 }
-// Times of the host and of devices, by the clock that Kineto has. All of a record are told by one reading.
+// Times of the host and of devices, by the clock that Kineto has. Those of the machine's clock are told from one
+// moment on, so that kernels that follow each other do not overlap; of the other clock, all of a record by one reading.
 class Times {
  public:
   uint64_t of(int64_t ns) const { return read_ + uint64_t(int64_t(double(ns - now_ns_) * ratio_)); }
@@ -65,9 +66,10 @@ class Times {
     return uint64_t(time.tv_sec) * 1000000000 + uint64_t(time.tv_nsec);
   }
 
+  bool is_real_ = activities.clock != nullptr && settings.real_clock;
   double ratio_ = activities.clock != nullptr ? activities.ratio : 1.0;
-  int64_t now_ns_ = now();
-  uint64_t read_ = read();
+  int64_t now_ns_ = is_real_ ? activities.clock_set_ns : now();
+  uint64_t read_ = is_real_ ? activities.clock_set_at : read();
 };
 
 struct Record {

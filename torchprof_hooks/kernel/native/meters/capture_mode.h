@@ -42,9 +42,6 @@ class QuestionsAllowed {
   int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 };
 
-// The kind of devices whose driver is asked; tests say which one they have planted.
-c10::DeviceType driver_kind = c10::DeviceType::CUDA;
-
 // Whether a stream is being captured, by `cuStreamIsCapturing`: torch before 2.13 has a function for that
 // in Python alone. nullopt: this is no stream of the driver's. An error counts as yes, too: the driver
 // returns one for the default stream while another stream is captured, as using it would end that.
@@ -52,7 +49,7 @@ std::optional<bool> driver_captures(const c10::Stream& stream) {
   // c10::cuda::CUDAStream::stream() const; a CUDAStream is a c10::Stream, and nothing else.
   static const auto handle_of = loaded<void* (*)(const c10::Stream*)>("libc10_cuda.so", "_ZNK3c104cuda10CUDAStream6streamEv");
   static const auto asked = loaded<int (*)(void*, int*)>(kDriver, "cuStreamIsCapturing");
-  if (stream.device_type() != driver_kind || handle_of == nullptr || asked == nullptr) return std::nullopt;
+  if (stream.device_type() != c10::DeviceType::CUDA || handle_of == nullptr || asked == nullptr) return std::nullopt;
   int status = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
   return asked(handle_of(&stream), &status) != 0 || status != 0;
 }

@@ -181,13 +181,6 @@ bool kind_of(const char* name, c10::DeviceType* kind) {
   }
 }
 
-// Has the driver be asked for another kind of devices than CUDA's.
-PyObject* set_driver_kind(PyObject*, PyObject* name) {
-  const char* text = PyUnicode_AsUTF8(name);
-  if (text == nullptr || !kind_of(text, &driver_kind)) return nullptr;
-  Py_RETURN_NONE;
-}
-
 PyObject* device_meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
   const char* kind;
   PyObject *is_initialized, *is_in_use, *is_capturing;
