@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from torchprof_hooks import LinkCall, LinkHook
-from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.measure.accelerator import EventClock
@@ -177,7 +177,9 @@ def counted_by(counter: Any) -> Iterator[None]:
     """Profilers that are made inside read the memory of `counter`, as far as they read
     any."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_instrument, "memory_meter", lambda device: MemoryMeter(counter))
+        patch.setattr(
+            memory_instrument, "memory_meter", lambda device: MemoryMeter(counter)
+        )
         yield
 
 

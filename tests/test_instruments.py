@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.running import in_a_process
+from tests.running import python
 from torchprof_hooks.kernel.make_tracker import new_tracker
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.reading import Reading
@@ -74,7 +74,8 @@ def test_each_instrument_can_be_taken_away(tmp_path: Path) -> None:
         else:
             taken.with_suffix(".py").unlink()
         given += [str(copy.parent), name]
-    assert in_a_process(WITHOUT, *given) == ""
+    done = python("-c", WITHOUT, *given)
+    assert done.stdout == "", done.stderr
     assert len(INSTRUMENTS) >= 10
 
 

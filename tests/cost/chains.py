@@ -24,8 +24,8 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.kernel import steps as step_rules
 from torchprof_hooks.kernel.core import CORE

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torchprof_hooks.kernel.observer import Observer
 
+
 def interrupting(
     follows_loading: bool = False, reads_facts: bool = False
 ) -> Iterator[Observer]:

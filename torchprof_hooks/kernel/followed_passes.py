@@ -4,12 +4,11 @@ them."""
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Final
 
 from torchprof_hooks.kernel.interruptions import InterruptedCalls
-from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.observer import Notified
 from torchprof_hooks.kernel.passes import BackwardPass, Passes, PassRequest
 from torchprof_hooks.kernel.torch_names.autograd import (
     current_autograd_node,
@@ -28,11 +27,13 @@ class FollowedPasses(InterruptedCalls):
 
     backward: what divides passes among the owners of their nodes; None: passes are not
         followed.
-    observers: notified of the outermost passes.
+    notified: who is notified of passes.
+    tells_tails: whether what comes after the last node of the next pass is told.
     """
 
     backward: Passes | None
-    observers: Sequence[Observer]
+    notified: Notified
+    tells_tails: bool
 
     def begin_pass(self, request: PassRequest) -> None:
         """The engine is about to begin a backward pass."""
@@ -49,10 +50,9 @@ class FollowedPasses(InterruptedCalls):
         if opens:
             base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
         if not self.passes:
-            for observer in self.observers:
-                observer.pass_begins()
-        has_tail = any(observer.wants_tail() for observer in self.observers)
-        started = BackwardPass(base, opens, request.makes_graph, has_tail)
+            for notify in self.notified.pass_begins:
+                notify()
+        started = BackwardPass(base, opens, request.makes_graph, self.tells_tails)
         self.backward.begin(self, started, request)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
@@ -70,8 +70,8 @@ class FollowedPasses(InterruptedCalls):
         try:
             nodes_ended_ns = self.backward.end(self, ended, now_ns)
             if nodes_ended_ns is not None:
-                for observer in self.observers:
-                    observer.tail(nodes_ended_ns, now_ns)
+                for notify in self.notified.tail:
+                    notify(nodes_ended_ns, now_ns)
         finally:  # a callback may raise in there, and an interrupt come before it
             self._forget_pass(ended)
             before_ns = self.entered_ns
@@ -82,8 +82,9 @@ class FollowedPasses(InterruptedCalls):
 
     def _notify_end(self) -> None:
         if not self.passes:
-            for observer in reversed(self.observers):
-                observer.pass_ended()
+            self.tells_tails = False
+            for notify in self.notified.pass_ended:
+                notify()
 
     def drop_left_passes(self) -> None:
         """End passes that an interrupt has left open: the engine runs none in this

@@ -85,12 +85,9 @@ class Observer:
     def pass_ended(self) -> None:
         """It is over."""
 
-    def wants_tail(self) -> bool:
-        """Asked where any pass begins: whether to call `tail` at its end."""
-        return False
-
     def tail(self, began_ns: int, ended_ns: int) -> None:
-        """What a pass has done after its last node: callbacks that were asked for."""
+        """What a pass has done after its last node, if that is told
+        (`Reading.tells_tails`): callbacks that were asked for."""
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
@@ -131,3 +128,26 @@ class Observer:
     def added_to(self, profile: ProfileData) -> ProfileData:
         """The profile, with what is known besides."""
         return profile
+
+
+class Notified:
+    """Who is notified of what: the methods that classes of observers override, in the
+    order of the observers; of ends, in the reverse order. Nothing is called for what no
+    observer wants to know.
+    """
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        def who(name: str) -> tuple[Callable[..., Any], ...]:
+            default = getattr(Observer, name)
+            heed = (o for o in observers if getattr(type(o), name) is not default)
+            return tuple(getattr(observer, name) for observer in heed)
+
+        self.met = who("met")
+        self.pass_begins = who("pass_begins")
+        self.tail = who("tail")
+        self.pass_ended = who("pass_ended")[::-1]
+        self.optimizer_begins = who("optimizer_begins")
+        self.optimizer_ended = who("optimizer_ended")[::-1]
+        self.closure_begins = who("closure_begins")
+        self.step_ended = who("step_ended")
+        self.between_steps = who("between_steps")

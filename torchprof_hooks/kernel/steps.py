@@ -323,8 +323,8 @@ class StepDetector:
         # The pass of the first step has done so, where an optimizer steps then.
         if self._tracker is not None and number > self._notified:
             self._notified = number
-            for observer in self._tracker.observers:
-                observer.step_ended(number)
+            for notify in self._tracker.notified.step_ended:
+                notify(number)
 
     def _call_is_over(self, end_ns: int) -> None:
         """A call, or a pass, in which a step has ended."""

@@ -14,7 +14,7 @@ from torchprof_hooks.kernel.callbacks import CallListener
 from torchprof_hooks.kernel.compiler_shield import exempt_from_compilation
 from torchprof_hooks.kernel.followed_passes import FollowedPasses
 from torchprof_hooks.kernel.module_names import ModuleNames
-from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.observer import Notified, Observer
 from torchprof_hooks.kernel.own_sums import own_ns_of_ended, own_sums
 from torchprof_hooks.kernel.passes import Passes
 from torchprof_hooks.kernel.reading import Reading, Step
@@ -71,7 +71,8 @@ class Tracker(FollowedPasses):
         self.callbacks = callbacks
         self.follows_modules = follows_modules
         self.not_measured: tuple[str, ...] = ()
-        self.observers = observers
+        self.observers, self.notified = observers, Notified(observers)
+        self.tells_tails = False
         reading: Reading = self
         for observer in observers:
             observer.follow(reading)
@@ -88,8 +89,8 @@ class Tracker(FollowedPasses):
             return None
         exempt_from_compilation()  # the program may have begun to use torch.compile
         site = self.tree.site_of_module(self.site, module)
-        for observer in self.observers:
-            observer.met(site, module)
+        for notify in self.notified.met:
+            notify(site, module)
         return site
 
     def ignores(self, module: torch.nn.Module) -> bool:
@@ -114,22 +115,22 @@ class Tracker(FollowedPasses):
     def optimizer_pre(self, optimizer: Any) -> None:
         """Notify observers of the begin of a step of `optimizer`."""
         if self.works_here() and not (is_dynamo_compiling() or self.site.is_loading):
-            for observer in self.observers:
-                observer.optimizer_begins(optimizer)
+            for notify in self.notified.optimizer_begins:
+                notify(optimizer)
 
     def optimizer_post(self, optimizer: Any) -> None:
         """Notify them of its end."""
         if self.works_here() and not is_dynamo_compiling():
             ended_ns = perf_counter_ns()
-            for observer in reversed(self.observers):
-                observer.optimizer_ended(optimizer, ended_ns)
+            for notify in self.notified.optimizer_ended:
+                notify(optimizer, ended_ns)
 
     def begin_closure(self) -> Callable[[], object]:
         """Notify them that the optimizer calls its closure. Returns what is to be
         called at the end."""
         if not self.works_here():
             return _do_nothing
-        ends = [observer.closure_begins() for observer in self.observers]
+        ends = [notify() for notify in self.notified.closure_begins]
         return partial(_call_all, [end for end in ends if end is not None])
 
     def is_in_optimizer(self) -> bool:
@@ -140,8 +141,8 @@ class Tracker(FollowedPasses):
 
     def between_steps(self, step: Step) -> None:
         """Notify observers that no call is open."""
-        for observer in self.observers:
-            observer.between_steps(step)
+        for notify in self.notified.between_steps:
+            notify(step)
         self.log.end_step()
 
     # Reading

@@ -129,7 +129,7 @@ class CommunicationPatches(Attachment):
         @wraps(original)
         def prepare_for_backward(*args: Any, **kwargs: Any) -> Any:
             for observer in self.users_here() if layer.is_on else ():
-                observer.sums_gradients = True
+                observer.reading.tells_tails = True
             return original(*args, **kwargs)
 
         return prepare_for_backward
@@ -163,27 +163,20 @@ communication_patches: Final = CommunicationPatches()
 class Communication(Observer):
     """Has communication interrupt calls, and adds up what is exchanged.
 
-    sums_gradients: whether ``DistributedDataParallel`` is prepared for a backward pass
-        that is not over yet. It sums up gradients while the pass runs, and waits at its
-        end until that is done, in a callback of the engine's that no hook shows.
+    ``DistributedDataParallel`` sums up gradients while a backward pass runs, and waits
+    at its end until that is done, in a callback of the engine's that no hook shows: if
+    it was prepared for the pass, the pass's tail is that.
     """
 
     attachments = (communication_patches,)
     exchanges: Exchanges
-    sums_gradients = False
 
     def follow(self, reading: Reading) -> None:
         super().follow(reading)
         self.exchanges = Exchanges(reading)
 
     def ended(self) -> None:
-        self.sums_gradients = False
-
-    def pass_ended(self) -> None:
-        self.sums_gradients = False
-
-    def wants_tail(self) -> bool:
-        return self.sums_gradients
+        self.reading.tells_tails = False
 
     def tail(self, began_ns: int, ended_ns: int) -> None:
         waiting = self.reading.interrupt(WAITING_NAME, "waiting")
