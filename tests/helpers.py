@@ -172,6 +172,10 @@ def timed_by(clock: EventClock | None) -> Iterator[None]:
         yield
 
 
+def _meter_that_reads(counter: Any, device: object) -> MemoryMeter:
+    return MemoryMeter(counter)
+
+
 @contextmanager
 def counted_by(counter: Any) -> Iterator[None]:
     """Profilers that are made inside read the memory of `counter`, as far as they read

@@ -74,7 +74,7 @@ def test_each_instrument_can_be_taken_away(tmp_path: Path) -> None:
         else:
             taken.with_suffix(".py").unlink()
         given += [str(copy.parent), name]
-    done = python("-c", WITHOUT, *given)
+    done = python("-c", WITHOUT, *given, fresh=True)
     assert done.stdout == "", done.stderr
     assert len(INSTRUMENTS) >= 10
 
