@@ -143,10 +143,14 @@ class Passes:
         """A pass of `tracker` is about to begin."""
         if started.opened_base:
             started.engine_site = tracker.tree.engine_site(started.base)
+        waiting = None
+        if started.sums_gradients:
+            waiting = tracker.tree.entry_site(started.base, WAITING_NAME, "waiting")
         tracker.enter_pass(
             started,
             started.base,
             started.engine_site,
+            waiting,
             opens=started.opened_base,
             makes_graph=started.makes_graph,
             names_nodes=tracker.names_nodes,

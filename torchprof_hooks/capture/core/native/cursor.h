@@ -41,6 +41,7 @@ struct Pass : std::enable_shared_from_this<Pass> {
   PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor
   Node* base;
   Node* engine;  // where the engine's own time is booked; null: not separately
+  Node* waiting;  // that of devices after the last node, until the first one begins; null: not separately
   bool opens;            // whether `base` is an entry that begins and ends with it
   bool makes_graph, names_nodes;
   std::vector<OpenBackward> open;  // outermost first
