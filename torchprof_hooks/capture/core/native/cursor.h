@@ -272,7 +272,8 @@ inline void enter_on_device(Cursor* cursor, Node* node) {
   if (device == nullptr) return;
   Node* placed = node;
   while (placed->device < 0 && placed->caller != nullptr) placed = placed->around();
-  device->enter(node->code, placed->device, long(PyThread_get_thread_ident()) == cursor->thread);
+  bool is_home = long(PyThread_get_thread_ident()) == cursor->thread;
+  device->enter(node->code, placed->device, is_home, node->communicates);
 }
 
 // Begins to read the device if the program has begun to use it. Asked only where an entry begins, or
