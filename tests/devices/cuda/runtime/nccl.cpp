@@ -3,8 +3,8 @@
 // it runs on each rank from when the stream comes to it, and ends on all of them at one moment: the last
 // has come, and as long as is planted has passed.
 //
-// Reductions compute nothing, as all kernels. What only moves is moved if it is small: torch looks at
-// sizes, and at objects that were pickled.
+// Reductions compute nothing, as all kernels. What only moves is moved if it is small, as torch compares
+// what ranks say of their models.
 
 #include "planted.h"
 
@@ -59,9 +59,9 @@ struct Operation {
   const void* from = nullptr;
   size_t sent = 0;
   void* to = nullptr;
-  int source = -1;                    // the rank from which something comes; -1: each
+  int source = -1;  // the rank from which something comes; -1: each
   size_t from_stride = 0, to_stride = 0;  // between what is for, and of, one rank and the next
-  int peer = -1;                      // the only other rank in it; -1: all are
+  int peer = -1;    // the only other rank in it; -1: all are
   bool is_send = false;
   uint64_t number = 0;
   int64_t end_ns = 0;
@@ -154,8 +154,7 @@ Status begin(Operation operation, void* stream) {
     operation.stream = stream_of(stream);
     current_device = before;
   }
-  if (operation.stream == nullptr || operation.bytes > (size_t(1) << 40)) return kInvalidArgument;
-  if (!operation.from) operation.sent = 0;
+  if (operation.stream == nullptr) return kInvalidArgument;
   if (open_groups == 0) return run({operation});
   waiting.push_back(operation);
   return kOk;
