@@ -28,20 +28,25 @@ PLANTED = 300
 Work = Callable[[int], Any]
 
 
-def run_processes(work: Work, count: int = 2, longest_s: float = LONGEST) -> list[Any]:
+def run_processes(
+    work: Work, count: int = 2, longest_s: float = LONGEST, backend: str = "gloo"
+) -> list[Any]:
     """What ``work(rank)`` returned in each of `count` processes.
 
     longest_s: after so long, they are given up.
+    backend: by which they exchange. If that is not gloo, each has a CUDA device.
 
     They are forks: importing torch anew would take longer than most tests.
     """
-    _prepare()
+    if backend == "gloo":  # no backward pass comes before a fork that uses a device
+        _prepare()
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         ends, processes = [], []
         for rank in range(count):
             ours, theirs = context.Pipe()
-            join = partial(join_group, rank, count, f"{folder}/store", longest_s)
+            group = rank, count, f"{folder}/store", longest_s, backend
+            join = partial(join_group, *group)
             arguments = (partial(work, rank), join, theirs)
             processes.append(context.Process(target=_run, args=arguments))
             ends.append(ours)
@@ -90,17 +95,22 @@ def _run(work: Callable[[], Any], join: Callable[[], None], end: Connection) -> 
     os._exit(0)  # without what pytest would do at the end of the process
 
 
-def join_group(rank: int, count: int, store: str, longest_s: float = LONGEST) -> None:
+def join_group(
+    rank: int, count: int, store: str, longest_s: float = LONGEST, backend: str = "gloo"
+) -> None:
     """Become one of `count` processes."""
+    devices = None if backend == "gloo" else [rank]
+    if devices:
+        torch.cuda.set_device(rank)
     distributed.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{store}",
         rank=rank,
         world_size=count,
         timeout=timedelta(seconds=longest_s),
     )
     # Nobody may have left when others still connect.
-    distributed.barrier()
+    distributed.barrier(device_ids=devices)
 
 
 class Late(nn.Module):

@@ -15,7 +15,7 @@ from torchprof_hooks.kernel.torch_names.autograd import (
     current_graph_task,
 )
 from torchprof_hooks.kernel.tree import Site
-from torchprof_hooks.profiles.names import BACKWARD_NAME
+from torchprof_hooks.profiles.names import BACKWARD_NAME, Phase
 
 #: Phases in which no module is called, and no data loaded: an optimizer that has its
 #: loss computed again does so by a closure.
@@ -28,12 +28,13 @@ class FollowedPasses(InterruptedCalls):
     backward: what divides passes among the owners of their nodes; None: passes are not
         followed.
     notified: who is notified of passes.
-    tells_tails: whether what comes after the last node of the next pass is told.
+    tail: name and phase of what comes after the last node of the pass that comes, if
+        that interrupts it.
     """
 
     backward: Passes | None
     notified: Notified
-    tells_tails: bool
+    tail: tuple[str, Phase] | None
 
     def begin_pass(self, request: PassRequest) -> None:
         """The engine is about to begin a backward pass."""
@@ -52,7 +53,7 @@ class FollowedPasses(InterruptedCalls):
         if not self.passes:
             for notify in self.notified.pass_begins:
                 notify()
-        started = BackwardPass(base, opens, request.makes_graph, self.tells_tails)
+        started = BackwardPass(base, opens, request.makes_graph, self.tail)
         self.backward.begin(self, started, request)
 
     def end_pass(self, outputs: object, failed: bool) -> None:
@@ -68,10 +69,11 @@ class FollowedPasses(InterruptedCalls):
         ended.failed = failed
         self.fold_if_due()
         try:
-            nodes_ended_ns = self.backward.end(self, ended, now_ns)
-            if nodes_ended_ns is not None:
-                for notify in self.notified.tail:
-                    notify(nodes_ended_ns, now_ns)
+            tail_ns = self.backward.end(self, ended, now_ns)
+            if tail_ns is not None and ended.tail is not None:
+                self.interrupt(*ended.tail).end_at(tail_ns, now_ns)
+                for notify in self.notified.tail_ended:
+                    notify(now_ns - tail_ns)
         finally:  # a callback may raise in there, and an interrupt come before it
             self._forget_pass(ended)
             before_ns = self.entered_ns
@@ -82,7 +84,7 @@ class FollowedPasses(InterruptedCalls):
 
     def _notify_end(self) -> None:
         if not self.passes:
-            self.tells_tails = False
+            self.tail = None
             for notify in self.notified.pass_ended:
                 notify()
 

@@ -85,9 +85,8 @@ class Observer:
     def pass_ended(self) -> None:
         """It is over."""
 
-    def tail(self, began_ns: int, ended_ns: int) -> None:
-        """What a pass has done after its last node, if that is told
-        (`Reading.tells_tails`): callbacks that were asked for."""
+    def tail_ended(self, duration_ns: int) -> None:
+        """How long the tail of a pass took (`Reading.tail`)."""
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
@@ -144,7 +143,7 @@ class Notified:
 
         self.met = who("met")
         self.pass_begins = who("pass_begins")
-        self.tail = who("tail")
+        self.tail_ended = who("tail_ended")
         self.pass_ended = who("pass_ended")[::-1]
         self.optimizer_begins = who("optimizer_begins")
         self.optimizer_ended = who("optimizer_ended")[::-1]

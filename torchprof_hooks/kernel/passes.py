@@ -16,6 +16,7 @@ from torchprof_hooks.kernel.torch_names.autograd import (
     sequence_number,
 )
 from torchprof_hooks.kernel.tree import Site
+from torchprof_hooks.profiles.names import Phase
 
 
 class PassRequest:
@@ -78,7 +79,7 @@ class BackwardPass:
     thread: where it was started.
     failed: whether it ended by an exception.
     was_left: whether it ended without notice.
-    has_tail: whether what comes after its last node is to be told from its own time.
+    tail: name and phase of what comes after its last node, if that interrupts it.
 
     If its nodes have hooks:
 
@@ -102,12 +103,12 @@ class BackwardPass:
         base: Site,
         opened_base: bool,
         makes_graph: bool,
-        has_tail: bool,
+        tail: tuple[str, Phase] | None,
     ) -> None:
         self.base = base
         self.opened_base = opened_base
         self.makes_graph = makes_graph
-        self.has_tail = has_tail
+        self.tail = tail
         self.thread = get_ident()
         self.handles: list[Any] = []
         self.open: list[OpenBackward] = []
@@ -123,10 +124,14 @@ class Passes:
         """A pass of `tracker` is about to begin."""
         if started.opened_base:
             started.engine_site = tracker.tree.engine_site(started.base)
+        waiting = None
+        if started.tail is not None:
+            waiting = tracker.tree.entry_site(started.base, *started.tail)
         tracker.enter_pass(
             started,
             started.base,
             started.engine_site,
+            waiting,
             opens=started.opened_base,
             makes_graph=started.makes_graph,
             names_nodes=tracker.functions is not None,
@@ -140,15 +145,15 @@ class Passes:
     def finish(self, tracker: OpenCalls, running: BackwardPass) -> bool:
         """End the pass that began last, and went well; False, and nothing is done, if
         that is not simple."""
-        return not running.has_tail and tracker.finish_pass(running)
+        return running.tail is None and tracker.finish_pass(running)
 
     def end(self, tracker: OpenCalls, running: BackwardPass, now_ns: int) -> int | None:
-        """End the pass that began last, where `finish` has not. Returns when its last
-        node ended, if it has a tail: callbacks that others have asked for."""
+        """End the pass that began last, where `finish` has not. Returns when its tail
+        began, if it has one: callbacks that others have asked for."""
         ended_ns = self.leave(tracker, running, now_ns)
         if ended_ns is None or running.failed:
             return None
-        if running.has_tail:
+        if running.tail is not None:
             return ended_ns
         engine = running.engine_site
         if engine is not None and now_ns > ended_ns:

@@ -36,8 +36,8 @@ class Reading(Protocol):
     callbacks: notified of calls of modules; None: nobody is. That makes calls slower.
     waited_ns: how long the thread has waited for other processes. An instrument that
         knows adds to it.
-    tells_tails: set it where `Observer.tail` is to be called at the end of the backward
-        pass that comes, and of those inside of it.
+    tail: set it where it is known that what comes after the last node of the backward
+        pass that comes, or of those inside of it, interrupts that: its name and phase.
     garbage: the site of Python's full collections; None: nobody observes these.
     memory, device, functions: for instruments that the native core calls, or reads, at
         each begin and end of a call (native/meters/, native/calls/operators.h).
@@ -49,7 +49,7 @@ class Reading(Protocol):
     outside: Site
     callbacks: CallListener | None
     waited_ns: int
-    tells_tails: bool
+    tail: tuple[str, Phase] | None
     garbage: Site | None
     memory: Any
     device: Any

@@ -72,7 +72,7 @@ class Tracker(FollowedPasses):
         self.follows_modules = follows_modules
         self.not_measured: tuple[str, ...] = ()
         self.observers, self.notified = observers, Notified(observers)
-        self.tells_tails = False
+        self.tail = None
         reading: Reading = self
         for observer in observers:
             observer.follow(reading)

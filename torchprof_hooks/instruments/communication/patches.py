@@ -129,7 +129,7 @@ class CommunicationPatches(Attachment):
         @wraps(original)
         def prepare_for_backward(*args: Any, **kwargs: Any) -> Any:
             for observer in self.users_here() if layer.is_on else ():
-                observer.reading.tells_tails = True
+                observer.reading.tail = WAITING_NAME, "waiting"
             return original(*args, **kwargs)
 
         return prepare_for_backward
@@ -176,12 +176,10 @@ class Communication(Observer):
         self.exchanges = Exchanges(reading)
 
     def ended(self) -> None:
-        self.reading.tells_tails = False
+        self.reading.tail = None
 
-    def tail(self, began_ns: int, ended_ns: int) -> None:
-        waiting = self.reading.interrupt(WAITING_NAME, "waiting")
-        waiting.end_at(began_ns, ended_ns)
-        self.reading.waited_ns += ended_ns - began_ns
+    def tail_ended(self, duration_ns: int) -> None:
+        self.reading.waited_ns += duration_ns
 
     def added_to(self, profile: ProfileData) -> ProfileData:
         return replace(profile, collectives=self.exchanges.read())

@@ -41,6 +41,7 @@ struct Pass : std::enable_shared_from_this<Pass> {
   PyObject* started;  // a BackwardPass, borrowed from `passes` of the cursor
   Node* base;
   Node* engine;  // where the engine's own time is booked; null: not separately
+  Node* waiting;  // that of devices after the last node, until the first one begins; null: not separately
   bool opens;            // whether `base` is an entry that begins and ends with it
   bool makes_graph, names_nodes;
   std::vector<OpenBackward> open;  // outermost first
@@ -271,7 +272,8 @@ inline void enter_on_device(Cursor* cursor, Node* node) {
   if (device == nullptr) return;
   Node* placed = node;
   while (placed->device < 0 && placed->caller != nullptr) placed = placed->around();
-  device->enter(node->code, placed->device, long(PyThread_get_thread_ident()) == cursor->thread);
+  bool is_home = long(PyThread_get_thread_ident()) == cursor->thread;
+  device->enter(node->code, placed->device, is_home, node->communicates);
 }
 
 // Begins to read the device if the program has begun to use it. Asked only where an entry begins, or

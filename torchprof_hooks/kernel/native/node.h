@@ -69,7 +69,7 @@ struct NodeState : OpenCall {
   int64_t heard;  // how many nodes of passes ran here
   int64_t cut;    // how many calls did not run to their end
   int device = -1;  // index of the device on which the parameters of its module are; below 0: of none, or of several
-  char is_entry, is_called, is_function, is_loading, sees_operators;
+  char is_entry, is_called, is_function, is_loading, sees_operators, communicates;
   // Whether the operations of calls of this function are counted: in the first call of each kind (see
   // `Key`), of which `work` is the most; or, if it stands for all shapes that have no node of their own
   // (`is_mixed`), in each call that ends, of which `work` is the sum. `with_gradients`: how many calls of
@@ -175,6 +175,7 @@ PyMemberDef node_members[] = {
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
     {"is_loading", T_BOOL, offsetof(Node, is_loading), 0, nullptr},
     {"sees_operators", T_BOOL, offsetof(Node, sees_operators), 0, nullptr},
+    {"communicates", T_BOOL, offsetof(Node, communicates), 0, nullptr},
     {"is_mixed", T_BOOL, offsetof(Node, is_mixed), READONLY, nullptr},
     {"flops", T_LONGLONG, offsetof(Node, work.forward), READONLY, nullptr},
     {"gradient_flops", T_LONGLONG, offsetof(Node, work.gradients), READONLY, nullptr},

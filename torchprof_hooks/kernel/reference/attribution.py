@@ -35,12 +35,14 @@ class Node:
     cut: how many calls here did not run to their end.
     device: for the native core, the index of the device that has the parameters of its
         module; below 0: none has them all.
+    communicates: for the native core, whether this is an exchange with other processes.
     """
 
     __slots__ = (
         "caller",
         "children",
         "code",
+        "communicates",
         "cut",
         "device",
         "heard",
@@ -63,7 +65,7 @@ class Node:
         self.heard = self.cut = self.ignored = 0
         self.device = -1
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
-        self.sees_operators = False
+        self.sees_operators = self.communicates = False
         self.owner: Owner | None = None
 
     def child(self, key: int) -> Any:

@@ -32,6 +32,9 @@ int64_t planted_ns(const std::string& name, int64_t by_default) {
   return by_default;
 }
 
+// When what a stream is given now begins.
+int64_t begin_ns(const Stream& stream) { return std::max(stream.end_ns, now() + settings.latency_ns); }
+
 // Gives a stream something to do for a time. The caller has the lock.
 Status work(Stream* stream, const std::string& name, int64_t ns, bool is_kernel) {
   if (stream == nullptr) return fail(kBadHandle);
@@ -42,7 +45,7 @@ Status work(Stream* stream, const std::string& name, int64_t ns, bool is_kernel)
     stream->captured_ns += ns;
     return kOk;
   }
-  int64_t start_ns = std::max(stream->end_ns, now() + settings.latency_ns);
+  int64_t start_ns = begin_ns(*stream);
   stream->end_ns = start_ns + ns;
   if (is_kernel) show_kernel(name, *stream, start_ns, stream->end_ns);
   state.log.push_back({name, stream->device, stream->id, now(), start_ns, stream->end_ns, long(gettid())});

@@ -139,6 +139,7 @@ Stream* stream_of(void* handle);  // null: there is none
 bool ends_captures(const char* call);
 
 // kernels.cpp
+int64_t begin_ns(const Stream& stream);
 Status work(Stream* stream, const std::string& name, int64_t ns, bool is_kernel);
 int64_t planted_ns(const std::string& name, int64_t by_default);
 

@@ -307,7 +307,7 @@ API Status p_cudaGraphLaunch(void* which, void* handle) {
   const Graph& graph = *static_cast<Graph*>(which);
   Stream* stream = stream_of(handle);
   if (stream == nullptr) return fail(kBadHandle);
-  int64_t start_ns = std::max(stream->end_ns, now() + settings.latency_ns);
+  int64_t start_ns = begin_ns(*stream);
   if (Status error = work(stream, "graph", graph.ns, /*is_kernel=*/false)) return error;
   if (stream->capture) return kOk;
   uint64_t number = 1;

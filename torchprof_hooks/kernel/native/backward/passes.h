@@ -6,6 +6,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/engine.h>
 
 namespace {
 
@@ -14,9 +15,24 @@ DeviceMeter* device_of_engine(Cursor* cursor) {
   return long(PyThread_get_thread_ident()) == cursor->thread ? nullptr : device_of(cursor);
 }
 
+// From the last node of the pass on, devices work for `Pass::waiting`. The engine makes callbacks in the order
+// in which they were asked for, so this comes before those that nodes of the pass ask for.
+void tell_of_last_node(Cursor* cursor, Pass& pass) {
+  Node* waiting = std::exchange(pass.waiting, nullptr);
+  if (waiting == nullptr) return;
+  auto at_end = [running = cursor->running, pass = pass.shared_from_this(), waiting] {
+    std::lock_guard<std::recursive_mutex> locked(running->mutex());
+    if (pass->is_over) return;
+    bool is_home = long(PyThread_get_thread_ident()) == running->cursor->thread;
+    if (DeviceMeter* device = device_of(running->cursor)) device->enter(waiting->code, kCurrent, is_home);
+  };
+  torch::autograd::Engine::get_default_engine().queue_callback(at_end);
+}
+
 std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
   each_followed([&](Cursor* cursor, Pass& pass) {
     auto stays = pass.shared_from_this();
+    tell_of_last_node(cursor, pass);
     node_begins(cursor, pass, node.seqNr(), node.forwardThreadId(), node.name());
     if (pass.is_over) return;
     if (DeviceMeter* device = device_of_engine(cursor)) device->node_begins(pass.owner()->code, node.seqNr() < 0);
@@ -151,17 +167,18 @@ bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
 // pass runs inside of another one, and its work without an owner belongs to the owner that the outer
 // pass is working for. engine: where the engine's own time is booked; None: not separately.
 PyObject* enter_pass(PyObject* self, PyObject* args, PyObject* keywords) {
-  static const char* parameters[] = {"started", "base", "engine", "opens", "makes_graph", "names_nodes", nullptr};
-  PyObject *started, *base, *engine;
+  static const char* parameters[] = {"started", "base", "engine", "waiting", "opens", "makes_graph", "names_nodes", nullptr};
+  PyObject *started, *base, *engine, *waiting;
   int opens, makes_graph, names_nodes;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!Oppp", const_cast<char**>(parameters), &started, node_type,
-                                   &base, &engine, &opens, &makes_graph, &names_nodes) ||
-      (engine != Py_None && !is_node(engine)))
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!OOppp", const_cast<char**>(parameters), &started, node_type,
+                                   &base, &engine, &waiting, &opens, &makes_graph, &names_nodes) ||
+      (engine != Py_None && !is_node(engine)) || (waiting != Py_None && !is_node(waiting)))
     return nullptr;
   Cursor* cursor = Cursor::of(self);
   Node* node = Node::of(base);
   std::shared_ptr<Pass> pass = new_pass(started, node, makes_graph, names_nodes);
   pass->engine = engine == Py_None ? nullptr : Node::of(engine);
+  pass->waiting = waiting == Py_None ? nullptr : Node::of(waiting);
   pass->opens = opens;
   if (opens) {
     if (!is_done(open_entry(self, base))) return nullptr;

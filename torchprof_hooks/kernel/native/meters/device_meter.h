@@ -51,9 +51,9 @@ struct DeviceReader {
   }
   // The thread enters the call with this code, or returns to it.
   // index: of the device on which it is; kCurrent: the thread's. is_home: whether the thread is the followed
-  // one, and not one in which the engine runs a part of a pass.
-  void enter(int64_t code, int index, bool is_home) {
-    if (!stamp(is_home ? index : kCurrent, code, is_home)) stamps->interrupt();
+  // one, and not one in which the engine runs a part of a pass. communicates: with other processes.
+  void enter(int64_t code, int index, bool is_home, bool communicates = false) {
+    if (!stamp(is_home ? index : kCurrent, code, is_home, communicates)) stamps->interrupt();
   }
   // The engine begins a node in a thread of its own, for the call with this code; `is_leaf`: for the one that
   // the thread has worked for last. Where several devices have such threads, they work for several calls.
@@ -77,7 +77,7 @@ struct DeviceReader {
   // Stamps the current stream of a device; if the program does not use the thread's, of the one that it does.
   // False while the program uses no device, or while the stream is captured into a graph, where an event would
   // be an error; and if the device fails, which the program learns itself. May call Python (see `says`).
-  bool stamp(int index, int64_t code, bool is_home) {
+  bool stamp(int index, int64_t code, bool is_home, bool communicates) {
     uint64_t number = calls++;
     try {
       c10::impl::VirtualGuardImpl device(kind);
@@ -92,6 +92,7 @@ struct DeviceReader {
       }
       c10::Stream stream = device.getStream(wanted);
       leave_home(device, stream.device_index(), is_home);
+      if (is_apart(stream, code, communicates)) return true;
       if (captures(device, stream)) return false;
       if (number % kAskEvery == kAskEvery - 1) ask(device, stream);
       stamps->record(device, stream, code);
@@ -99,6 +100,12 @@ struct DeviceReader {
       return false;
     }
     return true;
+  }
+  // Whether a call that communicates has a stream of its own, or such a call returns to the one with this code:
+  // that keeps the device, whose work goes on meanwhile.
+  bool is_apart(const c10::Stream& stream, int64_t code, bool communicates) {
+    Stamps::Chain chain = stamps->chain_of(stream.device_index());
+    return chain.owner != kNobody && chain.stream != stream.id() && (communicates || chain.owner == code);
   }
   // What the followed thread has done on another device is over: until it returns there, that may wait.
   void leave_home(const c10::impl::VirtualGuardImpl& device, c10::DeviceIndex entered, bool is_home) {
