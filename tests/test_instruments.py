@@ -47,7 +47,7 @@ def train(folder, name):
             optimizer.step()
     report = prof.report(full=True)
     assert "Sequential" in report
-    assert torchprof_hooks.load_profile(path).steps == 5
+    assert torchprof_hooks.Profile.load(path).steps == 5
 
 for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
     child = os.fork()

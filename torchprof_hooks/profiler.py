@@ -24,7 +24,6 @@ from torchprof_hooks.hooks.results import (
     is_out_of_memory,
     print_failure,
 )
-from torchprof_hooks.instruments.memory.meter import memory_meter
 from torchprof_hooks.kernel.attachments import attachments
 from torchprof_hooks.measure.uninterrupted import (
     enter_uninterrupted,
@@ -259,6 +258,8 @@ def profile(
     if not isinstance(memory, (bool, str, torch.device)):
         raise TypeError(f"memory must be True, False or a device, not {memory!r}")
     if not isinstance(memory, bool):
+        from torchprof_hooks.instruments.memory.meter import memory_meter
+
         with suppress(MemoryUnavailableError):  # the report will say why
             memory_meter(memory, "memory")
     if max_overhead is not None:
