@@ -27,7 +27,7 @@ class EnginePatch(Patch):
     `Tracker` has for passes.
 
     torch has no hook for that. So while there are users, this replaces the function
-    through which Python enters the engine by one that tells them and then does the
+    through which Python enters the engine by one that notifies them and then does the
     same.
     """
 

@@ -70,8 +70,9 @@ class OpenCalls(Cursor):
         return self.site
 
     def close_left_calls(self) -> None:
-        """Close calls that are not on the stack any more, where a hook tells that a
-        module is called: hooks do not tell when an interrupt leaves a call."""
+        """Close calls that are not on the stack any more, where a hook
+        notices that a module is called: hooks do not notice that an interrupt leaves
+        a call."""
         calls: list[Site] = []
         for site in self.open_sites():
             if site.phase == "backward":  # maybe in another thread than what is around

@@ -1,5 +1,5 @@
 """A backward pass: what was asked of the autograd engine, and how it goes; and how
-passes are followed with the native core, which the engine tells of each node."""
+passes are followed with the native core, which the engine notifies of each node."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BackwardPass:
     node: number of the node whose hook was called last.
     nodes_ended_ns, entered_ns: when all nodes had run (0: not known), and the time in
         entries by then.
-    is_undivided: whether the owner of some node cannot be told.
+    is_undivided: whether the owner of some node is not known.
     """
 
     engine_site: Site | None = None
@@ -138,7 +138,7 @@ class Passes:
         )
 
     def reach_node(self, tracker: OpenCalls, running: BackwardPass) -> None:
-        """Hooks of a node of the pass run, maybe before the engine tells of the node:
+        """Hooks of a node of the pass run, maybe before we are notified of the node:
         the pass goes on with the owner of that node."""
         tracker.reach_node()
 
@@ -170,5 +170,5 @@ class Passes:
         return tracker.leave_pass(running, running.failed)
 
     def forget(self, tracker: OpenCalls, running: BackwardPass) -> None:
-        """The pass is not heard of any more."""
+        """The pass is not followed any more."""
         tracker.drop_pass(running)

@@ -210,7 +210,7 @@ class _PostHook(_ModuleHook):
             self._threads.here().forward_post(module, args, outputs)
 
 
-#: What is said while somebody else has the place where calls of modules are seen.
+#: What is said while somebody else has the place where calls of modules are noticed.
 KEPT_OUT: Final = (
     "not measured: modules, as another tool has taken nn.Module._compiled_call_impl"
 )
@@ -220,7 +220,7 @@ class TrackerSubscription(Subscription):
     """Lets a tracker see every module call of the process, from `open` to `close`. Both
     can be called again if an interrupt has cut them short.
 
-    optimizers: whether their steps are shown.
+    optimizers: whether it is notified of their steps.
     """
 
     def __init__(self, tracker: Tracker, *, optimizers: bool = True) -> None:

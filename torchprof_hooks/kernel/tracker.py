@@ -42,7 +42,6 @@ class Tracker(FollowedPasses):
     entries, as are passes, unless they run inside of another one.
 
     profiler: where work of ours is booked that interrupts calls.
-    follows_modules: whether modules are to be shown to it.
     shown_by_hooks: whether hooks show it module calls.
     is_left_out: whether calls of a module from a site are not to be followed: if it has
         a hook of its own that replaces the one served here, say.
@@ -56,7 +55,6 @@ class Tracker(FollowedPasses):
         backward: Passes | None = None,
         observers: Sequence[Observer] = (),
         callbacks: CallListener | None = None,
-        follows_modules: bool = True,
     ) -> None:
         super().__init__()
         self.tree = CallTree(names or ModuleNames(), self.sites)
@@ -69,7 +67,6 @@ class Tracker(FollowedPasses):
         self.shown_by_hooks = False
         self.is_left_out: Callable[[Site, torch.nn.Module], bool] = lambda *_: False
         self.callbacks = callbacks
-        self.follows_modules = follows_modules
         self.not_measured: tuple[str, ...] = ()
         self.observers, self.notified = observers, Notified(observers)
         self.tail = None

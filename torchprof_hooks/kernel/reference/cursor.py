@@ -247,7 +247,7 @@ class Interceptor(property):
         cursors: tuple[Cursor, ...],
         watcher: Callable[[torch.nn.Module, Any], object] | None = None,
     ) -> None:
-        """Show all calls to these cursors, in this order.
+        """Notify these cursors of all calls, in this order.
 
         watcher: called before each call; cursors that it adds see the call.
         """

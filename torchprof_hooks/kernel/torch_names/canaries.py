@@ -101,8 +101,8 @@ def _asks_for_implementation() -> bool:
 
 
 def _follows_passes() -> bool:
-    """Whether a node tells its number, the entry of the engine can be replaced, and
-    the node that runs tells which one it is."""
+    """Whether a node gives its number, the entry of the engine can be replaced, and
+    the node that runs says which one it is."""
     leaf = torch.ones(1, device="cpu", requires_grad=True)
     low = next_sequence_number()
     output = leaf * 2

@@ -119,7 +119,7 @@ def shapes_of(tensors: Iterable[torch.Tensor]) -> tuple[Shape, ...]:
 
 def referred_tensor(reference: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
     """The tensor that a weak reference refers to. Before torch 2.10, a tensor to which
-    only C++ refers dies with that reference, unless torch is told that Python has it
+    only C++ refers dies with that reference, unless torch knows that Python has it
     again."""
     tensor = reference()
     if tensor is not None and _holds_again is not None:

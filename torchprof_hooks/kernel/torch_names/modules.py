@@ -272,7 +272,7 @@ def modules_on_stack() -> list[torch.nn.Module]:
 
 def forward_around(module: torch.nn.Module) -> torch.nn.Module | None:
     """The outermost module that holds `module`, and whose ``forward`` the program has
-    called itself in this thread, which shows nobody a call; None if there is none."""
+    called itself in this thread, which nobody notices; None if there is none."""
     found = None
     for frame in frames_from(sys._getframe(1)):
         code = frame.f_code
@@ -291,7 +291,7 @@ def _holds(holder: Any, module: torch.nn.Module) -> bool:
 
 
 def error_of_call() -> BaseException | None:
-    """The exception that has ended the call whose end a hook is told of now; None if
+    """The exception that has ended the call that a hook notices now; None if
     the call returned. It is the exception that torch or this package is handling, in
     the call's own frame or further inside. The program may be handling another one
     around the call."""
