@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.devices.cuda import planted
 from tests.devices.cuda.work import Layer, busy, device_ns
-from torchprof_hooks import profile
+from torchprof_hooks import profile, region
 
 pytestmark = pytest.mark.gpu
 OPTIONS = pytest.mark.parametrize("functions", [False, True])
@@ -159,6 +159,23 @@ def test_work_of_the_caller_between_calls_on_other_devices() -> None:
     found = device_ns(prof.profile)
     assert found.pop(("Placed.layers.0", "forward")) == STEPS * 1000
     assert found.pop(("Placed.layers.1", "forward")) == STEPS * 10
+
+
+def test_events_are_used_again_on_their_own_devices() -> None:
+    x = [torch.zeros(4, device=f"cuda:{n}") for n in range(2)]
+    layers = [[Layer(1000 + 10 * n, device=on) for n in range(40)] for on in range(2)]
+    models = [nn.Sequential(*each) for each in layers]
+    with torch.no_grad(), profile() as prof, region("all"):  # in which no step ends
+        for _ in range(20):  # 3200 stamps
+            for on in range(2):
+                models[on](x[on])
+            synchronize(2)
+
+    assert planted.number("bad records") == 0
+    found = device_ns(prof.profile)
+    for name in ("Sequential", "Sequential#2"):
+        for n in range(40):
+            assert found[f"{name}.{n}", "forward"] == 20 * (1000 + 10 * n)
 
 
 def test_work_on_a_device_that_nobody_expects_is_nobodys() -> None:
