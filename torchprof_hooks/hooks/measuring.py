@@ -23,7 +23,12 @@ from torchprof_hooks.capture.tracking.meters.meters import (
     MemoryMeter,
     Meter,
     memory_meter,
+    meter_where,
     meters_of,
+)
+from torchprof_hooks.capture.tracking.subscriptions import (
+    hear_of_memory,
+    hear_of_no_memory,
 )
 from torchprof_hooks.capture.tracking.tracker import Tracker
 from torchprof_hooks.measure.accelerator import current_accelerator
@@ -228,13 +233,46 @@ def make_tracker(
     if CORE.module is None:
         tracker.not_measured = tuple(map(CORE.needed_for, _needs_native(settings)))
     for meter in meters_of(tracker, MemoryMeter):
-        # imported only where memory is measured
-        from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
-
-        tracker.memory_owners = MemoryOwners(
-            meter.log, tracker, forgets=not meter.counts_tensors
-        )
+        _find_owners(tracker, meter)
+        if settings.memory is True and meter.counts_tensors and current_accelerator():
+            tracker.on_module = _go_on_where
     return tracker, unmeasured
+
+
+def _find_owners(tracker: Tracker, meter: MemoryMeter) -> None:
+    """Have it known who holds the memory."""
+    # imported only where memory is measured
+    from torchprof_hooks.capture.tracking.meters.memory_owners import MemoryOwners
+
+    tracker.memory_owners = MemoryOwners(
+        meter.log, tracker, forgets=not meter.counts_tensors
+    )
+
+
+def _go_on_where(tracker: Tracker, module: torch.nn.Module) -> None:
+    """No device was in use when measuring began: if the module, which is about to be
+    called, is on one, go on with the memory of that."""
+    assert tracker.memory_owners is not None
+    try:
+        meter = meter_where(module)
+    except MemoryUnavailableError as error:
+        tracker.on_module = None
+        tracker.not_measured = (*tracker.not_measured, f"not measured: {error}")
+        return
+    if meter is None:
+        return
+    tracker.on_module = None
+    tracker.memory_owners.stop()
+    hear_of_no_memory(tracker)
+    tracker.meters = [
+        *(each for each in tracker.meters if not isinstance(each, MemoryMeter)),
+        meter,
+    ]
+    meter.serve(tracker)
+    _find_owners(tracker, meter)
+    hear_of_memory(tracker)
+    meter.start()
+    tracker.memory_owners.start()
 
 
 def _needs_native(settings: Settings) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.devices.cuda import planted
 from tests.running import python
-from torchprof_hooks import MemorySummary, Profile, profile
+from torchprof_hooks import MemorySummary, Profile, profile, region
 
 pytestmark = pytest.mark.gpu
 
@@ -174,6 +174,27 @@ def test_two_devices() -> None:
     memory = memory_of(prof.profile)
     assert memory.source == "cuda:0"
     assert memory.peak_bytes == torch.cuda.max_memory_allocated(0)
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_the_device_is_in_use_later_than_measuring_begins(is_inside: bool) -> None:
+    around = region("epoch") if is_inside else nullcontext()
+    assert not torch.cuda.is_initialized()
+    with profile(memory=True) as prof, around:
+        training = Training()
+        for _ in range(3):
+            training.step()
+    memory = memory_of(prof.profile)
+    assert memory.source == "cuda:0"
+    assert memory.peak_bytes == torch.cuda.max_memory_allocated()
+    # What was open when the device was found is measured from there on.
+    used = {
+        (row.name.removeprefix("epoch."), phase): totals.memory.used_bytes
+        for row in prof.profile.rows()
+        for phase, totals in row.phases.items()
+    }
+    assert used["Net.relu", "forward"] == 3 * SETTINGS[0][2]
+    assert min(used.values()) == 0
 
 
 PROGRAM = """

@@ -271,10 +271,7 @@ class TrackerSubscription(Subscription):
                 tracker.not_measured = (*tracker.not_measured, KEPT_OUT)
         if tracker.backward is not None:
             self._show_backward()
-        if counts_tensors(tracker):
-            attachments.attach(counted_tensors, tracker)
-        elif tracker.memory_owners is not None:
-            attachments.attach(heard_allocators, tracker)
+        hear_of_memory(tracker)
         start_meters(tracker)
         if tracker.memory_owners is not None:
             tracker.memory_owners.start()
@@ -304,9 +301,22 @@ class TrackerSubscription(Subscription):
             attachments.detach(attachment, tracker)
         if tracker.memory_owners is not None:
             tracker.memory_owners.stop()
-        for attachment in _OF_MEMORY:
-            attachments.detach(attachment, tracker)
+        hear_of_no_memory(tracker)
         self._is_open = False
+
+
+def hear_of_memory(tracker: Tracker) -> None:
+    """Have the blocks of the memory that the tracker measures counted."""
+    if counts_tensors(tracker):
+        attachments.attach(counted_tensors, tracker)
+    elif tracker.memory_owners is not None:
+        attachments.attach(heard_allocators, tracker)
+
+
+def hear_of_no_memory(tracker: Tracker) -> None:
+    """Undo `hear_of_memory`."""
+    for attachment in _OF_MEMORY:
+        attachments.detach(attachment, tracker)
 
 
 def show_modules(subscription: Subscription) -> None:

@@ -73,6 +73,7 @@ class Tracker(OpenCalls):
     meters: what is read besides the host's clock.
     memory_owners: is told of modules, optimizers and passes; None: nobody asks who
         holds the memory.
+    on_module: is told of each module whose calls at a site are new; None: nobody is.
     functions, callbacks: see `Cursor`.
     follows_modules: whether modules are to be shown to it.
     follows_loading: whether modules that are called while data is loaded are calls of
@@ -124,6 +125,7 @@ class Tracker(OpenCalls):
         self.not_measured: tuple[str, ...] = ()
         self.meters = meters
         self.memory_owners: MemoryOwners | None = None
+        self.on_module: Callable[[Tracker, torch.nn.Module], None] | None = None
         for meter in meters:
             meter.serve(self)
         if functions is not None:
@@ -143,6 +145,8 @@ class Tracker(OpenCalls):
         site = self.tree.site_of_module(self.site, module)
         for meter in meters_of(self, DeviceMeter):
             meter.place(site, module)
+        if self.on_module is not None:
+            self.on_module(self, module)
         if self.memory_owners is not None and site.is_entry:
             self.memory_owners.meet_module(module, site.path)
         return site

@@ -11,7 +11,9 @@ import torch
 from torchprof_hooks.capture.attach.attachments import Attachment
 from torchprof_hooks.capture.core import CORE, NATIVE, Cursor
 from torchprof_hooks.capture.core.span_log import MemorySums
+from torchprof_hooks.capture.torch_names.tensors import device_type_of, unnoticed
 from torchprof_hooks.capture.tracking.meters.device import DeviceMeter
+from torchprof_hooks.measure.accelerator import current_accelerator
 from torchprof_hooks.measure.memory_counter import (
     AllocatorCounter,
     Reading,
@@ -86,6 +88,20 @@ class MemoryMeter:
         """What the memory's counters say now."""
         reading: Reading = self.log.read()
         return reading
+
+
+def meter_where(module: torch.nn.Module) -> MemoryMeter | None:
+    """The meter of the accelerator that has the first parameter of the module; None if
+    none has.
+
+    Raises:
+        MemoryUnavailableError: its memory cannot be measured.
+    """
+    with unnoticed():
+        _, first = next(torch.nn.Module.named_parameters(module), ("", None))
+        if first is None or device_type_of(first) != current_accelerator():
+            return None
+        return memory_meter(first.device)
 
 
 def memory_meter(
