@@ -75,8 +75,8 @@ struct DeviceReader {
     return device.getStream(device.getDevice());
   }
   // Stamps the current stream of a device; if the program does not use the thread's, of the one that it does.
-  // None while the stream is captured into a graph, where an event would be an error. False while the program
-  // uses no device, and if the device fails, which the program learns itself. May call Python (see `says`).
+  // Records no event while the stream is captured into a graph, where that would be an error. False while the
+  // program uses no device, and if the device fails, which the program learns itself. May call Python (see `says`).
   bool stamp(int index, int64_t code, bool is_home) {
     uint64_t number = calls++;
     try {

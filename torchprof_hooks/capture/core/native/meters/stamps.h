@@ -110,8 +110,8 @@ class Stamps {
     }
     if (is_batch) book_passed(device);
   }
-  // The call with this code has the device from here on, and no stamp can be taken. What was queued since the
-  // last one is that call's which had the device then, if the next stamp comes when it has the device again.
+  // The call with this code has the device from here on, where no stamp can be taken. What is queued between the
+  // last stamp and the next one belongs to the call that had the device at both, and else to nobody.
   void pass_by(c10::DeviceIndex device, int64_t code) {
     Locked locked(lock_);
     chains_[device].entered = code;
