@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -224,6 +225,27 @@ def test_a_graph_that_is_replayed_in_the_call_that_captures_it() -> None:
             model(x)
 
     assert device_ns(prof.profile) == {("Captures", "forward"): STEPS * 4070}
+
+
+class Does(nn.Module):
+    """What it is given."""
+
+    def forward(self, *does: Callable[[], object]) -> None:
+        for each in does:
+            each()
+
+
+def test_a_graph_that_is_replayed_in_another_call_than_captured_it() -> None:
+    layer, x, graph = Layer(1000), torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
+    capture = torch.cuda.graph(graph)
+    begins, ends = Does(), Does()
+    with torch.no_grad(), profile() as prof, region("all"):  # in which no step ends
+        begins(capture.__enter__)
+        layer(x)
+        ends(lambda: capture.__exit__(None, None, None), graph.replay)
+
+    # No stamp was taken at its begin: it may as well be the work of the first call.
+    assert device_ns(prof.profile) == {}
 
 
 def test_a_device_that_fails_for_good() -> None:
