@@ -88,6 +88,19 @@ def test_inference(count: int) -> None:
     assert device_ns(prof.profile) == expected(count, STEPS, ("forward",))
 
 
+def test_what_adds_to_a_gradient_is_the_modules_whose_parameter_that_is() -> None:
+    model, x = on_devices(2), torch.zeros(4, device="cuda:0")
+    planted.plan("add", 300)
+    with profile() as prof:
+        for _ in range(STEPS):
+            model(x).sum().backward()
+
+    found = device_ns(prof.profile)
+    for n in range(2):
+        backward_ns = STEPS * (n + 1) * 10**7 + (STEPS - 1) * 300  # the first is kept
+        assert found[f"Placed.layers.{n}", "backward"] == backward_ns
+
+
 def test_a_pipeline_whose_devices_work_at_once() -> None:
     model, x = on_devices(4), leaf()
     batches = [x] * 8
