@@ -195,7 +195,7 @@ $(VENV)/peers.installed: $(VENV)/bench.installed
 GPU_BIN ?=
 PARTS ?=
 
-gpu-check:  ## run the tests and benchmarks that need a CUDA device (under eight minutes)
+gpu-check:  ## ask a CUDA device what only that can tell (under eight minutes)
 	@python='$(if $(GPU_BIN),$(GPU_BIN)/python,$(PYTHON))'; \
 	$$python benchmarks/gpu_check.py --ready; \
 	case $$?$(GPU_BIN) in \

@@ -40,22 +40,8 @@ def rounds(count: int) -> int:
 
 @cache
 def device() -> str:
-    """Where workloads run: on a GPU if there is one; where there is none, the device
-    that tests plant can stand in for it (BENCH_DEVICE=planted)."""
-    if torch.cuda.is_available():
-        return "cuda"
-    if os.environ.get("BENCH_DEVICE") != "planted":
-        return "cpu"
-    planted_device()
-    return "planted"
-
-
-@cache
-def planted_device() -> Any:
-    """The device that tests plant, which this process has from now on."""
-    from tests.devices.accelerator.device import build, load
-
-    return load(build())
+    """Where workloads run: on a GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def result_name(name: str) -> str:
@@ -67,8 +53,6 @@ def wait() -> None:
     """Until the device is done."""
     if device() == "cuda":
         torch.cuda.synchronize()
-    elif device() != "cpu":
-        torch.accelerator.synchronize()
 
 
 _rounds = rounds  # for where `rounds` is a parameter

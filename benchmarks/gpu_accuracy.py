@@ -17,7 +17,7 @@ import torch
 from bench import device, rounds, wait
 from bench_overhead import quiet_stderr
 from gpu_reasons import TOLERANCE, Interval, find_intervals, reason
-from gpu_results import Progress, quick_workloads
+from gpu_results import Progress, chosen
 from kernel_times import Owner
 from models import Workload, gpt2_large, gpt2_small, resnet, resnet_large
 from results import Cell, Table
@@ -131,8 +131,7 @@ def compared(workload: Workload, steps: int) -> list[Comparison]:
 
 def hold_device() -> None:
     """Keep the device busy, so that it does not wait for the host in what follows."""
-    if device() == "cuda":
-        torch.cuda._sleep(SLEEP_CYCLES)  # type: ignore[no-untyped-call]
+    torch.cuda._sleep(SLEEP_CYCLES)  # type: ignore[no-untyped-call]
 
 
 def stamps_us(found: Profile) -> dict[tuple[str, str], float]:
@@ -218,7 +217,7 @@ def accuracy_table(workload: str, found: Sequence[Comparison]) -> Table:
 def main() -> None:
     torch.set_num_threads(1)
     progress = Progress("gpu_accuracy")
-    for make in quick_workloads(WORKLOADS):
+    for make in chosen(WORKLOADS):
         with progress.part(make.__name__), quiet_stderr():
             workload = make(device())
             found = compared(workload, rounds(STEPS))

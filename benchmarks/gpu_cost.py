@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from bench import Variant, compare, device, rounds, wait
 from bench_overhead import BARE, Figures, cell, to_figures
-from gpu_results import Progress, quick_workloads
+from gpu_results import Progress, chosen
 from models import Workload, gpt2_large, gpt2_small, resnet, resnet_large
 from results import Cell, Table
 from torch import nn
@@ -228,9 +228,7 @@ def main() -> None:
     progress = Progress("gpu_cost")
     with progress.part("native_costs"):
         measure_native(progress)
-    quick = quick_workloads([plan.make for plan in PLANS])
-    plans = PLANS if len(quick) == len(PLANS) else [Plan(quick[0], 2)]
-    for plan in plans:
+    for plan in chosen(PLANS):
         with progress.part(plan.make.__name__):
             measure_plan(progress, plan)
 

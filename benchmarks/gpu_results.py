@@ -4,18 +4,20 @@ written anew after each model, so that what fails later loses nothing."""
 from __future__ import annotations
 
 import gc
+import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import results
 import torch
-from bench import device, result_name
-from models import Workload, chain
+from bench import result_name
 from results import Table
 from tools import short
+
+T = TypeVar("T")
 
 
 def file_name(part: str) -> str:
@@ -34,11 +36,9 @@ def _torch_of(path: Path) -> tuple[int, ...]:
     return tuple(map(int, path.stem.rpartition("-torch")[2].split(".")))
 
 
-def quick_workloads(
-    makers: Sequence[Callable[[str], Workload]],
-) -> Sequence[Callable[[str], Workload]]:
-    """Those that the device can run: the planted one has few operators."""
-    return [chain] if device() == "planted" else makers
+def chosen(every: Sequence[T]) -> Sequence[T]:
+    """All; or the last of them, if BENCH_QUICK is set."""
+    return every[-1:] if os.environ.get("BENCH_QUICK") else every
 
 
 class Progress:

@@ -15,7 +15,6 @@ from gpu_results import file_name
 from page.gpu_aims import (
     ACCURACY,
     COST,
-    COUNTS,
     PARTS,
     TESTS,
     VERDICT,
@@ -37,7 +36,7 @@ NEVER_TRIED: Final = (
         "several GPUs",
         "cuda",
         2,
-        "`python -m pytest -m gpu tests/devices/gpu` (some are skipped with one)",
+        "`make gpu-check` (a test of it is skipped with one)",
     ),
     (
         "NCCL",
@@ -105,7 +104,7 @@ def notes() -> Iterator[str]:
     facts = results.machine()
     shown = facts.get("device", device())
     yield f"{shown}, torch {facts['torch']}, Python {facts['python']}."
-    for part in (ACCURACY, COST, COUNTS):
+    for part in (ACCURACY, COST):
         failures = (results.figures(file_name(part)) or {}).get("failures", {})
         for name, error in failures.items():
             yield f"{part}: {name} failed: `{error}`."

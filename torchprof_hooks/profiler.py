@@ -213,9 +213,10 @@ def profile(
             The profile then also has floating-point operations, for the functions for
             which torch has formulas.
         memory: whether to measure memory, in bytes. True measures CUDA's current device
-            if the program has initialised CUDA when it enters the block, else the CPU.
-            A device ("cpu", "cuda:1") measures the memory of that device. If memory
-            cannot be measured, the report says why.
+            if the program has initialised CUDA when it enters the block; else the CPU,
+            until a module is called whose first parameter is on a device, and from then
+            on that one. A device ("cpu", "cuda:1") measures the memory of that device.
+            If memory cannot be measured, the report says why.
         kernels: whether to trace one step with torch's profiler, for the busy time of a
             device by module and kernel, and for the times in which it idles
             (`Profile.device_step`; docs/devices.md). The third and fourth step are

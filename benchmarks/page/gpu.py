@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import results
 from gpu_results import files
 
-from page.gpu_aims import ACCURACY, COST, COUNTS, TESTS, VERDICT, verdict_table
+from page.gpu_aims import ACCURACY, COST, TESTS, VERDICT, verdict_table
 
 
 def gpu_results() -> str:
@@ -22,7 +22,7 @@ def _run(run: str) -> Iterator[str]:
     """run: what the names of its files end in."""
     parts, untried, verdict = results.load(f"{VERDICT}{run}")["tables"]
     yield from (table.markdown() for table in (verdict, parts, untried))
-    for part in (ACCURACY, COST, COUNTS, TESTS):
+    for part in (ACCURACY, COST, TESTS):
         if results.figures(f"{part}{run}") is not None:
             for table in results.load(f"{part}{run}")["tables"]:
                 yield table.markdown()

@@ -14,7 +14,7 @@ from page.aim import Aim, Figures, Values
 #: Of each part of the check, what it has saved; None: nothing.
 FiguresOf = Callable[[str], Figures | None]
 
-COST, ACCURACY, COUNTS = "gpu_cost", "gpu_accuracy", "gpu_counts"
+COST, ACCURACY = "gpu_cost", "gpu_accuracy"
 TESTS, PARTS, VERDICT = "gpu_tests", "gpu_parts", "gpu_verdict"
 
 
@@ -42,11 +42,6 @@ def median_error(said: str) -> Callable[[Figures], Values]:
         return found
 
     return values
-
-
-def per_call(kind: str) -> Callable[[Figures], Values]:
-    """How often something is done per module call."""
-    return lambda figures: {"": figures["found"]["per_call"][kind]}
 
 
 def _failed_tests(figures: Figures) -> Values:
@@ -104,31 +99,6 @@ AIMS: Final = (
         median_error("stamps_us"),
         3,
         show="{:.1f} %",
-    ),
-    Aim(
-        "a module call records at most 2 events",
-        COUNTS,
-        per_call("event records"),
-        2,
-    ),
-    Aim(
-        "... makes none",
-        COUNTS,
-        per_call("event creations"),
-        0,
-    ),
-    Aim(
-        "... asks the device at most once in 17 calls",
-        COUNTS,
-        per_call("queries"),
-        1 / 17,
-        show="{:.3f}",
-    ),
-    Aim(
-        "... calls no Python",
-        COUNTS,
-        per_call("Python calls"),
-        0,
     ),
     Aim(
         "no test that needs a GPU fails",

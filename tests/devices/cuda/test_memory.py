@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.devices.cuda import planted
 from tests.running import python
-from torchprof_hooks import MemorySummary, Profile, profile
+from torchprof_hooks import MemorySummary, Profile, profile, region
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.measure.memory_counter import memory_counter
 
@@ -353,6 +353,27 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     torch.zeros(1, device="cuda")
     with pytest.raises(ValueError, match="there is no cuda:2: use a smaller number"):
         profile(memory="cuda:2")
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_the_device_is_in_use_later_than_measuring_begins(is_inside: bool) -> None:
+    around = region("epoch") if is_inside else nullcontext()
+    assert not torch.cuda.is_initialized()
+    with profile(memory=True) as prof, around:
+        training = Training()
+        for _ in range(3):
+            training.step()
+    memory = memory_of(prof.profile)
+    assert memory.source == "cuda:0"
+    assert memory.peak_bytes == torch.cuda.max_memory_allocated()
+    # What was open when the device was found is measured from there on.
+    used = {
+        (row.name.removeprefix("epoch."), phase): totals.memory.used_bytes
+        for row in prof.profile.rows()
+        for phase, totals in row.phases.items()
+    }
+    assert used["Net.relu", "forward"] == 3 * SETTINGS[0][2]
+    assert min(used.values()) == 0
 
 
 PROGRAM = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 
 from tests.devices.cuda import planted
 from tests.devices.cuda.work import Layer, busy, counted_calls, device_ns
-from torchprof_hooks import profile
+from torchprof_hooks import profile, region
 
 pytestmark = pytest.mark.gpu
 STEPS = 8  # all of them are stamped
@@ -173,7 +174,7 @@ RECORDS = {False: 3, True: 2 + 3 * 2 + 2}
 @pytest.mark.parametrize("functions", [False, True])
 def test_what_is_done_for_each_layer(functions: bool) -> None:
     counts = []
-    for layers in (10, 10, 20):  # what is made once is made in the first run
+    for layers in (20, 10, 20):  # what is made once is made in the first run
         training = Training(layers)
         training.step()
         torch.cuda.synchronize()
@@ -195,9 +196,24 @@ def test_what_is_done_for_each_layer(functions: bool) -> None:
     records = RECORDS[functions]
     assert of_layer("cudaEventRecord") == records
     assert of_layer("cuStreamIsCapturing") == records
-    assert of_layer("cudaStreamQuery") <= records / 17
+    assert of_layer("cudaStreamQuery") + of_layer("cudaEventQuery") <= records / 17
+    assert more["cudaEventCreateWithFlags"] == 0
     assert waits == 0
     assert abs(python_of_more - python_of_fewer) < 10  # of layers: none
+
+
+def test_each_change_of_the_owner_is_one_record() -> None:
+    training = Training(1)
+    with profile(), region("all"):  # in which no step ends
+        training.step()
+        counts = []
+        for regions in (10, 20):
+            before = planted.number("timing records")
+            for _ in range(regions):
+                with region("part"):  # to it, and back
+                    pass
+            counts.append(planted.number("timing records") - before)
+    assert counts[1] - counts[0] == 2 * 10
 
 
 def test_no_event_is_made_once_there_are_enough() -> None:
@@ -265,6 +281,51 @@ def test_captures_go_on(mode: Any, by_another_thread: bool) -> None:
     expected = training.expected(STEPS)
     assert {place: found.get(place) for place in expected} == expected
     assert ("Layer", "forward") not in found  # what is captured, or replayed
+
+
+class Captures(nn.Module):
+    """Captures what is inside into a graph, and replays it at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(Layer(1000), Layer(3000))
+
+    def forward(self, x: torch.Tensor) -> None:
+        busy(x, 70)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.inner(x)
+        graph.replay()
+
+
+def test_a_graph_that_is_replayed_in_the_call_that_captures_it() -> None:
+    model, x = Captures(), torch.zeros(4, device="cuda")
+    with torch.no_grad(), profile() as prof:
+        for _ in range(STEPS):
+            model(x)
+
+    assert device_ns(prof.profile) == {("Captures", "forward"): STEPS * 4070}
+
+
+class Does(nn.Module):
+    """What it is given."""
+
+    def forward(self, *does: Callable[[], object]) -> None:
+        for each in does:
+            each()
+
+
+def test_a_graph_that_is_replayed_in_another_call_than_captured_it() -> None:
+    layer, x, graph = Layer(1000), torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
+    capture = torch.cuda.graph(graph)
+    begins, ends = Does(), Does()
+    with torch.no_grad(), profile() as prof, region("all"):  # in which no step ends
+        begins(capture.__enter__)
+        layer(x)
+        ends(lambda: capture.__exit__(None, None, None), graph.replay)
+
+    # No stamp was taken at its begin: it may as well be the work of the first call.
+    assert device_ns(prof.profile) == {}
 
 
 def test_a_device_that_fails_for_good() -> None:

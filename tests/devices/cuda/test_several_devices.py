@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.devices.cuda import planted
 from tests.devices.cuda.work import Layer, busy, device_ns
-from torchprof_hooks import profile
+from torchprof_hooks import profile, region
 
 pytestmark = pytest.mark.gpu
 OPTIONS = pytest.mark.parametrize("functions", [False, True])
@@ -88,6 +88,19 @@ def test_inference(count: int) -> None:
     assert device_ns(prof.profile) == expected(count, STEPS, ("forward",))
 
 
+def test_what_adds_to_a_gradient_is_the_modules_whose_parameter_that_is() -> None:
+    model, x = on_devices(2), torch.zeros(4, device="cuda:0")
+    planted.plan("add", 300)
+    with profile() as prof:
+        for _ in range(STEPS):
+            model(x).sum().backward()
+
+    found = device_ns(prof.profile)
+    for n in range(2):
+        backward_ns = STEPS * (n + 1) * 10**7 + (STEPS - 1) * 300  # the first is kept
+        assert found[f"Placed.layers.{n}", "backward"] == backward_ns
+
+
 def test_a_pipeline_whose_devices_work_at_once() -> None:
     model, x = on_devices(4), leaf()
     batches = [x] * 8
@@ -159,6 +172,23 @@ def test_work_of_the_caller_between_calls_on_other_devices() -> None:
     found = device_ns(prof.profile)
     assert found.pop(("Placed.layers.0", "forward")) == STEPS * 1000
     assert found.pop(("Placed.layers.1", "forward")) == STEPS * 10
+
+
+def test_events_are_used_again_on_their_own_devices() -> None:
+    x = [torch.zeros(4, device=f"cuda:{n}") for n in range(2)]
+    layers = [[Layer(1000 + 10 * n, device=on) for n in range(40)] for on in range(2)]
+    models = [nn.Sequential(*each) for each in layers]
+    with torch.no_grad(), profile() as prof, region("all"):  # in which no step ends
+        for _ in range(20):  # 3200 stamps
+            for on in range(2):
+                models[on](x[on])
+            synchronize(2)
+
+    assert planted.number("bad records") == 0
+    found = device_ns(prof.profile)
+    for name in ("Sequential", "Sequential#2"):
+        for n in range(40):
+            assert found[f"{name}.{n}", "forward"] == 20 * (1000 + 10 * n)
 
 
 def test_work_on_a_device_that_nobody_expects_is_nobodys() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.devices.cuda.work import device_ns
 from tests.running import python
-from torchprof_hooks import Profile
+from torchprof_hooks import MemorySummary, Profile
 
 pytestmark = pytest.mark.gpu
 STEPS = 8  # all of them are stamped
@@ -78,3 +78,52 @@ def test_its_traced_step_has_the_kernels_of_its_layers(tmp_path: Path) -> None:
     for place, ns in TIMES.items():
         assert abs(took.pop(place) - ns) <= 1  # Kineto tells begins and durations
     assert set(took.values()) == {0}
+
+
+MEMORY_PROGRAM = """
+import torch
+from torch import nn
+
+torch.zeros(1, device="cuda:{index}")  # in use, wherever the model is
+layers = nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 300)
+model = nn.Sequential(*layers).to("{device}")
+optimizer = torch.optim.Adam(model.parameters())
+x = torch.zeros(1500, 300, device="{device}")
+for _ in range(4):
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+print(torch.cuda.max_memory_allocated({index}))
+"""
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_memory_is_that_of_the_device_that_has_the_model(
+    index: int, tmp_path: Path
+) -> None:
+    memory, peak_bytes = measured_memory(f"cuda:{index}", index, tmp_path)
+
+    assert memory.source == f"cuda:{index}"
+    assert memory.peak_bytes == sum(one.bytes for one in memory.at_peak) == peak_bytes
+    found = {one.owner: one.bytes for one in memory.at_peak if one.kind == "parameter"}
+    layer = 4 * (300 * 300 + 300)
+    assert found == {"Sequential.0": layer, "Sequential.2": layer}
+
+
+def test_memory_of_a_model_on_the_cpu(tmp_path: Path) -> None:
+    memory, _ = measured_memory("cpu", 0, tmp_path)
+
+    assert memory.source == "cpu"
+    assert memory.peak_bytes > 4 * 1500 * 300
+
+
+def measured_memory(device: str, index: int, folder: Path) -> tuple[MemorySummary, int]:
+    """By the profile, and the most that CUDA's allocator had handed out."""
+    program, saved = folder / "train.py", folder / "profile.json"
+    program.write_text(MEMORY_PROGRAM.format(device=device, index=index))
+    profiler = "-m", "torchprof_hooks", "--memory", "--save", str(saved)
+    done = python(*profiler, str(program), fresh=True)
+    profile = Profile.load(saved)
+    assert profile.not_measured == ()
+    assert profile.memory is not None, done.stderr
+    return profile.memory, int(done.stdout)

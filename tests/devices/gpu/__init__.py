@@ -1,4 +1,5 @@
-"""Tests that need a CUDA device: `make gpu-check`."""
+"""Tests that run on the planted runtime (`make test-cuda`); those of values on a CUDA
+device (`make gpu-check`)."""
 
 import sys
 from pathlib import Path

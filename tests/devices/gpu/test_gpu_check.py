@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cores import NATIVE_CORE
 from tests.running import python
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -26,19 +25,4 @@ def test_without_a_device_nothing_is_run_or_written() -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "there is no GPU" in ended.stderr
     assert "Nothing was run or written" in ended.stderr
-    assert set(RESULTS.iterdir()) == before
-
-
-@NATIVE_CORE
-@pytest.mark.thorough
-def test_it_can_be_tried_without_one() -> None:
-    before = set(RESULTS.iterdir())
-    ended = python(CHECK, "--planted")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert all(
-        f"# {part}: done after" in ended.stdout for part in ("build", "counts", "cost")
-    )
-    for aim in ("records at most 2 events", "makes none", "at most once", "no Python"):
-        [line] = [line for line in ended.stdout.splitlines() if aim in line]
-        assert line.split("|")[-2].strip() == "met"
     assert set(RESULTS.iterdir()) == before

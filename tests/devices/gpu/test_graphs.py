@@ -84,6 +84,7 @@ def test_graphed_callables_are_rows_like_others() -> None:
         assert found.device_self_ns > 0
 
 
+@pytest.mark.values
 @pytest.mark.filterwarnings("ignore")  # the compiler's, which differ between versions
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])

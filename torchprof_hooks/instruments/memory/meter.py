@@ -85,6 +85,11 @@ class MemoryMeter(Observer):
     def began(self) -> None:
         self.start()
 
+    def go_on_with(self, counter: AllocatorCounter) -> None:
+        """Measure a device from now on; calls that are open are measured from here."""
+        MemoryMeter.__init__(self, counter)
+        self.follow(self.reading)
+
     def start(self) -> None:
         """Count from now on, for the first time or again."""
         if self._counter is not None:

@@ -177,6 +177,11 @@ class MemoryOwners(Observer):
         self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)
         self._of_modules = _Modules(sites)
 
+    def begin_anew(self) -> None:
+        """Forget everything: the meter measures a device from now on."""
+        MemoryOwners.__init__(self, self._meter)
+        self.follow(self.reading)
+
     def began(self) -> None:
         self._log.keep_owners(True)
         self._known_epoch = 0  # that of no moment: there may be others than before

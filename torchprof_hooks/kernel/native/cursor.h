@@ -240,16 +240,24 @@ bool is_a(PyObject* value) {
   return PyObject_TypeCheck(value, *type);
 }
 
-int cursor_set_memory(PyObject* self, PyObject* value, void*) {
-  if (cursor_set<&Cursor::memory, is_a<&meter_type>>(self, value, nullptr) < 0) return -1;
-  if (MemoryMeter* meter = memory_of(Cursor::of(self))) meter->ledger->follow(&Cursor::of(self)->site);
-  return 0;
-}
-
 // Calls `function` with the node of each open call, innermost first.
 template <class Function>
 void each_open(Cursor* cursor, Function function) {
   for (Node* node = cursor->site; node != cursor->outside && node->caller; node = node->around()) function(node);
+}
+
+// Calls that are open by now are measured from here on: another meter has read their begin.
+int cursor_set_memory(PyObject* self, PyObject* value, void*) {
+  if (cursor_set<&Cursor::memory, is_a<&meter_type>>(self, value, nullptr) < 0) return -1;
+  Cursor* cursor = Cursor::of(self);
+  MemoryMeter* meter = memory_of(cursor);
+  if (meter == nullptr) return 0;
+  meter->ledger->follow(&cursor->site);
+  if (cursor->site == nullptr) return 0;
+  each_open(cursor, [meter](Node* node) {
+    if (node->is_metered) meter->opened(node, meter->read());
+  });
+  return 0;
 }
 
 inline bool is_open(Cursor* cursor, Node* node) {

@@ -75,8 +75,8 @@ struct DeviceReader {
     return device.getStream(device.getDevice());
   }
   // Stamps the current stream of a device; if the program does not use the thread's, of the one that it does.
-  // False while the program uses no device, or while the stream is captured into a graph, where an event would
-  // be an error; and if the device fails, which the program learns itself. May call Python (see `says`).
+  // Records no event while the stream is captured into a graph, where that would be an error. False while the
+  // program uses no device, and if the device fails, which the program learns itself. May call Python (see `says`).
   bool stamp(int index, int64_t code, bool is_home, bool communicates) {
     uint64_t number = calls++;
     try {
@@ -93,7 +93,7 @@ struct DeviceReader {
       c10::Stream stream = device.getStream(wanted);
       leave_home(device, stream.device_index(), is_home);
       if (is_apart(stream, code, communicates)) return true;
-      if (captures(device, stream)) return false;
+      if (captures(device, stream)) return stamps->pass_by(stream.device_index(), code), true;
       if (number % kAskEvery == kAskEvery - 1) ask(device, stream);
       stamps->record(device, stream, code);
     } catch (const std::exception&) {

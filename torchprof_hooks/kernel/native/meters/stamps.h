@@ -102,6 +102,7 @@ class Stamps {
       Locked locked(lock_);
       Chain& chain = chains_[stamp.device];
       stamp.code = std::exchange(chain.owner, code);
+      if (std::exchange(chain.entered, code) != stamp.code) stamp.code = kNobody;
       chain.stream = stamp.stream;
       if (code != kNobody) chain.last_owner = code;
       waiting_.push_back(stamp);
@@ -109,15 +110,22 @@ class Stamps {
     }
     if (is_batch) book_passed(device);
   }
+  // The call with this code has the device from here on, where no stamp can be taken. What is queued between the
+  // last stamp and the next one belongs to the call that had the device at both, and else to nobody.
+  void pass_by(c10::DeviceIndex device, int64_t code) {
+    Locked locked(lock_);
+    chains_[device].entered = code;
+  }
   // What was queued since the last stamps belongs to nobody.
   void interrupt() {
     Locked locked(lock_);
     for (auto& [_, chain] : chains_) chain.owner = kNobody;
   }
 
-  // owner: the call that has a device now. last_owner: the last one that had it. stream: that was stamped last.
+  // owner: the call that has had a device since its last stamp. entered: that has it now. last_owner: the last
+  // call that had it. stream: that was stamped last.
   struct Chain {
-    int64_t owner = kNobody, last_owner = kNobody;
+    int64_t owner = kNobody, entered = kNobody, last_owner = kNobody;
     c10::StreamId stream = 0;
   };
   Chain chain_of(c10::DeviceIndex device) {
