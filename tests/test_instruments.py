@@ -3,7 +3,9 @@ with the rest."""
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,16 @@ def test_an_instrument_of_ones_own_observes_calls() -> None:
     nn.Sequential(nn.Identity(), Pair())(torch.ones(1))
     subscription.close()
     assert observer.found == {"Sequential": 2, "Sequential.0": 1, "Sequential.1": 2}
+
+
+def test_what_measures_is_freed_as_soon_as_nobody_needs_it() -> None:
+    gc.disable()
+    try:
+        with torchprof_hooks.profile(functions=True, memory=True) as prof:
+            nn.Linear(2, 2)(torch.ones(2)).sum().backward()
+        [rounds] = prof._threads.rounds
+        tracker = weakref.ref(rounds._steps.tracker)
+        del rounds, prof
+        assert tracker() is None
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,18 @@ class Observer:
     """
 
     attachments: Sequence[Attachment] = ()
-    reading: Reading
 
     def follow(self, reading: Reading) -> None:
         """Called once, before anything else."""
-        self.reading = reading
+        self._reading = weakref.ref(reading)
+
+    @property
+    def reading(self) -> Reading:
+        """The thread. Whoever follows that has this observer, and so does not refer to
+        itself: it is freed, with events and memory, as soon as nobody needs it."""
+        found = self._reading()
+        assert found is not None
+        return found
 
     def works_here(self) -> bool:
         """Whether the running thread is the followed one, or works for it."""

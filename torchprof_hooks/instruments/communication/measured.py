@@ -4,6 +4,7 @@ measures it for the trackers."""
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
@@ -46,17 +47,18 @@ class Exchanges:
     thread adds; any thread may read."""
 
     def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+        self._reading = weakref.ref(reading)
         self._sums: dict[tuple[str, str, int], Collective] = {}
 
     def begin(self, collective: str, is_call: bool) -> Interruption | None:
         """Begin a call of a function of ``torch.distributed``, or a wait for what one
         has begun. None if it is a part of something else: of another such call, of
         waiting for gradients, or of loading data."""
-        if self._reading.site.phase in _WHOLE_PHASES:
+        reading = self._reading()
+        if reading is None or reading.site.phase in _WHOLE_PHASES:
             return None
         name = communication_name(collective)
-        return self._reading.interrupt(name, "communication", is_call=is_call)
+        return reading.interrupt(name, "communication", is_call=is_call)
 
     def add(
         self,
@@ -69,7 +71,9 @@ class Exchanges:
         elapsed_ns: int = 0,
     ) -> None:
         """Add these to the sums for the kind of `exchange`."""
-        self._reading.waited_ns += call_ns + waiting_ns
+        reading = self._reading()
+        if reading is not None:
+            reading.waited_ns += call_ns + waiting_ns
         key = exchange[:3]
         new = Collective(*key, calls, bytes_, call_ns, waiting_ns, elapsed_ns)
         [self._sums[key]] = sum_of([self._sums.get(key, Collective(*key)), new])

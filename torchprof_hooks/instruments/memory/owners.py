@@ -171,7 +171,8 @@ class MemoryOwners(Observer):
     def follow(self, reading: Reading) -> None:
         super().follow(reading)
         sites = self._sites = reading.sites
-        self._recorder = StepRecorder(self._log, reading)
+        self._recorder = StepRecorder(self._log)
+        self._recorder.follow(reading)
         self._at_begin = _Turns(sites, _BACKWARD_BEGINS, _KIND["other"])
         self._at_end = _Turns(sites, _BACKWARD_ENDS, _UNKNOWN)
         self._after_step = _Turns(sites, _OPTIMIZER_ENDS, _UNKNOWN)

@@ -11,7 +11,7 @@ import torch
 
 from torchprof_hooks.instruments.memory.checkpointing import checkpointing_of
 from torchprof_hooks.instruments.memory.events import MemoryEvents, What
-from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.torch_names.modules import caller_kwargs
 from torchprof_hooks.kernel.torch_names.tensors import (
     storages_of,
@@ -96,7 +96,7 @@ _NEAR: Final = 0.98
 _TRIES: Final = 3
 
 
-class StepRecorder:
+class StepRecorder(Observer):
     """Records steps until it has one whose peak is the highest, or nearly: at first,
     and again after a step with a higher peak. Only that one is kept.
 
@@ -107,9 +107,8 @@ class StepRecorder:
     highest: the highest peak of all steps that have ended.
     """
 
-    def __init__(self, log: Any, reading: Reading) -> None:
+    def __init__(self, log: Any) -> None:
         self._log = log
-        self._reading = reading
         self._is_on = False
         self._tries = _TRIES
         self.highest = 0
@@ -119,9 +118,9 @@ class StepRecorder:
 
     def begin(self) -> None:
         """A step begins. Nothing is recorded where others are notified of calls."""
-        if self._tries > 0 and (self._is_on or self._reading.callbacks is None):
+        if self._tries > 0 and (self._is_on or self.reading.callbacks is None):
             self._is_on = True
-            self._reading.callbacks = self
+            self.reading.callbacks = self
             self._log.record(True)
 
     def end(self, peak_bytes: int) -> None:
@@ -148,7 +147,7 @@ class StepRecorder:
 
     def _stopped(self) -> bytes:
         self._is_on = False
-        self._reading.callbacks = None
+        self.reading.callbacks = None
         recorded: bytes = self._log.take_events()
         return recorded
 
@@ -156,7 +155,7 @@ class StepRecorder:
         """The step that is kept; None: there is none yet."""
         recorded, peak_bytes = self._recorded, self._peak
         if self._found is None and recorded:
-            events = MemoryEvents(recorded, [*self._reading.sites])
+            events = MemoryEvents(recorded, [*self.reading.sites])
             found = MemoryStep(
                 peak_bytes,
                 events.points(),

@@ -92,8 +92,8 @@ struct DeviceReader {
       }
       c10::Stream stream = device.getStream(wanted);
       leave_home(device, stream.device_index(), is_home);
-      if (is_apart(stream, code, communicates)) return true;
       if (captures(device, stream)) return stamps->pass_by(stream.device_index(), code), true;
+      if (is_apart(stream, code, communicates)) return true;
       if (number % kAskEvery == kAskEvery - 1) ask(device, stream);
       stamps->record(device, stream, code);
     } catch (const std::exception&) {
