@@ -273,7 +273,7 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
     setswitchinterval(1e-6)
     thread = threading.Thread(target=go_through)
     user = garbage.Garbage()
-    user.follow(new_tracker())
+    tracker = new_tracker(observers=[user])
     try:
         gc.enable()
         thread.start()
@@ -291,3 +291,4 @@ def test_no_other_thread_comes_in_while_torch_goes_through_its_hooks() -> None:
         thread.join()
     assert kept
     assert not errors
+    del tracker

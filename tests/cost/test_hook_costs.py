@@ -69,8 +69,8 @@ pytestmark = NATIVE_CORE
 EXPECTED = {
     "profile()": Expected(Costs(6, 42)),
     "profile() beside a device": Expected(Costs(28, 42)),
-    "profile(memory=True)": Expected(Costs(6, 61)),
-    "profile(memory='cuda')": Expected(Costs(6, 64)),
+    "profile(memory=True)": Expected(Costs(6, 62)),
+    "profile(memory='cuda')": Expected(Costs(6, 65)),
     "profile(functions=True)": Expected(Costs(24, 63)),
     "link timer": Expected(Costs(0, 0)),
     "link timer with backward": Expected(Costs(2, 34)),

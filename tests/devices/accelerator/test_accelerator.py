@@ -100,7 +100,8 @@ def test_functions(device: Device) -> None:
 
 
 def test_what_is_captured_has_no_time(device: Device) -> None:
-    """Events are errors in there; before and after, there are times."""
+    """Events are errors in there; before and after, there are times. What the device
+    does meanwhile is of the call that had it before and after."""
     model, x = nn.Sequential(Work(device, 3), Work(device, 5)), leaf()
     with profile() as prof:
         for captures in (0, 1, 0):
@@ -110,6 +111,7 @@ def test_what_is_captured_has_no_time(device: Device) -> None:
     assert device_ms(prof.profile) == {
         ("Sequential.0", "forward"): 2 * 3,
         ("Sequential.1", "forward"): 2 * 5,
+        ("(outside modules)", "outside"): 3 + 5,
     }
 
 
