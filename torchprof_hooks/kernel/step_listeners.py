@@ -51,7 +51,9 @@ class FollowedSteps(TrackerSubscription):
         if tracker.works_here():
             with tracker.our_work():
                 is_inside = tracker.site is not tracker.outside
-                is_nested = is_inside and tracker.is_in_optimizer()
+                is_nested = is_inside and any(
+                    site.phase == "optimizer" for site in tracker.open_sites()
+                )
                 if not (tracker.site.is_loading or is_nested):
                     self._detector.optimizer_stepped(optimizer, is_inside, ended_ns)
 

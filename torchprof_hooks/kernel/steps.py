@@ -57,15 +57,17 @@ class Boundaries:
     def reach(self, now_ns: int) -> None:
         """No call is open: what was booked since the last boundary is that of one step,
         or of evaluation calls."""
-        ended, steps = self._ended, self._ended.steps
-        if ended.tracker is not None:
+        ended, tracker, steps = self._ended, self._ended.tracker, self._ended.steps
+        if tracker is not None:
             counter, duration_ns = ended.counter, now_ns - self._last_ns
             number = counter.steps + (ended.ended_ns is not None)
             is_step = steps - self._last_steps == 1
             if not is_step or number <= counter.first_steps or steps == 1:
                 number = 0  # evaluation calls, the first step, or several
-            may_be_slow = duration_ns > counter.slow_ns
-            ended.tracker.between_steps(Step(number, duration_ns, may_be_slow))
+            step = Step(number, duration_ns, duration_ns > counter.slow_ns)
+            for notify in tracker.notified.between_steps:
+                notify(step)
+            tracker.log.end_step()
         self._last_ns, self._last_steps = now_ns, steps
         self._on_boundary()
 
