@@ -17,7 +17,7 @@ from tests.fake_clock import FakeClock, fake_clock, leave_old_objects_alone
 from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import FunctionHook
-from torchprof_hooks.kernel import steps
+from torchprof_hooks.kernel import ended_steps
 from torchprof_hooks.kernel.reference import attribution as reference_nodes
 
 #: No test may depend on how busy the machine is.
@@ -95,7 +95,7 @@ def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """None was made in this process, by other tests either: no training is to come."""
-    monkeypatch.setattr(steps, "any_optimizer_made", lambda: False)
+    monkeypatch.setattr(ended_steps, "any_optimizer_made", lambda: False)
 
 
 @pytest.fixture

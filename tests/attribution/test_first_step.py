@@ -17,7 +17,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.kernel import steps as step_rules
+from torchprof_hooks.kernel import ended_steps
 from torchprof_hooks.profiler import Profiler
 from torchprof_hooks.profiles.cells import CellKey
 
@@ -150,7 +150,7 @@ def test_parts_without_an_optimizer_of_torchs_count_each_step_once(
     monkeypatch: pytest.MonkeyPatch, is_made: bool
 ) -> None:
     """The first step is not known where there is none in the process."""
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: is_made)
+    monkeypatch.setattr(ended_steps, "any_optimizer_made", lambda: is_made)
     prof, model = profile(), Slow(4, 6)
     for number in range(3):
         with prof:

@@ -27,7 +27,7 @@ from torchprof_hooks import (
 from torchprof_hooks.instruments import devices as device_meters
 from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
-from torchprof_hooks.kernel import steps as step_rules
+from torchprof_hooks.kernel import ended_steps
 from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.measure.accelerator import EventClock
 
@@ -123,7 +123,7 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     that is taken and given back by others. An optimizer has been made, here or by a
     test before: one is waited for."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.compiled_autograd", raising=False)
-    monkeypatch.setattr(step_rules, "any_optimizer_made", lambda: True)
+    monkeypatch.setattr(ended_steps, "any_optimizer_made", lambda: True)
 
     def meter(device: object) -> MemoryMeter:
         of_tensors = CORE.module is not None and device is None

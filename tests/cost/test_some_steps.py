@@ -33,6 +33,7 @@ from torchprof_hooks import Profiler, profile
 from torchprof_hooks.documents import report as report_module
 from torchprof_hooks.documents.export import plots
 from torchprof_hooks.documents.export import scalars as scalars_module
+from torchprof_hooks.kernel.ended_steps import EndedSteps
 from torchprof_hooks.kernel.passes import PassRequest
 from torchprof_hooks.kernel.step_listeners import CountedSteps
 from torchprof_hooks.kernel.steps import StepDetector
@@ -414,7 +415,7 @@ def test_a_pass_that_is_only_counted_is_not_kept() -> None:
     """An interrupt may leave it open until the next one."""
     loss = torch.ones(2, requires_grad=True).sum()
     living = weakref.ref(loss)
-    counted = CountedSteps(StepDetector(int, int))
+    counted = CountedSteps(StepDetector(EndedSteps(int), int))
     counted.begin_pass(PassRequest((loss,)))
     del loss
     assert living() is None

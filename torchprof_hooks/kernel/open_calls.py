@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from time import perf_counter_ns
 
 from torchprof_hooks.kernel.callbacks import CallListener
-from torchprof_hooks.kernel.core import Cursor
+from torchprof_hooks.kernel.own_sums import SummedCalls
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.torch_names.checkpoints_and_loaders import (
     STOPS_RECOMPUTATION,
@@ -19,7 +19,7 @@ from torchprof_hooks.kernel.tree import NO_MODULE, CallTree, Site
 from torchprof_hooks.profiles.names import Phase
 
 
-class OpenCalls(Cursor):
+class OpenCalls(SummedCalls):
     """A cursor that closes calls which did not end in order.
 
     What is promised about an interrupt, whenever it comes: after the next use, nothing
@@ -40,7 +40,6 @@ class OpenCalls(Cursor):
     callbacks: CallListener | None
     aborted_calls: int
     undivided_passes: int
-    sites: list[Site]
     pass_owner: Site | None
 
     def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:

@@ -1,11 +1,44 @@
-"""Own times and own sums of sites: without those of the calls inside."""
+"""Sums of calls, and own sums of sites: without those of the calls inside."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchprof_hooks.kernel.core import Cursor
 from torchprof_hooks.kernel.reference.span_log import Int64s, Times
 from torchprof_hooks.kernel.tree import Site
+
+
+class SummedCalls(Cursor):
+    """A cursor whose sums are read (see `Reading`)."""
+
+    sites: list[Site]
+
+    def times(self) -> Times:
+        """What has been measured so far."""
+        return Times(*self.read_times())
+
+    def calls(self) -> Int64s:
+        """How many calls have ended so far, by code."""
+        self.log.fold()
+        calls: Int64s = self.log.calls
+        return calls
+
+    def booked_ns(self, in_step: bool = False) -> Int64s:
+        """Host time of calls that have ended, by code: so far, or since the last moment
+        between two steps."""
+        found: Int64s = self.log.of_step_ns if in_step else self.log.total_ns
+        return found
+
+    def own_ns(self, booked_ns: Int64s) -> list[int]:
+        """Own time of each site, of calls that have ended."""
+        sites = [*self.sites]
+        return _own_times(sites, padded(booked_ns, len(sites)))
+
+    def own(self, sums: Int64s) -> list[int]:
+        """Own sums of each site, where interruptions are parts of calls."""
+        sites = [*self.sites]
+        return _without_inner(sites, padded(sums, len(sites)), entries_too=True)
 
 
 def own_host_ns(sites: list[Site], times: Times, late_ns: int = 0) -> list[int]:
@@ -20,16 +53,6 @@ def own_host_ns(sites: list[Site], times: Times, late_ns: int = 0) -> list[int]:
         for site in _interrupted_at(sites[int(times.open_ns[0])]):
             durations[site.code] -= late_ns
     return _own_times(sites, durations)
-
-
-def own_ns_of_ended(sites: list[Site], booked_ns: Int64s) -> list[int]:
-    """The same, of calls that have ended alone."""
-    return _own_times(sites, padded(booked_ns, len(sites)))
-
-
-def own_sums(sites: list[Site], sums: Int64s) -> list[int]:
-    """Own sums of each site, where interruptions are parts of what they interrupt."""
-    return _without_inner(sites, padded(sums, len(sites)), entries_too=True)
 
 
 def padded(sums: Int64s, size: int) -> list[int]:

@@ -1,11 +1,13 @@
-"""Which steps of a thread are measured: all, or some, in blocks."""
+"""Which steps of a thread are measured: all, or some, in blocks; and how long those of
+each kind took."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from enum import Enum
 from math import inf
+from time import perf_counter_ns
 
 from torchprof_hooks.kernel.step_counter import StepCounter
 from torchprof_hooks.profiles.measured_steps import BLOCKS_KEPT
@@ -80,3 +82,31 @@ class Blocks:
             self._counted_ns = mean_ns
         elif self._counted_ns and mean_ns:
             self.longer.append(mean_ns / self._counted_ns - 1)
+
+
+class WallTime:
+    """The time of a thread, by kind of steps. Another thread may read.
+
+    began_ns: what comes after this moment is not booked yet; 0: nothing is measured.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._booked_ns = Counter[Kind]()
+        self.began_ns = 0
+
+    def book(self, kind: Kind | None = None) -> int:
+        """Book the time until now, which is that of steps of this kind, by default of
+        the running ones. Returns when that is."""
+        began_ns, now_ns = self.began_ns, perf_counter_ns()
+        if began_ns:
+            self._booked_ns[kind or self._blocks.kind] += now_ns - began_ns
+            self.began_ns = now_ns
+        return now_ns
+
+    def so_far_ns(self, kind: Kind, end_ns: int | None = None) -> int:
+        """The time of the steps of this kind, with that which is not booked yet."""
+        began_ns = self.began_ns  # once: another thread may read
+        if not began_ns or kind is not self._blocks.kind:
+            return self._booked_ns[kind]
+        return self._booked_ns[kind] + max((end_ns or perf_counter_ns()) - began_ns, 0)

@@ -1,5 +1,5 @@
-"""Who notifies the detector of the steps of a thread: of those that are followed call
-by call, and of those that are only counted."""
+"""What is on torch for the steps of a thread, and notifies the detector of these: of
+those that are followed call by call, and of those that are only counted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 from torchprof_hooks.kernel.attachments import attachments
 from torchprof_hooks.kernel.engine import engine_patch
 from torchprof_hooks.kernel.optimizer_hooks import optimizer_hooks
+from torchprof_hooks.kernel.schedule import Kind
 from torchprof_hooks.kernel.steps import StepDetector
 from torchprof_hooks.kernel.subscriptions import TrackerSubscription
+from torchprof_hooks.kernel.thread_profile import ThreadProfile
 from torchprof_hooks.kernel.torch_names.autograd import current_graph_task
 from torchprof_hooks.kernel.tracker import Tracker
 
@@ -49,7 +51,9 @@ class FollowedSteps(TrackerSubscription):
         if tracker.works_here():
             with tracker.our_work():
                 is_inside = tracker.site is not tracker.outside
-                is_nested = is_inside and tracker.is_in_optimizer()
+                is_nested = is_inside and any(
+                    site.phase == "optimizer" for site in tracker.open_sites()
+                )
                 if not (tracker.site.is_loading or is_nested):
                     self._detector.optimizer_stepped(optimizer, is_inside, ended_ns)
 
@@ -112,3 +116,60 @@ class CountedSteps:
 
     def begin_closure(self) -> Callable[[], object]:
         return bool  # does nothing
+
+
+class StepsOnTorch:
+    """What is on torch for the steps of a thread: something else for each kind.
+
+    shown: what is shown the steps; while they are only counted, what measures.
+    """
+
+    def __init__(self, profile: ThreadProfile, detector: StepDetector) -> None:
+        self._profile, self._detector = profile, detector
+        self._measured = FollowedSteps(profile.tracker, detector)
+        self._counted = CountedSteps(detector)
+        self._now: CountedSteps | FollowedSteps = self._measured
+        self._left: CountedSteps | FollowedSteps | None = None  # is about to be closed
+        self.shown = profile.tracker
+
+    def expect(self, kind: Kind) -> None:
+        """Steps of this kind come."""
+        self.shown, self._now = self._profile.tracker, self._measured
+        if kind is Kind.TRACED:  # what is measured of them is not kept
+            self.shown = self._profile.make_tracker(measures=False)
+            self._now = FollowedSteps(self.shown, self._detector)
+        elif kind is Kind.COUNTED:
+            self._now = self._counted
+        followed = None if kind is Kind.COUNTED else self.shown
+        self._detector.follow(followed, self._profile.counters[kind])
+
+    def open(self) -> None:
+        """Put on torch what the steps that come need."""
+        self._now.open()  # first: what is on torch for both stays there
+        self._close_left()
+
+    def close(self) -> None:
+        """Take it off again."""
+        self._now.close()
+        self._close_left()
+
+    def leave(self) -> None:
+        """Steps of another kind are about to be expected."""
+        self._close_left()
+        self._left = self._now
+
+    def _close_left(self) -> None:
+        """Take off torch what the steps before needed, also after an interrupt."""
+        if self._left is not None and self._left is not self._now:
+            self._left.close()
+        self._left = None
+
+    def time_begins(self) -> None:
+        """Notify observers that time counts from now on."""
+        for observer in self.shown.observers if self._now is not self._counted else ():
+            observer.time_begins()
+
+    def time_ends(self) -> None:
+        """Notify observers that time does not count any more."""
+        for observer in self.shown.observers:
+            observer.time_ends()

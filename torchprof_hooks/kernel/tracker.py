@@ -15,10 +15,8 @@ from torchprof_hooks.kernel.compiler_shield import exempt_from_compilation
 from torchprof_hooks.kernel.followed_passes import FollowedPasses
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.observer import Notified, Observer
-from torchprof_hooks.kernel.own_sums import own_ns_of_ended, own_sums
 from torchprof_hooks.kernel.passes import Passes
-from torchprof_hooks.kernel.reading import Reading, Step
-from torchprof_hooks.kernel.reference.span_log import Int64s, Times
+from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
@@ -129,43 +127,6 @@ class Tracker(FollowedPasses):
             return _do_nothing
         ends = [notify() for notify in self.notified.closure_begins]
         return partial(_call_all, [end for end in ends if end is not None])
-
-    def is_in_optimizer(self) -> bool:
-        """Whether an optimizer is stepping."""
-        return any(site.phase == "optimizer" for site in self.open_sites())
-
-    # Steps
-
-    def between_steps(self, step: Step) -> None:
-        """Notify observers that no call is open."""
-        for notify in self.notified.between_steps:
-            notify(step)
-        self.log.end_step()
-
-    # Reading
-
-    def times(self) -> Times:
-        """What has been measured so far."""
-        return Times(*self.read_times())
-
-    def calls(self) -> Int64s:
-        """How many calls have ended so far, by code."""
-        self.log.fold()
-        calls: Int64s = self.log.calls
-        return calls
-
-    def booked_ns(self, in_step: bool = False) -> Int64s:
-        """Host time of calls that have ended, by code (see `Reading`)."""
-        found: Int64s = self.log.of_step_ns if in_step else self.log.total_ns
-        return found
-
-    def own_ns(self, booked_ns: Int64s) -> list[int]:
-        """Own time of each site, of calls that have ended."""
-        return own_ns_of_ended([*self.sites], booked_ns)
-
-    def own(self, sums: Int64s) -> list[int]:
-        """Own sums of each site, where interruptions are parts of calls."""
-        return own_sums([*self.sites], sums)
 
 
 def _do_nothing() -> None:

@@ -1,11 +1,11 @@
-"""What a thread exchanges with other processes: its sums by kind and group, and who
-measures it for the trackers."""
+"""What a thread exchanges with other processes: its sums by kind and group, and the
+calls that are measured for them."""
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
@@ -44,10 +44,15 @@ _WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 class Exchanges:
     """The exchanges of a thread, which interrupt its calls, and their sums. Only that
-    thread adds; any thread may read."""
+    thread adds; any thread may read.
+
+    waited_ns, bytes: how long it has waited so far, and how much it has exchanged, also
+        in calls that are a part of another one.
+    """
 
     def __init__(self, reading: Reading) -> None:
         self._reading = weakref.ref(reading)
+        self.waited_ns = self.bytes = 0
         self._sums: dict[tuple[str, str, int], Collective] = {}
 
     def begin(self, collective: str, is_call: bool) -> Interruption | None:
@@ -83,58 +88,78 @@ class Exchanges:
         return sum_of(dict(self._sums).values())
 
 
-class _Inside(threading.local):
-    """How long a thread has waited in calls so far, and how much it has exchanged."""
+class _Observed:
+    """A call of something that communicates, as one observer sees it, from its begin.
 
-    waited_ns = 0
-    bytes = 0
-
-
-_inside = _Inside()
-
-
-class _Doing:
-    """A call of something that communicates. It has a row of its own in each thread
-    that is followed here, and is not in such a call already.
-
-    start_ns, took_ns: of the call.
+    row: None if the call has none of its own there (see `Exchanges.begin`).
     """
 
-    def __init__(self, here: Sequence[Exchanges], name: str, is_call: bool) -> None:
-        self._here = here
-        self._name = name
-        self._is_call = is_call
-        self._begun: list[tuple[Exchanges, Interruption]] = []
-        self.start_ns = self.took_ns = 0
+    def __init__(self, exchanges: Exchanges) -> None:
+        self.exchanges = exchanges
+        self._waited_ns, self._bytes = exchanges.waited_ns, exchanges.bytes
+        self.row: Interruption | None = None
 
-    def call(self, original: Function, args: Any, kwargs: Any) -> Any:
-        """What `original` returns."""
-        try:
-            for exchanges in self._here:
-                found = exchanges.begin(self._name, self._is_call)
-                if found is not None:
-                    self._begun.append((exchanges, found))
-            self.start_ns = perf_counter_ns()
-            result = original(*args, **kwargs)
-            self.took_ns = perf_counter_ns() - self.start_ns
-        except BaseException as error:
-            for _, found in reversed(self._begun):
-                found.fail()
-            leave_out_our_frame(error)
-            raise
-        for _, found in reversed(self._begun):
-            found.end()
-        return result
+    def called(self, exchange: Exchange, bytes_: int, call: _Call) -> None:
+        """It is over. bytes_: of its tensors; 0: those of the calls inside count."""
+        exchanges = self.exchanges
+        waited_ns = exchanges.waited_ns - self._waited_ns
+        bytes_ = bytes_ or exchanges.bytes - self._bytes
+        exchanges.bytes = self._bytes + bytes_
+        if self.row is not None:
+            exchanges.add(
+                exchange,
+                calls=1,
+                bytes_=bytes_,
+                call_ns=call.took_ns - waited_ns,
+                waiting_ns=waited_ns,
+                elapsed_ns=0 if isinstance(call.result, work_class()) else call.took_ns,
+            )
 
-    @property
-    def is_outermost(self) -> bool:
-        """Whether the call has a row of its own."""
-        return bool(self._begun)
+    def waited(self, exchange: Exchange, call: _Call) -> None:
+        """It is over, and was a wait."""
+        exchanges, elapsed_ns = self.exchanges, call.took_ns
+        exchanges.waited_ns = self._waited_ns + elapsed_ns
+        is_known = exchange.start_ns > 0
+        if is_known:
+            elapsed_ns += call.start_ns - exchange.start_ns
+        if self.row is not None:
+            exchanges.add(
+                exchange,
+                calls=int(not is_known),
+                waiting_ns=call.took_ns,
+                elapsed_ns=elapsed_ns,
+            )
 
-    def add(self, exchange: Exchange, **numbers: int) -> None:
-        """Add how much the call exchanged, where it has a row."""
-        for exchanges, _ in self._begun:
-            exchanges.add(exchange, calls=int(self._is_call), **numbers)
+
+class _Call(NamedTuple):
+    """A call of something that communicates, which is over."""
+
+    result: Any
+    start_ns: int
+    took_ns: int
+
+
+def _make(
+    call: Function, observed: Sequence[_Observed], name: str, is_call: bool
+) -> _Call:
+    """Make a call. It has a row in each thread that is followed here, and is not in
+    such a call already."""
+    try:
+        for one in observed:
+            one.row = one.exchanges.begin(name, is_call)
+        start_ns = perf_counter_ns()
+        result = call()
+        took_ns = perf_counter_ns() - start_ns
+    except BaseException as error:
+        for one in reversed(observed):
+            if one.row is not None:
+                one.row.fail()
+        leave_out_our_frame(error)
+        raise
+    for one in reversed(observed):
+        if one.row is not None:
+            one.row.end()
+    return _Call(result, start_ns, took_ns)
 
 
 def call_measured(
@@ -145,26 +170,17 @@ def call_measured(
     If it calls others of its kind, their bytes count as its own, unless it has tensors
     itself; and their waiting time counts as its own.
     """
+    exchange = Exchange(name)
     if is_dynamo_compiling() or is_tracing():
-        return original(*args, **kwargs), Exchange(name)
-    waited_ns, bytes_before = _inside.waited_ns, _inside.bytes
-    doing = _Doing(here, name, is_call=True)
-    result = doing.call(original, args, kwargs)
-    bytes_ = data_bytes((*args, *kwargs.values(), result))
-    bytes_ = bytes_ or _inside.bytes - bytes_before
-    _inside.bytes = bytes_before + bytes_
-    if not doing.is_outermost:
-        return result, Exchange(name)
-    exchange = Exchange(name, *group_of(args, kwargs), doing.start_ns)
-    waited_ns = _inside.waited_ns - waited_ns
-    doing.add(
-        exchange,
-        bytes_=bytes_,
-        call_ns=doing.took_ns - waited_ns,
-        waiting_ns=waited_ns,
-        elapsed_ns=0 if isinstance(result, work_class()) else doing.took_ns,
-    )
-    return result, exchange
+        return original(*args, **kwargs), exchange
+    observed = [*map(_Observed, here)]
+    call = _make(partial(original, *args, **kwargs), observed, name, True)
+    bytes_ = data_bytes((*args, *kwargs.values(), call.result))
+    if any(one.row is not None for one in observed):
+        exchange = Exchange(name, *group_of(args, kwargs), call.start_ns)
+    for one in observed:
+        one.called(exchange, bytes_, call)
+    return call.result, exchange
 
 
 def wait_measured(
@@ -174,11 +190,8 @@ def wait_measured(
     observed its begin, the wait counts as a call."""
     if is_dynamo_compiling() or is_tracing():
         return original(*args)
-    waited_ns = _inside.waited_ns
-    doing = _Doing(here, exchange.name, is_call=not exchange.start_ns)
-    result = doing.call(original, args, {})
-    _inside.waited_ns = waited_ns + doing.took_ns
-    end_ns = doing.start_ns + doing.took_ns
-    elapsed_ns = end_ns - (exchange.start_ns or doing.start_ns)
-    doing.add(exchange, waiting_ns=doing.took_ns, elapsed_ns=elapsed_ns)
-    return result
+    observed, is_call = [*map(_Observed, here)], not exchange.start_ns
+    call = _make(partial(original, *args), observed, exchange.name, is_call)
+    for one in observed:
+        one.waited(exchange, call)
+    return call.result

@@ -1,0 +1,249 @@
+"""Steps and evaluation calls of a thread that have ended: they are counted, or wait
+until it is known what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Final
+
+from torchprof_hooks.kernel.step_counter import StepCounter
+from torchprof_hooks.kernel.torch_names.modules import any_optimizer_made
+from torchprof_hooks.kernel.tracker import Tracker
+
+#: After so many backward passes without any optimizer's step, none is expected.
+PATIENCE: Final = 256
+#: More than so many times the calls without a graph of the step before are evaluations.
+MANY: Final = 4
+
+
+class StepClock:
+    """The clock of steps: `perf_counter_ns`, less what is no time of the program's.
+
+    left_out_ns: so much.
+    """
+
+    def __init__(self) -> None:
+        self.left_out_ns = 0
+        self.is_running = False
+        self._stopped_ns = 0
+
+    def start(self) -> None:
+        """Time counts from now on."""
+        self.left_out_ns += perf_counter_ns() - self._stopped_ns
+        self.is_running = True
+
+    def stop(self) -> None:
+        """Time does not count until the next `start`."""
+        if self.is_running:  # else an interrupt came before that
+            self._stopped_ns = perf_counter_ns()
+            self.is_running = False
+
+
+class CallsWithoutGraph:
+    """Calls from outside that make no graph, before the first one of a step that does.
+    They are evaluations, unless there were such calls in the step before, and there are
+    not `MANY` times as many now: then they are a part of the step.
+
+    has_graph: whether the step has a call that makes a graph: no more calls come here.
+    end_ns: when the last one ended.
+    """
+
+    def __init__(self) -> None:
+        self.has_graph = False
+        self.end_ns = 0
+        self._count = self._apart = 0  # in this step; those that are evaluations
+        self._usual = 0  # in the step before
+
+    @property
+    def waiting(self) -> int:
+        """How many are not counted as evaluations."""
+        return self._count - self._apart
+
+    def add(self, end_ns: int) -> bool:
+        """One has ended. Returns whether those that wait are evaluations."""
+        self._count += 1
+        self.end_ns = end_ns
+        return self._count > MANY * self._usual
+
+    def count(self) -> None:
+        """Those that wait are counted as evaluations now."""
+        self._apart = self._count
+
+    def step_ended(self, has_gone_on: bool) -> None:
+        """The step is over. has_gone_on: it seemed to be so once before."""
+        if self._count or not has_gone_on:
+            self._usual, self._count, self._apart = self._count, 0, 0
+
+
+class PassesAsSteps:
+    """Backward passes, each of which is a step, if no optimizer of torch's steps. Most
+    likely, another one steps between a pass and the next call.
+
+    ends_ns: of passes that wait, as an optimizer may still step.
+    after_ns: what came after passes, and is not counted yet.
+    entered_ns: the tracker's at the end of the last pass.
+    """
+
+    def __init__(self) -> None:
+        self.ends_ns: list[int] = []
+        self.after_ns = self.entered_ns = 0
+        self.last_ns: int | None = None  # the last one's end, if no call came since
+        self._are_all = False
+
+    def add(self, end_ns: int) -> bool:
+        """One has ended. Returns whether those that wait are steps."""
+        self.ends_ns.append(end_ns)
+        self.last_ns = end_ns
+        self._are_all = (
+            self._are_all or len(self.ends_ns) >= PATIENCE or not any_optimizer_made()
+        )
+        return self._are_all
+
+    def called(self, start_ns: int, end_ns: int, entered_ns: int) -> None:
+        """The first call after a pass is over. entered_ns: the tracker's now."""
+        others_ns = entered_ns - self.entered_ns - (end_ns - start_ns)
+        if self.last_ns is not None:
+            self.after_ns += max(start_ns - self.last_ns - others_ns, 0)
+            self.last_ns = None
+
+    def drop(self) -> None:
+        """Those that wait are parts of a step."""
+        if self.ends_ns:
+            self.ends_ns.clear()
+            self.after_ns, self.last_ns = 0, None
+
+
+class EndedSteps:
+    """Counts what has ended in a thread. A step that seems to have ended waits until
+    the next one does: it may go on, if another optimizer steps in it. So do calls that
+    may be evaluations, or a part of the next step, and passes that may be steps.
+
+    on_first: called when the first training step has ended; again, if it goes on. In
+        programs that make no optimizer, the first evaluation call counts, too.
+    clock: moments are by this.
+    counter: where steps are counted (see `follow`). counted: so many are, in all.
+    tracker: what sees the calls.
+    ended_ns: when the step that waits has ended; None: none waits.
+    """
+
+    def __init__(self, on_first: Callable[[], object]) -> None:
+        self._on_first = on_first
+        self.clock = StepClock()
+        self.calls = CallsWithoutGraph()
+        self.passes = PassesAsSteps()
+        self.counter = StepCounter()
+        self.tracker: Tracker | None = None
+        self.counted = self._evaluations = 0
+        self._began_ns = 0  # the running step
+        self.ended_ns: int | None = None
+        self._waited_ns = self._waited_by_end_ns = 0
+
+    def follow(self, tracker: Tracker | None, counter: StepCounter) -> None:
+        """From now on, count in `counter`, and calls are those that `tracker` sees;
+        None: nothing but optimizers' steps and passes are told. Between two steps."""
+        self.count_ended()
+        self._count_after_passes()
+        self.tracker, self.counter = tracker, counter
+        if tracker is not None:
+            self.passes.entered_ns = tracker.entered_ns
+            self._waited_ns = self._waited_by_end_ns = tracker.waited_ns
+        self.passes.last_ns = None
+
+    def renew(self) -> None:
+        """After the clock was stopped: end a profile with the steps of `read`, and
+        begin another; call `follow` with its tracker then. What is known of the program
+        stays, and there is no first step any more."""
+        self.count_ended()
+        self.count_passes()
+        self._count_calls()
+
+    @property
+    def steps(self) -> int:
+        """How many training steps have ended."""
+        return self.counted + (self.ended_ns is not None)
+
+    @property
+    def all(self) -> int:
+        """How many training steps and evaluation calls have ended."""
+        return self.steps + self._evaluations
+
+    def read(self) -> StepCounter:
+        """The steps in `counter`, and what has ended and is not in it yet."""
+        found, began_ns, ended_ns = self.counter.copy(), self._began_ns, self.ended_ns
+        found.after_backward_ns += self.passes.after_ns
+        ends_ns: list[int] = []
+        if ended_ns is not None:
+            waited_ns = self._waited_by_end_ns - self._waited_ns
+            found.waited(waited_ns, ended_ns - began_ns)
+            ends_ns = [ended_ns]
+        elif not self.clock.is_running:  # no optimizer steps any more
+            ends_ns = [*self.passes.ends_ns]
+        for steps, end_ns in enumerate(ends_ns, self.counted):
+            found.count(end_ns - began_ns, is_first=not steps)
+            began_ns = end_ns
+        if self.calls.waiting > 0:
+            found.evaluation(self.calls.end_ns - began_ns, self.calls.waiting)
+        return found
+
+    # What has ended
+
+    def end(self, now_ns: int, has_gone_on: bool = False) -> None:
+        """The running step ends here, as far as it is known. has_gone_on: it seemed to
+        have ended before."""
+        self.ended_ns = now_ns
+        self.calls.has_graph = False
+        if self.tracker is not None:
+            self._waited_by_end_ns = self.tracker.waited_ns
+            self.calls.step_ended(has_gone_on)
+        if not self.counted:
+            self._on_first()
+
+    def count_ended(self) -> None:
+        """The step that waits, if any, has really ended."""
+        if self.ended_ns is None:
+            return
+        waited_ns = self._waited_by_end_ns - self._waited_ns
+        self._waited_ns = self._waited_by_end_ns
+        ended_ns, self.ended_ns = self.ended_ns, None
+        duration_ns = ended_ns - self._began_ns
+        self.counter.waited(waited_ns, duration_ns)
+        self.counter.count(duration_ns, is_first=not self.counted)
+        self.counted += 1
+        self._began_ns = ended_ns
+
+    def count_passes(self) -> None:
+        """Each of the passes that wait was a step."""
+        ends_ns, self.passes.ends_ns = self.passes.ends_ns, []
+        for end_ns in ends_ns:
+            self.end(end_ns)
+            self.count_ended()
+        self._count_after_passes()
+
+    def _count_after_passes(self) -> None:
+        if not self.passes.ends_ns:
+            self.counter.after_backward_ns += self.passes.after_ns
+            self.passes.after_ns = 0
+
+    def called_without_graph(self, end_ns: int) -> bool:
+        """A call has ended that made no graph, in a step that has none. Returns whether
+        it was an evaluation."""
+        if not self.calls.add(end_ns):
+            return False  # a part of the step, if one comes
+        is_first = not self.all
+        self.count_ended()
+        self._count_calls(is_first)
+        if is_first and not any_optimizer_made():
+            self._on_first()
+        return True
+
+    def _count_calls(self, is_first: bool = False) -> None:
+        """Those that wait for a step are evaluations."""
+        if calls := self.calls.waiting:
+            duration_ns = self.calls.end_ns - self._began_ns
+            self.counter.evaluation(duration_ns, calls, is_first=is_first)
+            self._evaluations += calls
+            self.calls.count()
+            self._began_ns = self.calls.end_ns
+            if self.tracker is not None:  # what they have waited is in no step
+                self._waited_ns = self.tracker.waited_ns
