@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.kernel.core import CORE, Interceptor
 from torchprof_hooks.kernel.interception import interception
+from torchprof_hooks.kernel.torch_names import Place
 from torchprof_hooks.kernel.torch_names.distributed import (
     collectives,
     functional_wait,
@@ -24,7 +25,6 @@ from torchprof_hooks.kernel.torch_names.distributed import (
     prepare_for_backward,
     wait_method,
 )
-from torchprof_hooks.kernel.torch_names.place import Place
 
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from torchprof_hooks.kernel.torch_names.place import Function, Place
+from torchprof_hooks.kernel.torch_names import Function, Place
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from torchprof_hooks.kernel.graph import reachable_nodes
-from torchprof_hooks.kernel.open_calls import OpenCalls
+from torchprof_hooks.kernel.interruptions import OpenCalls
 from torchprof_hooks.kernel.passes import (
     BackwardPass,
     OpenBackward,

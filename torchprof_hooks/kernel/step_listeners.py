@@ -10,8 +10,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from torchprof_hooks.kernel.attachments import attachments
-from torchprof_hooks.kernel.engine import engine_patch
 from torchprof_hooks.kernel.optimizer_hooks import optimizer_hooks
+from torchprof_hooks.kernel.passes import engine_patch
 from torchprof_hooks.kernel.steps import StepDetector
 from torchprof_hooks.kernel.subscriptions import TrackerSubscription
 from torchprof_hooks.kernel.torch_names.autograd import current_graph_task

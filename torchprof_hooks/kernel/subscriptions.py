@@ -15,13 +15,14 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
-from torchprof_hooks.kernel.attachments import Attachment, attachments
-from torchprof_hooks.kernel.compiler_shield import script_patch
-from torchprof_hooks.kernel.engine import engine_patch
+from torchprof_hooks.kernel.attachments import Attachment, Layer, Patch, attachments
 from torchprof_hooks.kernel.interception import Subscription, interception
 from torchprof_hooks.kernel.optimizer_hooks import optimizer_hooks
+from torchprof_hooks.kernel.passes import engine_patch
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.autograd import current_graph_task
-from torchprof_hooks.kernel.torch_names.modules import pre_hooks_of
+from torchprof_hooks.kernel.torch_names.compiler import script_module_maker
+from torchprof_hooks.kernel.torch_names.modules import hide_hooks_of, pre_hooks_of
 from torchprof_hooks.kernel.tracker import Tracker
 
 
@@ -125,6 +126,24 @@ class _Lifetime:
                 attachments.give_up(attachment, observer)
 
 
+def _make_scripting(original: Function, layer: Layer) -> Function:
+    def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
+        if not layer.is_on:
+            return original(nn_module, *args, **kwargs)
+        numbers = {n for user in _script_patch.users for n in user.numbers}
+        show = hide_hooks_of(nn_module, numbers)
+        try:
+            return original(nn_module, *args, **kwargs)
+        finally:
+            show()
+
+    return create_script_module
+
+
+#: TorchScript would compile the hooks of a module along with it, and cannot compile
+#: ours: they are hidden while it looks for hooks. Its users are `ModuleSubscription`s.
+_script_patch: Final = Patch(script_module_maker, _make_scripting)
+
 _Module: Final = torch.nn.Module
 
 
@@ -147,7 +166,7 @@ class ModuleSubscription(TargetSubscription):
         super().__init__(name, hook, threads)
         self._handles: list[RemovableHandle] = []
         self._module = weakref.ref(module)
-        attachments.attach(script_patch, self)
+        attachments.attach(_script_patch, self)
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
         # Not by the module's own methods: modules of TorchScript do not have them.
         self._handles = [
@@ -164,7 +183,7 @@ class ModuleSubscription(TargetSubscription):
         for tracker in [*self._threads.trackers]:
             if tracker.callbacks is not None and module is not None:
                 tracker.callbacks.forget(module)
-        attachments.detach(script_patch, self)
+        attachments.detach(_script_patch, self)
         super().close()
 
     @property

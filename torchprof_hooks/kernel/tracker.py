@@ -11,7 +11,6 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.kernel.callbacks import CallListener
-from torchprof_hooks.kernel.compiler_shield import exempt_from_compilation
 from torchprof_hooks.kernel.followed_passes import FollowedPasses
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.observer import Notified, Observer
@@ -20,6 +19,7 @@ from torchprof_hooks.kernel.passes import Passes
 from torchprof_hooks.kernel.reading import Reading, Step
 from torchprof_hooks.kernel.reference.span_log import Int64s, Times
 from torchprof_hooks.kernel.torch_names.compiler import (
+    exempt_from_compilation,
     is_compiled_module,
     is_tracing,
 )

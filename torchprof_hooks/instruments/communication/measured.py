@@ -13,13 +13,13 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.kernel.attachments import leave_out_our_frame
 from torchprof_hooks.kernel.interruptions import Interruption
 from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.compiler import is_tracing
 from torchprof_hooks.kernel.torch_names.distributed import (
     data_bytes,
     group_of,
     work_class,
 )
-from torchprof_hooks.kernel.torch_names.place import Function
 from torchprof_hooks.profiles.collectives import Collective, Collectives, sum_of
 from torchprof_hooks.profiles.names import communication_name
 

@@ -19,9 +19,9 @@ from torchprof_hooks.instruments.functions.mode import ModeOnStack, applications
 from torchprof_hooks.instruments.functions.names import function_name
 from torchprof_hooks.instruments.functions.passes import HIDDEN, FollowedPasses
 from torchprof_hooks.kernel.attachments import attachments
-from torchprof_hooks.kernel.engine import engine_patch
 from torchprof_hooks.kernel.graph import nodes_behind, nodes_within
 from torchprof_hooks.kernel.module_names import ModuleNames
+from torchprof_hooks.kernel.passes import engine_patch
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_module,

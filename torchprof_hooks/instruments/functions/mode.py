@@ -19,6 +19,7 @@ from torchprof_hooks.kernel.attachments import (
     Patch,
     attachments,
 )
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.functions import (
     OVERRIDE_CHECK,
     FunctionApplications,
@@ -30,7 +31,6 @@ from torchprof_hooks.kernel.torch_names.functions import (
     remove_function_mode,
 )
 from torchprof_hooks.kernel.torch_names.modules import frames_from
-from torchprof_hooks.kernel.torch_names.place import Function
 
 
 class Follower(Protocol):

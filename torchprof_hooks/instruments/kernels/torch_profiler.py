@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Any, Final
 
 from torchprof_hooks.kernel.attachments import Layer, Patch, attachments
-from torchprof_hooks.kernel.torch_names.place import Function
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.profiler import (
     PROFILER_BEGINS,
     PROFILER_ENDS,

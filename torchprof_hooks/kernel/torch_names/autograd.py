@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import autograd
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 #: What ``AccumulateGrad`` nodes report in place of a sequence number.
 NO_SEQUENCE_NUMBER = 2**64 - 1

@@ -13,8 +13,8 @@ import torch
 from torch.autograd import function as autograd_function
 from torch.overrides import TorchFunctionMode
 
+from torchprof_hooks.kernel.torch_names import Function, Place
 from torchprof_hooks.kernel.torch_names.modules import frames_from
-from torchprof_hooks.kernel.torch_names.place import Function, Place
 
 #: Attribute of the mode that ``set_default_device`` puts at the bottom of the stack;
 #: that of ``with torch.device(...)``, which goes on top, lacks it.

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 #: Hooks, or what torch knows of them, by their numbers, which are unique.
 _Table = OrderedDict[int, Any]

@@ -12,7 +12,7 @@ import torch
 import torch.autograd.profiler
 import torch.profiler
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 _profiler = getattr(torch._C, "_profiler", None)
 _scopes = getattr(_profiler, "RecordScope", None)
