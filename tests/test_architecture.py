@@ -20,7 +20,7 @@ from torch import nn
 import torchprof_hooks
 from tests.cores import NATIVE_CORE
 from torchprof_hooks import profile
-from torchprof_hooks.kernel.core import CORE, Cursor, Node
+from torchprof_hooks.kernel.core import NATIVE, Cursor, Node
 
 architecture: Any = import_module("docs.architecture")
 PACKAGE = Path(torchprof_hooks.__file__).parent
@@ -76,7 +76,7 @@ def file_of(frame: FrameType) -> str:
 
 def is_of_core(function: Any) -> bool:
     of = getattr(function, "__self__", None)
-    return of is CORE.module or isinstance(of, Cursor | Node | CORE.module.Log)
+    return of is NATIVE or isinstance(of, Cursor | Node | NATIVE.Log)
 
 
 class Training:
