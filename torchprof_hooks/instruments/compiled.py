@@ -46,6 +46,6 @@ class Compilations(Observer):
 
     attachments = (_compiling,)
 
-    def met(self, site: Site, module: torch.nn.Module) -> None:
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
         """The program may have begun to use torch.compile."""
         attachments.renew(_compiling)

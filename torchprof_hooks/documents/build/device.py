@@ -188,7 +188,7 @@ def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
 
 
 def _info(name: str) -> ModuleInfo:
-    """The description of what was met in the traced step alone."""
+    """The description of what ran in the traced step alone."""
     if name[0] != "(":
         return ModuleInfo("Module")
     is_outside = name in (UNSEEN_NAME, OTHER_THREADS_NAME)
@@ -213,7 +213,7 @@ def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> T
         notes.append(f"Streams ran at once: the device was busy for {less} the sum")
     columns = [
         Column("count", "count", [_count(row) for row in rows], "kernels", 1),
-        *phase_columns(rows, in_phase, leaves=(3, 3, 3)),
+        *phase_columns(rows, in_phase, drop_order=(3, 3, 3)),
         Column("self", "ns", own, "self_ns", 2),
         Column("busy", "ns", totals, "busy_ns"),
         share_column("%", totals, whole_ns, "share"),
@@ -227,7 +227,7 @@ def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> T
         [column for column in columns if any(column.values)],
         names=[line.name for line in lines],
         depths=[line.depth for line in lines],
-        ranks=[ranks[n] for n in range(len(rows))],
+        importance=[ranks[n] for n in range(len(rows))],
         most=_MOST_KERNELS,
         left_out="{count} more rows, {share}",
         shares=[(ns or 0) / max(whole_ns, 1) for ns in own],

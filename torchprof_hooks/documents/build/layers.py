@@ -21,7 +21,7 @@ from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 R = TypeVar("R", bound=Row)
 
-#: From so many calls on, one that was interrupted is told from others.
+#: From so many calls on, one that was interrupted stands out.
 _FEWEST_CALLS: Final = 3
 #: More than so many standard errors are no chance.
 _ERRORS: Final = 3
@@ -96,7 +96,7 @@ class Noise(NamedTuple):
         return any(each.calls >= _FEWEST_CALLS for each in totals)
 
     def most_ns(self, totals: Iterable[Totals]) -> float:
-        """What chance may have added to the time of these calls, at most."""
+        """Three standard errors of the summed call times."""
         if self.device:
             return 0.0
         # All of a call, also if less of it counts: chance may have struck there.

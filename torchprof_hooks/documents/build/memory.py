@@ -241,7 +241,7 @@ def _per_call(row: Row, phase: Phase) -> float:
 
 def _memory_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns of bytes: handed out, retained, peak and acquired."""
-    leaves: dict[Phase, int] = {
+    drop_order: dict[Phase, int] = {
         "forward": 0,
         "backward": 0,
         "recompute": 2,
@@ -255,9 +255,9 @@ def _memory_columns(rows: Sequence[Row]) -> list[Column]:
             "bytes",
             [_per_call(row, phase) for row in rows],
             f"{phase}_used_bytes",
-            leave,
+            number,
         )
-        for phase, leave in leaves.items()
+        for phase, number in drop_order.items()
     ]
     retained = [row.phases["forward"].mean_retained_bytes for row in rows]
     columns.insert(1, Column("retained", "bytes", retained, "retained_bytes"))

@@ -54,12 +54,12 @@ def savings(profile: ProfileData, step: MemoryStep) -> list[Saving]:
             )
         )
     found.sort(key=lambda one: (one.peak_bytes, one.extra_ns))
-    least_ns, told = float("inf"), []
+    least_ns, kept = float("inf"), []
     for one in found:
         if one.extra_ns < least_ns:
             least_ns = one.extra_ns
-            told.append(one)
-    return told
+            kept.append(one)
+    return kept
 
 
 def _label(each: Checkpointing, class_names: set[str]) -> str:

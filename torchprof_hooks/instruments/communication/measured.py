@@ -37,7 +37,7 @@ class Exchange(NamedTuple):
     start_ns: int = 0
 
 
-#: Phases of interruptions inside of which communication is not told apart.
+#: Phases of interruptions inside of which communication has no row of its own.
 _WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 

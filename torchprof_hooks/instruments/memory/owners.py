@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from torchprof_hooks.instruments.memory.meter import MemoryMeter, heard_allocators
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, observed_allocators
 from torchprof_hooks.instruments.memory.steps import (
     Growth,
     Holder,
@@ -157,7 +157,7 @@ class MemoryOwners(Observer):
 
     def __init__(self, meter: MemoryMeter) -> None:
         self._meter, self._log = meter, meter.log
-        self.attachments = () if meter.counts_tensors else (heard_allocators,)
+        self.attachments = () if meter.counts_tensors else (observed_allocators,)
         self._growth = Growth()
         self._owners: list[_Owner] = []
         self._codes: dict[_Owner, int] = {}
@@ -192,7 +192,7 @@ class MemoryOwners(Observer):
 
     # What is met
 
-    def met(self, site: Site, module: torch.nn.Module) -> None:
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
         """An outermost module is looked at."""
         known = self._modules.get(id(module))
         if site.is_entry and (known is None or known[0]() is not module):
