@@ -98,14 +98,16 @@ def registered() -> dict[str, object]:
         **tables,
         **{what: Place(*place).read() for what, place in REPLACED.items()},
         **_compiler(),
-        "who sees modules": [id(user) for user in interception.users if user.cursors],
+        "notified of modules": [
+            id(user) for user in interception.users if user.cursors
+        ],
         "implementation of calls": _implementation_of_calls(),
         "tensors are counted": CORE.module is not None and CORE.module.counts_tensors(),
         "allocators are heard": CORE.module is not None
         and CORE.module.hears_allocators(),
         "function modes": torch._C._len_torch_function_stack(),
         "torch functions are on": torch._C._is_torch_function_enabled(),
-        "told of collections": [each for each in gc.callbacks if _is_ours(each)],
+        "notified of collections": [each for each in gc.callbacks if _is_ours(each)],
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
         # Those of libraries' own kinds of warnings, or for modules of theirs, come with

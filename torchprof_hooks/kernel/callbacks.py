@@ -63,7 +63,7 @@ class Callbacks(Protocol):
 
 
 class CallListener(Protocol):
-    """What a cursor tells of calls of modules (see `Cursor.callbacks`)."""
+    """Whom a cursor notifies of calls of modules (see `Cursor.callbacks`)."""
 
     def called(self, site: Site, args: Any) -> None: ...
     def returned(self, site: Site, outputs: Any) -> None: ...
@@ -72,8 +72,8 @@ class CallListener(Protocol):
 
 
 class LinkCallbacks:
-    """Calls the callbacks of a hook where a cursor tells of a call (see `Cursor`), and
-    where a backward pass moves to other owners (see `MoveListener`)."""
+    """Calls the callbacks of a hook where a cursor notifies of a call (see `Cursor`),
+    and where a backward pass moves to other owners (see `MoveListener`)."""
 
     def __init__(self, hook: Callbacks) -> None:
         self._hook = hook
@@ -89,7 +89,7 @@ class LinkCallbacks:
         self._hook.forward_preprocess(call)
 
     def returned(self, site: Site, outputs: Any) -> None:
-        """A call has ended: tell the hook, unless an exception ended it."""
+        """A call has ended: notify the hook, unless an exception ended it."""
         call = self._open_calls.pop(site.code, None)
         if call is not None and (outputs is not None or error_of_call() is None):
             call.out = outputs
@@ -104,13 +104,14 @@ class LinkCallbacks:
         for site in closed:
             is_open = self._open_backwards.pop(site.code, None) is not None
             if is_open and not failed:
-                _tell(self._hook.backward_postprocess, site)
+                _notify(self._hook.backward_postprocess, site)
         for site in opened:
             self._open_backwards[site.code] = site
-            _tell(self._hook.backward_preprocess, site)
+            _notify(self._hook.backward_preprocess, site)
 
     def forget(self, module: torch.nn.Module) -> None:
-        """The hook was taken off `module`: nobody is told of its open calls."""
+        """The hook was taken off `module`: nobody is notified of the ends of its open
+        calls."""
         for code, call in [*self._open_calls.items()]:
             if call.link is module:
                 del self._open_calls[code]
@@ -119,7 +120,7 @@ class LinkCallbacks:
                 del self._open_backwards[code]
 
 
-def _tell(callback: Callable[[LinkCall], None], site: Site) -> None:
+def _notify(callback: Callable[[LinkCall], None], site: Site) -> None:
     module = site.living_module()
     if module is not None:
         callback(LinkCall(module, site.name))

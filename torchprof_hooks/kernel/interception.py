@@ -16,7 +16,7 @@ from torchprof_hooks.kernel.torch_names.modules import (
 
 
 class Subscription:
-    """Is shown module calls of the process.
+    """Is notified of module calls of the process.
 
     cursors: those that follow the calls.
     watches: whether `watch` is called before each call, in the thread that makes it.
@@ -32,7 +32,8 @@ class Subscription:
 class Interception(Attachment):
     """Shows all module calls of the process to its users, `Subscription`s: by an
     interceptor, at the place where torch looks for what to call in place of a module's
-    own implementation. While somebody else has taken that place, no call is seen.
+    own implementation. While somebody else has taken that place, nobody is notified of
+    calls.
 
     The native interceptor stays in its place, where it shows calls to nobody in 13 ns
     or so: each change of `torch.nn.Module` empties Python's caches of what is in all
@@ -78,5 +79,4 @@ class Interception(Attachment):
                 user.watch(module, args)
 
 
-#: The one there is.
 interception: Final = Interception()

@@ -63,7 +63,7 @@ class OpenCalls(Cursor):
 
     def unwind_to(self, called: object) -> Site:
         """Return to the call of a module, or of an optimizer: close the calls inside it
-        that an exception has left without telling us. `outside` if that call is not
+        that an exception has left without notice. `outside` if that call is not
         open: it began before the thread was followed, or while data was loaded."""
         if self.site.is_loading or not self.is_open(called):
             return self.outside
@@ -73,8 +73,8 @@ class OpenCalls(Cursor):
         return self.site
 
     def close_left_calls(self) -> None:
-        """Close calls that are not on the stack any more, where a hook tells that a
-        module is called: hooks do not tell when an interrupt leaves a call."""
+        """Close calls that are not on the stack any more, where a hook notifies us of a
+        call of a module: none does when an interrupt leaves a call."""
         calls: list[Site] = []
         for site in self.open_sites():
             if site.phase == "backward":  # maybe in another thread than what is around

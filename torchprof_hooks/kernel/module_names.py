@@ -49,7 +49,7 @@ def make_profiled_function(
 
 
 class ModuleNames:
-    """Knows the name of every module that was met, without keeping any alive.
+    """Knows the name of every module that was called, without keeping any alive.
 
     An outermost module is a root; all modules inside it get names from it. A module
     keeps its first name: one that stands in two places is listed under the first, and
@@ -69,7 +69,7 @@ class ModuleNames:
         self._root_numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
 
     def get(self, module: torch.nn.Module) -> str | None:
-        """The name of `module`, or None if no root that was met contains it."""
+        """The name of `module`, or None if no root that was called contains it."""
         return self._names.get(id(module))
 
     def add_root(self, root: torch.nn.Module) -> str:

@@ -27,7 +27,7 @@ from torchprof_hooks.profiles.names import PROFILER_NAME
 
 
 class MoveListener(Protocol):
-    """Is told where a pass moves to other owners: of the calls that end there,
+    """Is notified where a pass moves to other owners: of the calls that end there,
     innermost first, and of those that begin, outermost first."""
 
     def moved(self, closed: list[Site], opened: list[Site], failed: bool) -> None: ...
@@ -35,12 +35,12 @@ class MoveListener(Protocol):
 
 class HookedPasses(Passes):
     """Divides the backward passes of a tracker among their owners where the core is not
-    told of nodes, or where a callback has to be able to end a pass by an exception.
+    notified of nodes, or where a callback has to be able to end a pass by an exception.
 
     When a pass begins, this walks its graph once, and puts a hook before each node,
     which stays until the pass ends.
 
-    callbacks: told where a pass moves to other owners.
+    callbacks: notified where a pass moves to other owners.
     """
 
     def __init__(self, *, callbacks: MoveListener | None = None) -> None:
@@ -190,7 +190,7 @@ def _owners(
     """How many of the open calls own the node, outermost first, and which calls inside
     of these do."""
     chain = tracker.owners_of(node._sequence_nr(), not running.keeps_graph)
-    if chain is None:  # nobody can tell
+    if chain is None:  # nobody knows
         tracker.undivided_passes += not running.is_undivided
         running.is_undivided, chain = True, []
     kept = 0

@@ -1,4 +1,4 @@
-"""What an instrument is, as the kernel sees it."""
+"""What an instrument is, to the kernel."""
 
 from __future__ import annotations
 

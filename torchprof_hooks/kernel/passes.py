@@ -100,7 +100,7 @@ class BackwardPass:
     node: number of the node whose hook was called last.
     nodes_ended_ns, entered_ns: when all nodes had run (0: not known), and the time in
         entries by then.
-    is_undivided: whether the owner of some node cannot be told.
+    is_undivided: whether the owner of some node is not known.
     """
 
     engine_site: Site | None = None
@@ -148,8 +148,8 @@ class Passes:
         )
 
     def reach_node(self, tracker: OpenCalls, running: BackwardPass) -> None:
-        """Hooks of a node of the pass run, maybe before the engine tells of the node:
-        the pass goes on with the owner of that node."""
+        """Hooks of a node of the pass run, maybe before the engine notifies of the
+        node: the pass goes on with the owner of that node."""
         tracker.reach_node()
 
     def finish(self, tracker: OpenCalls, running: BackwardPass) -> bool:

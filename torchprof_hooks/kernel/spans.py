@@ -83,7 +83,7 @@ class SpanRecorder:
         self._subscription.close()
 
     def take(self) -> StepSpans:
-        """What was seen since this was called last."""
+        """The spans since this was called last."""
         tracker = self._tracker
         tracker.log.fold()
         batches = [np.zeros((0, FIELDS), np.int64), *self._batches]

@@ -62,8 +62,8 @@ def _nothing() -> None:
 
 
 class CountedSteps:
-    """Tells the detector of optimizers' steps in this thread, from `open` to `close`;
-    and of backward passes, if these may end steps."""
+    """Notifies the detector of optimizers' steps in this thread, from `open` to
+    `close`; and of backward passes, if these may end steps."""
 
     def __init__(self, detector: StepDetector) -> None:
         self._detector = detector
@@ -88,7 +88,7 @@ class CountedSteps:
         is_home = get_ident() == self._thread
         return is_home or (bool(self.passes) and current_graph_task() != -1)
 
-    # What passes and optimizers tell
+    # Passes and optimizers
 
     def begin_pass(self, request: object) -> None:
         if current_graph_task() == -1:

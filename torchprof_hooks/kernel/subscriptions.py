@@ -29,8 +29,8 @@ from torchprof_hooks.kernel.tracker import Tracker
 class ThreadTrackers:
     """A tracker for each thread that needs one, made when it is first asked for.
 
-    passes: while this has users, the trackers see backward passes, until their threads
-        end.
+    passes: while this has users, the trackers follow backward passes, until their
+        threads end.
     trackers: those of threads that have not ended.
     """
 
@@ -38,7 +38,7 @@ class ThreadTrackers:
         self._make_tracker = make_tracker
         self._local = threading.local()
         self.trackers: list[Tracker] = []
-        self.passes = _SeenPasses(self)
+        self.passes = _PassesOfThreads(self)
 
     def here(self) -> Tracker:
         """The tracker that the running thread works for: its own; or in one of the
@@ -62,9 +62,9 @@ class ThreadTrackers:
             self.trackers.remove(tracker)
 
 
-class _SeenPasses(Attachment):
-    """Shows backward passes to the trackers of some threads. It refers to them weakly:
-    their hook may refer to the module that is the user."""
+class _PassesOfThreads(Attachment):
+    """Notifies the trackers of some threads of backward passes. It refers to them
+    weakly: their hook may refer to the module that is the user."""
 
     def __init__(self, threads: ThreadTrackers) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ _Module: Final = torch.nn.Module
 
 
 class ModuleSubscription(TargetSubscription):
-    """Lets the trackers of one hook see the calls of one module, in any thread.
+    """Notifies the trackers of one hook of the calls of one module, in any thread.
 
     The only reference to it is in the module's own table of hooks: it lives and dies
     with the module, also when the hook refers to the module in turn.
@@ -229,17 +229,17 @@ class _PostHook(_ModuleHook):
             self._threads.here().forward_post(module, args, outputs)
 
 
-#: What is said while somebody else has the place where calls of modules are seen.
+#: Printed while somebody else has the place of the interceptor.
 KEPT_OUT: Final = (
     "not measured: modules, as another tool has taken nn.Module._compiled_call_impl"
 )
 
 
 class TrackerSubscription(Subscription):
-    """Lets a tracker see every module call of the process, from `open` to `close`. Both
-    can be called again if an interrupt has cut them short.
+    """Notifies a tracker of every module call of the process, from `open` to `close`.
+    Both can be called again if an interrupt has cut them short.
 
-    optimizers: whether their steps are shown.
+    optimizers: whether the tracker is notified of their steps.
     """
 
     def __init__(self, tracker: Tracker, *, optimizers: bool = True) -> None:
@@ -305,7 +305,8 @@ def detach_observers(tracker: Tracker) -> None:
 
 
 def show_modules(subscription: Subscription) -> None:
-    """Show it all module calls, for as long as it lives, or until `hide_modules`."""
+    """Notify it of all module calls, for as long as it lives, or until
+    `hide_modules`."""
     attachments.attach(interception, subscription)
 
 

@@ -161,7 +161,8 @@ class CallTree:
         self.names = names
         self.sites = sites
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        # By name of a module: where it was first met, and the profiled function around.
+        # By name of a module: where it was first called, and the profiled function
+        # around.
         self._paths: dict[str, tuple[str, ...]] = {}
         self._around: dict[str, tuple[str, ...]] = {}
 

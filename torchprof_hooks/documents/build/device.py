@@ -141,7 +141,7 @@ def _all_rows(tree: Node) -> Iterator[_Line]:
     nodes = placed_nodes(tree, "total")
     for label, (depth, node) in zip(labels_of(nodes), nodes, strict=True):
         if node.cumulative_ns:
-            yield _Line(_label(node, label), node.name, depth, node)
+            yield _Line(_line_label(node, label), node.name, depth, node)
 
 
 def _few_rows(tree: Node) -> Iterator[_Line]:
@@ -153,11 +153,11 @@ def _few_rows(tree: Node) -> Iterator[_Line]:
             if below[each.around] > _BELOW:
                 continue
         if each.node.cumulative_ns:
-            label = _label(each.node, each.label)
+            label = _line_label(each.node, each.label)
             yield _Line(label, each.name, each.depth, each.node)
 
 
-def _label(node: Node, label: str) -> str:
+def _line_label(node: Node, label: str) -> str:
     return _LITTLE.sub("", label) if node.kind == "function" else label
 
 

@@ -32,7 +32,7 @@ _TONES: Final[tuple[Tone, ...]] = (
 )
 
 
-class Kind(NamedTuple):
+class LayerKind(NamedTuple):
     """Modules of one class whose names differ in numbers only.
 
     name: their common name, ``Net.blocks.*.norm``; of other rows, and of layers that
@@ -43,18 +43,20 @@ class Kind(NamedTuple):
     class_name: str
 
 
-def kind_of(row: Row, apart: Collection[str] = ()) -> Kind:
+def kind_of(row: Row, apart: Collection[str] = ()) -> LayerKind:
     """The kind of a row.
 
     apart: names of layers that are a kind of their own (see `departing`).
     """
     is_alike = row.kind == "module" and row.name not in apart
-    return Kind(without_numbers(row.name) if is_alike else row.name, row.class_name)
+    return LayerKind(
+        without_numbers(row.name) if is_alike else row.name, row.class_name
+    )
 
 
-def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[Kind, list[R]]:
+def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[LayerKind, list[R]]:
     """The layers of each kind (see `kind_of`)."""
-    kinds: dict[Kind, list[R]] = {}
+    kinds: dict[LayerKind, list[R]] = {}
     for row in rows:
         kinds.setdefault(kind_of(row, apart), []).append(row)
     return kinds
@@ -110,7 +112,7 @@ class Hottest(NamedTuple):
     device: the device whose clock measured that; "" for the host's.
     """
 
-    kind: Kind
+    kind: LayerKind
     rows: Sequence[Row]
     own_ns: int
     device: str = ""
@@ -194,9 +196,11 @@ def heat(share: float) -> Tone:
     return _TONES[bisect(HEATS, share)]
 
 
-def heats(rows: Iterable[Row], device: str, whole_ns: float) -> Mapping[Kind, Tone]:
+def heats(
+    rows: Iterable[Row], device: str, whole_ns: float
+) -> Mapping[LayerKind, Tone]:
     """The heat of each kind of layers. whole_ns: all time."""
-    times: Counter[Kind] = Counter()
+    times: Counter[LayerKind] = Counter()
     for row in rows:
         times[kind_of(row)] += own_ns(row, device)
     return {kind: heat(ns / max(whole_ns, 1)) for kind, ns in times.items()}

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from torchprof_hooks.documents.build.layers import (
-    Kind,
+    LayerKind,
     by_kind,
     kind_of,
     own_ns,
@@ -41,7 +41,7 @@ class Layers:
     around: the layers that call them; None if they are outermost.
     """
 
-    kind: Kind
+    kind: LayerKind
     node: Node
     count: int
     around: Layers | None
@@ -111,9 +111,9 @@ def folded_modules(view: View) -> Table:
     )
 
 
-def flag_columns(view: View, kinds: Sequence[Kind]) -> list[Column]:
+def flag_columns(view: View, kinds: Sequence[LayerKind]) -> list[Column]:
     """What is unusual about the layers in these rows, if anything is."""
-    texts: defaultdict[Kind, list[str]] = defaultdict(list)
+    texts: defaultdict[LayerKind, list[str]] = defaultdict(list)
     for flag in view.flags:
         texts[flag.kind].append(flag.text)
     flags = [", ".join(texts[kind]) for kind in kinds]
@@ -134,7 +134,7 @@ def _details(shown: Sequence[Layers]) -> list[Column]:
     ]
 
 
-def _ranked(view: View, hot: Collection[Kind]) -> tuple[list[Layers], list[int]]:
+def _ranked(view: View, hot: Collection[LayerKind]) -> tuple[list[Layers], list[int]]:
     """The layers that may be shown, in the order of lines, and how important each is:
     the hottest ones first, at the place where they take most time, then those around
     them, those with flags, and the others by time. Those that take little time are left

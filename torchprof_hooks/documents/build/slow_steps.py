@@ -149,7 +149,7 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
         "steps",
         "Steps over time",
         "steps",
-        [_label(each) for each in stretches],
+        [_stretch_label(each) for each in stretches],
         [
             Column("mean", "ns", [s.total_ns / s.steps for s in stretches], "mean_ns"),
             Column("longest", "ns", [s.longest_ns for s in stretches], "longest_ns"),
@@ -165,7 +165,7 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
     )
 
 
-def _label(each: Stretch) -> str:
+def _stretch_label(each: Stretch) -> str:
     last = each.first + each.steps - 1
     return f"step {last}" if each.steps == 1 else f"steps {each.first} to {last}"
 

@@ -34,7 +34,7 @@ def sequence_number(node: Any) -> int:
 
 
 def node_of(tensor: torch.Tensor) -> Any:
-    """The autograd node of `tensor`; None if it is a leaf, or torch refuses to tell (a
+    """The autograd node of `tensor`; None if it is a leaf, or torch refuses to say (a
     view that was changed in place without gradients). Neither classes derived from
     Tensor nor modes see this call."""
     with torch._C.DisableTorchFunction():

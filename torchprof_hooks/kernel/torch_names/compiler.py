@@ -56,8 +56,8 @@ def is_compiler_loaded() -> bool:
 
 def compilation_context() -> Place:
     """The method that makes the context in which torch.compile compiles something, in
-    whichever thread. Those that it calls back are told of the first begin and of the
-    last end of compilations that overlap, in whichever threads these are."""
+    whichever thread. Those that it calls back are notified of the first begin and of
+    the last end of compilations that overlap, in whichever threads these are."""
     module = sys.modules.get("torch._dynamo.callback")
     return Place(
         getattr(module, "CompilationCallbackHandler", None), "install_callbacks"

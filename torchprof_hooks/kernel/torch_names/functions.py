@@ -88,7 +88,7 @@ OVERRIDE_CHECK: Final = Place(torch.overrides, "has_torch_function")
 
 def make_builtin(function: Function, original: Function) -> None:
     """Have TorchScript take `function` for the operator that it takes `original` for,
-    if torch tells which one that is."""
+    if torch says which one that is."""
     builtins = getattr(torch.jit, "_builtins", None)
     if builtins is not None and builtins._find_builtin(function) is None:
         builtins._register_builtin(function, builtins._find_builtin(original))
@@ -119,7 +119,7 @@ def shapes_of(tensors: Iterable[torch.Tensor]) -> tuple[Shape, ...]:
 
 def referred_tensor(reference: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
     """The tensor that a weak reference refers to. Before torch 2.10, a tensor to which
-    only C++ refers dies with that reference, unless torch is told that Python has it
+    only C++ refers dies with that reference, unless torch knows that Python has it
     again."""
     tensor = reference()
     if tensor is not None and _holds_again is not None:
@@ -158,7 +158,7 @@ _IS_NATIVE: Final = not isinstance(_APPLY, classmethod)
 
 
 class FunctionApplications:
-    """Sees each application of a custom autograd Function, from `start` to `stop`.
+    """Notices each application of a custom autograd Function, from `start` to `stop`.
 
     An ``apply`` in Python ends in a function that we can replace, whatever name a
     program calls it by. If ``apply`` is in C++, we see calls of it that was looked up

@@ -143,7 +143,7 @@ _open_regions: Final = _OpenRegions()
 
 
 def begin_region(module: torch.nn.Module) -> None:
-    """Tell hooks that a call of `module` begins, which lasts until `end_region`: its
+    """Notify hooks that a call of `module` begins, which lasts until `end_region`: its
     forward is a block of code. If torch keeps hooks in other tables, they do not see
     it.
 
@@ -175,8 +175,8 @@ def begin_region(module: torch.nn.Module) -> None:
 
 
 def end_region(module: torch.nn.Module, by_exception: bool) -> None:
-    """Tell hooks that the call which `begin_region` has begun is over, and those inside
-    of it.
+    """Notify hooks that the call which `begin_region` has begun is over, and those
+    inside of it.
 
     by_exception: whether an exception has ended it; then this calls only hooks that ask
         for that (``always_call``), as torch does.
@@ -291,8 +291,8 @@ def _holds(holder: Any, module: torch.nn.Module) -> bool:
 
 
 def error_of_call() -> BaseException | None:
-    """The exception that has ended the call whose end a hook is told of now; None if
-    the call returned. It is the exception that torch or this package is handling, in
+    """The exception that has ended the call of whose end a hook is notified now; None
+    if the call returned. It is the exception that torch or this package is handling, in
     the call's own frame or further inside. The program may be handling another one
     around the call."""
     error = sys.exc_info()[1]
