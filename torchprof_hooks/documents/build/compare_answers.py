@@ -229,7 +229,7 @@ def _total_ns(change: Change) -> float:
 
 
 def _next_step(comparison: ComparisonData) -> str:
-    """What tells which functions changed; "" if the comparison does."""
+    """What finds which functions changed; "" if the comparison does."""
     if comparison.by in ("function", "call"):
         return ""
     if comparison.old.has_functions and comparison.new.has_functions:

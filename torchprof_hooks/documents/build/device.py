@@ -88,7 +88,7 @@ def _idle_block(step: DeviceStep, use: DeviceUse, most: int) -> Block:
 
 
 def _place(module: str, phase: str) -> str:
-    """Layers of a kind, and the phase. A name in brackets tells its phase itself."""
+    """Layers of a kind, and the phase. A name in brackets implies its phase."""
     place = without_numbers(module)
     return place if place[0] == "(" else f"{place}, {phase}"
 

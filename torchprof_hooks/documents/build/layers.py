@@ -1,8 +1,7 @@
-"""Adds up layers of a kind, and tells which of them are hot.
+"""Adds up layers of a kind, and finds which of them are hot.
 
-If a device is busy, its clock tells that, since the host waits for it in whatever call
-it happens to be.
-"""
+If a device is busy, its clock counts for that, since the host waits for it in whatever
+call it happens to be."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class LayerKind(NamedTuple):
     """Modules of one class whose names differ in numbers only.
 
     name: their common name, ``Net.blocks.*.norm``; of other rows, and of layers that
-        are told apart, the name.
+        are kept apart, the name.
     """
 
     name: str
@@ -154,7 +153,7 @@ def hottest(
 
 
 class Shares(NamedTuple):
-    """The times of phases, by the clock that tells what takes most.
+    """The times of phases, by the clock that counts.
 
     device: the device whose clock that is (see `busy_device`); "" for the host's.
     times_ns: the time of each phase.

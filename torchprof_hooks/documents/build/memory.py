@@ -129,8 +129,8 @@ class Owner(NamedTuple):
 
 
 def owner_kinds(profile: ProfileData) -> Callable[[HeldMemory], tuple[str, str]]:
-    """A function that tells the common name of an owner and of layers of its kind; and
-    their class."""
+    """A function that returns the common name of an owner and of layers of its kind;
+    and their class."""
     # Modules that were not called yet have none of their own.
     classes = {without_numbers(n): m.class_name for n, m in profile.modules.items()}
 
@@ -284,7 +284,7 @@ def memory_tree(
 ) -> Block:
     """The memory of calls; or why it is not known."""
     title = f"Memory of calls{of}"
-    if not memory.at_peak:  # else the answers tell it
+    if not memory.at_peak:  # else the answers have it
         title = f"Memory{of}: {memory_text(profile, memory)}"
     if not memory.source:
         return Facts("memory", "", [title])

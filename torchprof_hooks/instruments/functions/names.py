@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode, get_testing_overrides
 
 from torchprof_hooks.kernel.torch_names.functions import is_operator
 
-#: Attributes of a tensor that make a new tensor when they are read. All others tell
+#: Attributes of a tensor that make a new tensor when they are read. All others describe
 #: something about the tensor that is there already.
 _COMPUTED_ATTRIBUTES: Final = frozenset({"H", "T", "imag", "mH", "mT", "real"})
 
