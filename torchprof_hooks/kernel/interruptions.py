@@ -46,9 +46,9 @@ class OpenCalls(Cursor):
     sites: list[Site]
     pass_owner: Site | None
 
-    def entry_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
+    def interruption_site(self, name: str, phase: Phase, key: int = NO_MODULE) -> Site:
         """The site of something that is not a module, called from the current site."""
-        return self.tree.entry_site(self.site, name, phase, key)
+        return self.tree.interruption_site(self.site, name, phase, key)
 
     def open_sites(self) -> Iterator[Site]:
         """The current site and those around it, innermost first, without `outside`."""
@@ -102,7 +102,7 @@ class OpenCalls(Cursor):
         if self.returns_to(site, end_ns):
             self.abort_down_to(site.caller, end_ns)
 
-    def leave_entry(self, site: Site, outputs: object = None) -> None:
+    def leave_interruption(self, site: Site, outputs: object = None) -> None:
         """What was begun at `site` is done: end it, if it is still open."""
         if self.returns_to(site, perf_counter_ns()):
             self.close_entry(site, outputs)
@@ -155,7 +155,7 @@ class Interruption:
 
     def end(self, result: object = None) -> None:
         """It is over."""
-        self._calls.leave_entry(self.site, result)
+        self._calls.leave_interruption(self.site, result)
         self._calls.fold_if_due()
 
     def fail(self) -> None:
@@ -193,7 +193,7 @@ class InterruptedCalls(OpenCalls):
         of: what interrupts: an optimizer, or what is loaded from.
         is_call: whether this counts as a call in its row.
         """
-        site = self.entry_site(name, phase, NO_MODULE if of is None else id(of))
+        site = self.interruption_site(name, phase, NO_MODULE if of is None else id(of))
         return Interruption(self, site if is_call else self.tree.uncounted(site))
 
     def end_interruption(self, of: object, ended_ns: int) -> None:

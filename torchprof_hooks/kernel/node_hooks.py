@@ -65,7 +65,7 @@ class HookedPasses(Passes):
     def _put_hooks(
         self, tracker: OpenCalls, started: BackwardPass, request: PassRequest
     ) -> None:
-        walking = tracker.entry_site(PROFILER_NAME, "profiler")
+        walking = tracker.interruption_site(PROFILER_NAME, "profiler")
         tracker.open_entry(walking)
         # In a method: when it ends, it lets go of the nodes, which takes time.
         self._hook_nodes(tracker, started, request)

@@ -99,7 +99,7 @@ class BackwardPass:
     task: the engine's number for the pass.
     node: number of the node whose hook was called last.
     nodes_ended_ns, entered_ns: when all nodes had run (0: not known), and the time in
-        entries by then.
+        interruptions by then.
     is_undivided: whether the owner of some node is not known.
     """
 
@@ -136,7 +136,7 @@ class Passes:
             started.engine_site = tracker.tree.engine_site(started.base)
         waiting = None
         if started.tail is not None:
-            waiting = tracker.tree.entry_site(started.base, *started.tail)
+            waiting = tracker.tree.interruption_site(started.base, *started.tail)
         tracker.enter_pass(
             started,
             started.base,

@@ -39,7 +39,7 @@ class Tracker(FollowedPasses):
     measured work.
 
     A module called while a backward pass runs is being recomputed. Recomputations are
-    entries, as are passes, unless they run inside of another one.
+    interruptions, as are passes, unless they run inside of another one.
 
     profiler: where work of ours is booked that interrupts calls.
     follows_modules: whether it is notified of calls of modules.

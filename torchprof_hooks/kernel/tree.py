@@ -250,7 +250,7 @@ class CallTree:
 
     # Entries: calls that interrupt their caller instead of being a part of it
 
-    def entry_site(
+    def interruption_site(
         self, caller: Site, name: str, phase: Phase, key: int = NO_MODULE
     ) -> Site:
         """The site of something that is not a module, called from `caller`."""
