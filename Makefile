@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
-.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-cuda cuda-environment test-how-tos how-to sanitize lint format bench gpu-check wheel check-wheel docs page trace-picture page-pictures clean
+.PHONY: help demo demo-ranks test test-fast test-all coverage test-torch test-and-record test-cuda cuda-environment test-how-tos how-to sanitize lint format bench gpu-check wheel check-wheel architecture docs page trace-picture page-pictures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -132,6 +132,9 @@ bench: $(VENV)/bench.installed $(VENV)/peers.installed  ## run the benchmarks an
 	for script in benchmarks/bench_*.py; do \
 		$(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/write_readme.py
+
+architecture:  ## count lines for ARCHITECTURE.md again
+	$(PYTHON) docs/architecture.py
 
 docs: $(VENV)/docs.installed  ## build the documentation into build/docs; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -n -b html docs build/docs

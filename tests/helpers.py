@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from torchprof_hooks import LinkCall, LinkHook
-from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments import devices as device_observers
 from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.kernel.tracker import Tracker
@@ -168,7 +168,7 @@ class SteadyMemory:
 def timed_by(clock: EventClock | None) -> Iterator[None]:
     """Profilers and hooks that are made inside take device times from `clock`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_meters, "default_device_clock", lambda: clock)
+        patch.setattr(device_observers, "default_device_clock", lambda: clock)
         yield
 
 

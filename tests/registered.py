@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from torchprof_hooks.kernel.core import CORE, Interceptor
 from torchprof_hooks.kernel.interception import interception
+from torchprof_hooks.kernel.torch_names import Place
 from torchprof_hooks.kernel.torch_names.distributed import (
     collectives,
     functional_wait,
@@ -24,7 +25,6 @@ from torchprof_hooks.kernel.torch_names.distributed import (
     prepare_for_backward,
     wait_method,
 )
-from torchprof_hooks.kernel.torch_names.place import Place
 
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {
@@ -98,14 +98,16 @@ def registered() -> dict[str, object]:
         **tables,
         **{what: Place(*place).read() for what, place in REPLACED.items()},
         **_compiler(),
-        "who sees modules": [id(user) for user in interception.users if user.cursors],
+        "notified of modules": [
+            id(user) for user in interception.users if user.cursors
+        ],
         "implementation of calls": _implementation_of_calls(),
         "tensors are counted": CORE.module is not None and CORE.module.counts_tensors(),
         "allocators are heard": CORE.module is not None
         and CORE.module.hears_allocators(),
         "function modes": torch._C._len_torch_function_stack(),
         "torch functions are on": torch._C._is_torch_function_enabled(),
-        "told of collections": [each for each in gc.callbacks if _is_ours(each)],
+        "notified of collections": [each for each in gc.callbacks if _is_ours(each)],
         "profile function": sys.getprofile(),
         "trace function": sys.gettrace(),
         # Those of libraries' own kinds of warnings, or for modules of theirs, come with

@@ -65,9 +65,8 @@ def test_measuring_imports_nothing_that_it_does_not_need(imported: list[str]) ->
     unwanted = (
         *(f"{package}documents", f"{package}files.profile_file"),  # for reading
         *(f"{package}instruments.functions", f"{package}function_hook"),
-        f"{package}instruments.functions",
         f"{package}kernel.torch_names.functions",
     )
     assert [name for name in imported if name.startswith(unwanted)] == []
-    hooks_on_nodes = f"{package}kernel.reference.node_hooks" in imported
+    hooks_on_nodes = f"{package}kernel.node_hooks" in imported
     assert hooks_on_nodes == (CORE.name == "python")

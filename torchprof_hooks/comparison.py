@@ -1,4 +1,4 @@
-"""`compare`, which tells what became slower, and `Comparison`, which it returns."""
+"""`compare`, which finds what became slower, and `Comparison`, which it returns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def compare(
     """What became slower between runs before and after a change, for each row of
     `Profile.rows` and phase, and for a whole step.
 
-    How much runs differ by chance is seen from two or more on either side, best in
+    How much runs differ by chance is known from two or more on either side, best in
     turns (old, new, new, old, ...), so that the machine is the same for both:
     ``python -m torchprof_hooks compare --run old.py new.py`` does that.
 

@@ -87,7 +87,7 @@ class FunctionHook(Hook):
 
     def _over(self, function: FunctionCall | None, failed: bool = False) -> None:
         """A call, or its backward, has just run; None: the hook was taken off, and is
-        not told any more how open calls end."""
+        not notified any more of how open calls end."""
 
     def _attachments(self) -> tuple[Attachment, ...]:
         """What has to be on torch while the hook is active."""

@@ -204,7 +204,7 @@ def profile(
     """Measure forward, backward and recompute of every module, and optimizer steps.
 
     Returns a `Profiler`: a context manager for a training loop, or a decorator for a
-    function. It sees the modules that the entering thread calls, and the backward
+    function. It measures the modules that the entering thread calls, and the backward
     passes that this thread starts. Other threads need a ``with`` of their own.
 
     Args:

@@ -10,7 +10,7 @@ from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.hook import check_free, check_known
 from torchprof_hooks.hooks.trackers import ask_again
 from torchprof_hooks.instruments.functions.names import (
-    as_seen,
+    as_given_to_modes,
     is_function_class,
     is_of_torch,
 )
@@ -114,7 +114,7 @@ def _found(target: Any) -> Any:
     kinds = torch.nn.Module, torch.autograd.graph.Node
     if isinstance(target, kinds) or is_function_class(target):
         return target
-    function = as_seen(target)
+    function = as_given_to_modes(target)
     if function is None and is_of_torch(target):
         raise TypeError(
             "target must be a function whose calls torch makes known, not "

@@ -63,7 +63,7 @@ def test_a_profiler_that_is_started_again_and_again(options: Any) -> None:
         prof.start()
         step()
         found.append(registered())
-    for what in ("function modes", "who sees modules", "told of collections"):
+    for what in ("function modes", "notified of modules", "notified of collections"):
         assert size(found[-1][what]) == size(found[0][what])
     prof.stop()
 

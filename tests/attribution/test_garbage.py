@@ -177,7 +177,11 @@ def test_collections_around_a_pass_are_nobodys_time(
 OURS: dict[str, tuple[Any, str, Callable[[Any], object]]] = {
     "at a new module": (ModuleNames, "get", lambda _: nn.Identity()(X)),
     "before a pass": (BackwardPass, "__init__", lambda _: Work()(X).sum().backward()),
-    "before an optimizer's step": (CallTree, "entry_site", lambda sgd: sgd.step()),
+    "before an optimizer's step": (
+        CallTree,
+        "interruption_site",
+        lambda sgd: sgd.step(),
+    ),
     "after it": (StepDetector, "optimizer_stepped", lambda sgd: sgd.step()),
 }
 

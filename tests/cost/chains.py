@@ -24,7 +24,7 @@ from torchprof_hooks import (
     link_hooks,
     profile,
 )
-from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments import devices as device_observers
 from torchprof_hooks.instruments.memory import instrument as memory_instrument
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.kernel import ended_steps
@@ -131,7 +131,7 @@ def make_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
         return MemoryMeter(counter)
 
     monkeypatch.setattr(memory_instrument, "memory_meter", meter)
-    monkeypatch.setattr(device_meters, "default_device_clock", lambda: None)
+    monkeypatch.setattr(device_observers, "default_device_clock", lambda: None)
 
 
 def make_chain(case: Case, links: int) -> Chain:

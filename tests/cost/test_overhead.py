@@ -17,7 +17,7 @@ from tests.fake_clock import MS, FakeClock, burn
 from tests.helpers import SteadyMemory, counted_by
 from tests.planted import Work
 from torchprof_hooks import Profile, profile
-from torchprof_hooks.instruments import devices as device_meters
+from torchprof_hooks.instruments import devices as device_observers
 from torchprof_hooks.instruments.functions.operators import OperatorCalls
 from torchprof_hooks.kernel import overhead
 from torchprof_hooks.kernel.steps import StepDetector
@@ -33,7 +33,7 @@ OUTSIDE = (("(outside modules)",), "outside")
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where torch is built for a device, its clock is read as well."""
-    monkeypatch.setattr(device_meters, "default_device_clock", lambda: None)
+    monkeypatch.setattr(device_observers, "default_device_clock", lambda: None)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_the_tree_of_modules() -> None:
     assert values(tree, "forward_self_ns")["Net"] == 10 * MS
     assert values(tree, "forward_self_ns")["Net.fc.0"] is None
     assert sum(tree.shares) == pytest.approx(1)
-    assert tree.ranks[1] == tree.ranks[2]
+    assert tree.importance[1] == tree.importance[2]
 
 
 @pytest.mark.parametrize(

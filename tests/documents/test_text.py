@@ -111,8 +111,8 @@ def test_any_choice_is_as_large_as_it_may_be_and_has_all_around(
 
 def test_columns_give_way_to_labels_in_their_order() -> None:
     columns = [
-        Column(title, "count", [12345678], leaves=leaves)
-        for title, leaves in (("first", 1), ("second", 2), ("never", 0))
+        Column(title, "count", [12345678], drop_order=drop_order)
+        for title, drop_order in (("first", 1), ("second", 2), ("never", 0))
     ]
     table = Table("t", "Title", "", ["label " * 5], columns)
     for width, shown in (
@@ -201,7 +201,7 @@ HOSTILE = (
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("width", [120, 80, 50])
 def test_names_cannot_leave_their_place(name: str, width: int) -> None:
-    columns = [Column("words", "text", [name, ""], leaves=1)]
+    columns = [Column("words", "text", [name, ""], drop_order=1)]
     table = Table(name, name, "c", [name, "b"], columns, notes=[name])
     blocks: list[Block] = [
         Answers([Answer("q", "Question", name, 0.1, None, "why")], [name]),

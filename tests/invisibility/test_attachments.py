@@ -24,7 +24,7 @@ from torchprof_hooks.kernel.attachments import (
     Layer,
     Patch,
 )
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 # Importing
 

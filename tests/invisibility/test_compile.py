@@ -14,7 +14,7 @@ from torch import nn
 import torchprof_hooks
 from tests.helpers import Recorder
 from torchprof_hooks import LinkHook
-from torchprof_hooks.kernel import compiler_shield as compiling
+from torchprof_hooks.kernel.torch_names import compiler as compiling
 from torchprof_hooks.link_hooks import TimerHook
 
 # torch.compile itself warns and deprecates now and then; ours would be UserWarning too,
@@ -172,7 +172,7 @@ def test_another_thread_may_import_modules_while_a_profile_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compiling, "is_compiler_loaded", lambda: True)
-    monkeypatch.setattr(compiling, "_modules_seen", 0)
+    monkeypatch.setattr(compiling, "_modules_searched", 0)
     monkeypatch.setitem(sys.modules, ImportsAnother("looked_at"), sys)
     before = set(sys.modules)
     try:

@@ -35,7 +35,7 @@ from torchprof_hooks import (
 )
 from torchprof_hooks.instruments.functions.operators import OperatorCalls
 from torchprof_hooks.kernel.core import CORE
-from torchprof_hooks.kernel.engine import engine_patch
+from torchprof_hooks.kernel.passes import engine_patch
 from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
 from torchprof_hooks.measure.uninterrupted import _StandIn
 from torchprof_hooks.profiler import Profiler

@@ -104,7 +104,7 @@ def test_layers_that_changed_alike_are_one_row(
     olds = [blocks(seed, {}) for seed in range(5)]
     found = compare(olds, [blocks(seed, slower) for seed in range(-5, 0)])
     assert names(found) == told
-    rows = {change.name for change in found.told}
+    rows = {change.name for change in found.printed}
     assert "Net.blocks.* (Block)" in rows or told == names(found)
     assert "Net.blocks.0" not in rows
     assert {f"Net.blocks.{n}" for n in range(8)} < {c.name for c in found.changes}

@@ -49,8 +49,8 @@ class Column:
     unit: the unit of its values.
     values: one for each row.
     name: its name for programs, with the unit: "self_ns"; by default the title.
-    leaves: when it is left out for lack of room: columns with 1 first, then those with
-        2, and so on; 0: never.
+    drop_order: columns with lower numbers are dropped first where there is no room for
+        all; 0: never.
     shows_zeros: whether a 0 is written, or left blank as None is.
     is_detail: whether only pages and programs get it, not texts.
     """
@@ -59,7 +59,7 @@ class Column:
     unit: Unit
     values: Sequence[Value]
     name: str = ""
-    leaves: int = 0
+    drop_order: int = 0
     shows_zeros: bool = False
     is_detail: bool = False
 
@@ -85,10 +85,10 @@ class Table:
     names: the full names of the rows, where labels are shorter; else ().
     depths: of a tree, the depths of the rows, from 0; a row comes after the one around
         it; () without a tree.
-    ranks: how important each row is: where there is room for n rows, those with the n
-        smallest ranks are shown, and in a tree those around them. Of the rows of one
-        rank, all are shown or none, so that chance does not choose among equals. () if
-        rows are in order of importance.
+    importance: a number for each row: where there is room for n rows, those with the n
+        smallest numbers are printed, and in a tree those around them. Of the rows of
+        one number, all are printed or none, so that chance does not choose among
+        equals. () if rows are in order of importance.
     most: how many rows a text shows by default; 0: all.
     tones: see `Tone`; () if no row is highlighted.
     left_out: the line about rows for which there is no room, with ``{count}`` and, if
@@ -108,7 +108,7 @@ class Table:
     columns: Sequence[Column]
     names: Sequence[str] = ()
     depths: Sequence[int] = ()
-    ranks: Sequence[int] = ()
+    importance: Sequence[int] = ()
     most: int = 0
     tones: Sequence[Tone] = ()
     left_out: str = "{count} more rows"
@@ -129,7 +129,7 @@ class Answer(NamedTuple):
     evidence: what the answer rests on, in words.
     numbers: the evidence as raw numbers, by names with units.
     next_step: what to call, to run or to change next; "" for nothing.
-    is_said: whether another answer says the same, so that only programs get it.
+    json_only: whether only programs get it: it is a duplicate of another answer.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Answer(NamedTuple):
     evidence: str = ""
     numbers: Mapping[str, Value] = MappingProxyType({})
     next_step: str = ""
-    is_said: bool = False
+    json_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Answers:
     @property
     def shown(self) -> Sequence[Answer]:
         """The answers for people."""
-        return [answer for answer in self.answers if not answer.is_said]
+        return [answer for answer in self.answers if not answer.json_only]
 
 
 class Tip(NamedTuple):

@@ -69,19 +69,19 @@ class NvtxCallbacks:
         self._ranges.end_all()
 
     def forward_preprocess(self, call: Any, *tensors: Any) -> None:
-        self._ranges.begin(f"{_label(call)}.forward", call)
+        self._ranges.begin(f"{_range_name(call)}.forward", call)
 
     def forward_postprocess(self, call: Any, *tensors: Any) -> None:
         self._ranges.end(call)
 
     def backward_preprocess(self, call: Any, *tensors: Any) -> None:
-        self._ranges.begin(f"{_label(call)}.backward", _backward_key(call))
+        self._ranges.begin(f"{_range_name(call)}.backward", _backward_key(call))
 
     def backward_postprocess(self, call: Any, *tensors: Any) -> None:
         self._ranges.end(_backward_key(call))
 
 
-def _label(call: LinkCall | FunctionCall) -> str:
+def _range_name(call: LinkCall | FunctionCall) -> str:
     return call.path if isinstance(call, LinkCall) else call.label
 
 

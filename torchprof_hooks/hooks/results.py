@@ -1,5 +1,5 @@
 """What a profiler does with a profile: adds what rates need and where it comes from,
-saves it, and tells who had the memory when that ran out."""
+saves it, and prints who held the memory when that ran out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Rates(NamedTuple):
     items: int = 0
 
     def added(self, profile: P) -> P:
-        """The profile with its items, and with the peak, if a data sheet tells it."""
+        """The profile with its items, and with the peak, if a data sheet has it."""
         if not (self.items or profile.has_functions):
             return profile
         peak = self._peak(profile)
@@ -165,11 +165,11 @@ class Saving:
         provenance = self._origin.provenance(True)
         if self._ranks_report and provenance.world_size > 1 and not provenance.rank:
             self._ranks_report = False  # once
-            atexit.register(_tell_of_ranks, self._path, provenance)
+            atexit.register(_print_ranks, self._path, provenance)
             interrupted_exit.registered()
 
 
-def _tell_of_ranks(path: Path, provenance: Provenance) -> None:
+def _print_ranks(path: Path, provenance: Provenance) -> None:
     # The program has ended: no error here matters.
     with interrupted_exit.uninterrupted() as delay, suppress(Exception):
         from torchprof_hooks.documents.ranks_at_exit import final_report

@@ -45,7 +45,7 @@ def make_tracker(
     # What a callback raises ends the pass, which only hooks on nodes can do.
     passes = new_passes(callbacks) if measures_backward else None
     tracker = Tracker(backward=passes, observers=observers, callbacks=callbacks)
-    tracker.shown_by_hooks = not everywhere
+    tracker.is_notified_by_hooks = not everywhere
     if everywhere:
         tracker.is_left_out = lambda _, module: (
             hook.name in module_subscriptions(module)

@@ -1,8 +1,8 @@
 """What is measured beside the host time of calls: each file or folder is an instrument,
 which derives from `Observer`, and knows no other one. Here they are chosen.
 
-Notified in their order, and at ends of something in the reverse order: what has to be
-met before an optimizer's own time begins comes before `Optimizers`.
+The kernel notifies them in their order, and at ends of something in the reverse order:
+who has to be notified before an optimizer's own time begins comes before `Optimizers`.
 
 An instrument whose code is not there is left out.
 """
@@ -43,7 +43,7 @@ def of_a_profile(
     """What observes a thread for `profile`. What it does not need is not imported."""
     yield from _made("garbage", "Garbage")
     yield from _made("slow_steps", "SlowSteps")
-    yield from _made("devices", "device_meters")
+    yield from _made("devices", "device_observers")
     if memory is not False:
         device = None if memory is True else memory
         yield from _made("memory.instrument", "memory_observers", device)

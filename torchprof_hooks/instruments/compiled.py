@@ -11,8 +11,8 @@ import torch
 from torchprof_hooks.kernel.attachments import Layer, Patch, attachments
 from torchprof_hooks.kernel.interruptions import Interruption
 from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.compiler import compilation_context
-from torchprof_hooks.kernel.torch_names.place import Function
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.names import COMPILING_NAME
 
@@ -46,6 +46,6 @@ class Compilations(Observer):
 
     attachments = (_compiling,)
 
-    def met(self, site: Site, module: torch.nn.Module) -> None:
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
         """The program may have begun to use torch.compile."""
         attachments.renew(_compiling)

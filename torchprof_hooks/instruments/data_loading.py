@@ -12,13 +12,13 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.kernel.attachments import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.kernel.interruptions import Interruption
 from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.checkpoints_and_loaders import (
     LOADER_METHODS,
     LoaderMethod,
 )
 from torchprof_hooks.kernel.torch_names.compiler import is_tracing
 from torchprof_hooks.kernel.torch_names.modules import frames_from
-from torchprof_hooks.kernel.torch_names.place import Function
 from torchprof_hooks.profiles.names import DATA_NAME
 
 

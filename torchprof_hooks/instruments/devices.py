@@ -151,7 +151,7 @@ class DeviceMeter(Observer):
         self._core.interrupt()
         self.reading.look_for_device()
 
-    def met(self, site: Site, module: torch.nn.Module) -> None:
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
         if self._clock.device_count() > 1:
             site.device = _device_index(module, self.name)
 
@@ -218,8 +218,8 @@ def _device_index(module: torch.nn.Module, kind: str) -> int:
     return found.pop() if found else -1
 
 
-def device_meters() -> list[DeviceMeter]:
-    """A meter for the accelerator of this machine, if there is one, and the native core
-    runs. This does not put the accelerator into use."""
+def device_observers() -> list[DeviceMeter]:
+    """What observes the accelerator of this machine, if there is one, and the native
+    core runs. This does not put the accelerator into use."""
     clock = None if CORE.module is None else default_device_clock()
     return [] if clock is None else [DeviceMeter(clock)]

@@ -53,7 +53,7 @@ class Garbage(Observer):
 
     def follow(self, reading: Reading) -> None:
         super().follow(reading)
-        reading.garbage = reading.entry_site(GARBAGE_NAME, "garbage")
+        reading.garbage = reading.interruption_site(GARBAGE_NAME, "garbage")
 
     def time_begins(self) -> None:
         attachments.attach(garbage_callback, self)

@@ -27,7 +27,7 @@ def load(shell: Any) -> None:
 
 def _profile_cell(shell: Any, args: argparse.Namespace, cell: str) -> None:
     """Run the cell as without the magic, and show its profile. An exception in the cell
-    is shown as usual, with the profile until then below it."""
+    is printed as usual, with the profile until then below it."""
     with profile(functions=args.functions, memory=args.memory) as prof:
         shell.run_cell(cell)
     found = prof.profile
@@ -38,7 +38,7 @@ def _profile_cell(shell: Any, args: argparse.Namespace, cell: str) -> None:
 
 
 def _options(line: str) -> argparse.Namespace:
-    """The options of a line. An error in them is shown as one line below the cell."""
+    """The options of a line. An error in them is printed as one line below the cell."""
     make: Any = MagicArgumentParser  # which has no type annotations
     parser = make(prog="%%torchprof", description="Profile a cell.")
     parser.add_argument("--functions", action="store_true", help="measure these, too")

@@ -36,14 +36,14 @@ from torchprof_hooks.profiles.run_noise import KEEP_MEMORY
 
 #: The name of the row of a whole step.
 STEP: Final = "(step)"
-#: The name of the row of fixed work, which tells the speed of the machine.
+#: The name of the row of fixed work: its time is the speed of the machine.
 MACHINE: Final = "(machine)"
 _WARM_UP_CALLS, _LEAST_CALLS, _MACHINE_CALLS = 3, 10, 20
-#: The environment variable that tells a new process where to write its profile. The
-#: file has the name of the baseline, which tells which check of the test to measure.
+#: The environment variable with the place where a new process writes its profile. The
+#: file has the name of the baseline, which says which check of the test to measure.
 _FILE: Final = "TORCHPROF_HOOKS_MEASURE_INTO"
 #: Environment variables that new processes do not get: options of the session, and what
-#: xdist tells its workers.
+#: xdist gives its workers.
 _OF_SESSION: Final = re.compile("PYTEST_(ADDOPTS|XDIST_)")
 
 
@@ -157,7 +157,7 @@ def _trouble(found: Comparison) -> str:
     """What became slower; "" if nothing did."""
     machine = [each for each in found.changes if each.name == MACHINE]
     is_whole = found.together.cause == "unknown"
-    # Where rows are too few to take the machine's speed out, its own row tells it.
+    # Where rows are too few to take the machine's speed out, its own row has it.
     least = found.threshold
     least += sum(each.relative_change for each in machine) if is_whole else 0.0
     for each in found.slower:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from torchprof_hooks.kernel.torch_names.place import Function, Place
+from torchprof_hooks.kernel.torch_names import Function, Place
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Layer:
-    """Tells a function of ours whether it is in use. Where others have wrapped it,
+    """Lets a function of ours know whether it is in use. Where others have wrapped it,
     their wrapper still calls it after we took it off, or inside of a newer function of
     ours: then it is to do no more than call the original."""
 

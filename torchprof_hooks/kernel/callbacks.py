@@ -63,7 +63,7 @@ class Callbacks(Protocol):
 
 
 class CallListener(Protocol):
-    """What a cursor notifies of calls of modules (see `Cursor.callbacks`)."""
+    """Whom a cursor notifies of calls of modules (see `Cursor.callbacks`)."""
 
     def called(self, site: Site, args: Any) -> None: ...
     def returned(self, site: Site, outputs: Any) -> None: ...
@@ -72,8 +72,8 @@ class CallListener(Protocol):
 
 
 class LinkCallbacks:
-    """Calls the callbacks of a hook where a cursor notifies it of a call, and
-    where a backward pass moves to other owners (see `MoveListener`)."""
+    """Calls the callbacks of a hook where a cursor notifies of a call (see `Cursor`),
+    and where a backward pass moves to other owners (see `MoveListener`)."""
 
     def __init__(self, hook: Callbacks) -> None:
         self._hook = hook
@@ -110,7 +110,8 @@ class LinkCallbacks:
             _notify(self._hook.backward_preprocess, site)
 
     def forget(self, module: torch.nn.Module) -> None:
-        """The hook was taken off `module`: nobody is notified of its open calls."""
+        """The hook was taken off `module`: nobody is notified of the ends of its open
+        calls."""
         for code, call in [*self._open_calls.items()]:
             if call.link is module:
                 del self._open_calls[code]

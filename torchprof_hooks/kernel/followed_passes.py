@@ -49,7 +49,7 @@ class FollowedPasses(InterruptedCalls):
         opens = found.phase != "backward" or _have_nodes_ended()
         base = found
         if opens:
-            base = self.tree.entry_site(found, BACKWARD_NAME, "backward")
+            base = self.tree.interruption_site(found, BACKWARD_NAME, "backward")
         if not self.passes:
             for notify in self.notified.pass_begins:
                 notify()

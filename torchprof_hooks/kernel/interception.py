@@ -32,9 +32,10 @@ class Subscription:
 class Interception(Attachment):
     """Shows all module calls of the process to its users, `Subscription`s: by an
     interceptor, at the place where torch looks for what to call in place of a module's
-    own implementation. While somebody else has taken that place, no call is noticed.
+    own implementation. While somebody else has taken that place, nobody is notified of
+    calls.
 
-    The native interceptor stays in its place, where it notifies nobody in 13 ns
+    The native interceptor stays in its place, where it shows calls to nobody in 13 ns
     or so: each change of `torch.nn.Module` empties Python's caches of what is in all
     classes of modules, and Python 3.13 gives up caching for a class after a thousand
     changes. That of the reference core, which takes longer, goes.
@@ -61,12 +62,12 @@ class Interception(Attachment):
 
     def users_changed(self) -> None:
         """Show modules to the users that there are now, and to their cursors."""
-        given: object = None
-        while given != (wanted := self._wanted()):  # other threads change them, too
-            self._interceptor.show_to(*wanted)
-            given = wanted
+        shown: object = None
+        while shown != (to_show := self._to_show()):  # other threads change them, too
+            self._interceptor.show_to(*to_show)
+            shown = to_show
 
-    def _wanted(self) -> tuple[tuple[Cursor, ...], Callable[..., None] | None]:
+    def _to_show(self) -> tuple[tuple[Cursor, ...], Callable[..., None] | None]:
         users: list[Subscription] = self.users
         cursors = tuple(cursor for user in users for cursor in user.cursors)
         is_watched = any(user.watches for user in users)
@@ -78,5 +79,4 @@ class Interception(Attachment):
                 user.watch(module, args)
 
 
-#: The one there is.
 interception: Final = Interception()

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from torchprof_hooks.kernel.graph import reachable_nodes
-from torchprof_hooks.kernel.open_calls import OpenCalls
+from torchprof_hooks.kernel.interruptions import OpenCalls
 from torchprof_hooks.kernel.passes import (
     BackwardPass,
     OpenBackward,
@@ -65,7 +65,7 @@ class HookedPasses(Passes):
     def _put_hooks(
         self, tracker: OpenCalls, started: BackwardPass, request: PassRequest
     ) -> None:
-        walking = tracker.entry_site(PROFILER_NAME, "profiler")
+        walking = tracker.interruption_site(PROFILER_NAME, "profiler")
         tracker.open_entry(walking)
         # In a method: when it ends, it lets go of the nodes, which takes time.
         self._hook_nodes(tracker, started, request)
@@ -190,7 +190,7 @@ def _owners(
     """How many of the open calls own the node, outermost first, and which calls inside
     of these do."""
     chain = tracker.owners_of(node._sequence_nr(), not running.keeps_graph)
-    if chain is None:  # nobody can tell
+    if chain is None:  # nobody knows
         tracker.undivided_passes += not running.is_undivided
         running.is_undivided, chain = True, []
     kept = 0

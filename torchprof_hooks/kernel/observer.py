@@ -1,4 +1,4 @@
-"""What an instrument is, as the kernel sees it."""
+"""What an instrument is, to the kernel."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Observer:
     # When it observes
 
     def began(self) -> None:
-        """Calls are seen from now on; for the first time, or again."""
+        """The kernel follows calls from now on; for the first time, or again."""
 
     def time_begins(self) -> None:
         """Time counts from now on."""
@@ -77,21 +77,22 @@ class Observer:
         """Time does not count any more."""
 
     def ended(self) -> None:
-        """Calls are seen no more; for now, or for good. This may be called twice."""
+        """The kernel no longer follows calls; for now, or for good. This may be called
+        twice."""
 
     def given_up(self) -> None:
-        """The same, in a finalizer: nobody is left who could end it."""
+        """Called in place of `ended` in a finalizer: nobody else is left."""
 
     # Calls of modules, backward passes, optimizers
 
-    def met(self, site: Site, module: torch.nn.Module) -> None:
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
         """A call of `module` is about to begin, the first one at `site`."""
 
     def pass_begins(self) -> None:
         """A backward pass is about to begin that runs in no other one."""
 
     def pass_ended(self) -> None:
-        """It is over."""
+        """The backward pass is over."""
 
     def tail_ended(self, duration_ns: int) -> None:
         """How long the tail of a pass took (`Reading.tail`)."""
@@ -100,7 +101,7 @@ class Observer:
         """An optimizer is about to step."""
 
     def optimizer_ended(self, optimizer: Any, ended_ns: int) -> None:
-        """It has stepped."""
+        """The optimizer has stepped."""
 
     def closure_begins(self) -> Callable[[], object] | None:
         """The optimizer that steps calls its closure, which is code of the program's.
@@ -149,7 +150,7 @@ class Notified:
             heed = (o for o in observers if getattr(type(o), name) is not default)
             return tuple(getattr(observer, name) for observer in heed)
 
-        self.met = who("met")
+        self.new_call = who("new_call")
         self.pass_begins = who("pass_begins")
         self.tail_ended = who("tail_ended")
         self.pass_ended = who("pass_ended")[::-1]

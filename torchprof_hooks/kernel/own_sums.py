@@ -38,7 +38,7 @@ class SummedCalls(Cursor):
     def own(self, sums: Int64s) -> list[int]:
         """Own sums of each site, where interruptions are parts of calls."""
         sites = [*self.sites]
-        return _without_inner(sites, padded(sums, len(sites)), entries_too=True)
+        return _without_inner(sites, padded(sums, len(sites)), interruptions_too=True)
 
 
 def own_host_ns(sites: list[Site], times: Times, late_ns: int = 0) -> list[int]:
@@ -63,12 +63,13 @@ def padded(sums: Int64s, size: int) -> list[int]:
 
 def _own_times(sites: list[Site], durations: list[int]) -> list[int]:
     durations = _at_least_inner(sites, durations)
-    return _without_inner(sites, durations, entries_too=False)
+    return _without_inner(sites, durations, interruptions_too=False)
 
 
 def _interrupted_at(site: Site) -> Iterator[Site]:
     """The sites whose time includes what happens at `site`: itself and its callers, up
-    to the first entry. The time of an entry is not in that of its callers."""
+    to the first interruption. The time of an interruption is not in that of its
+    callers."""
     yield site
     while not site.is_entry and site.caller is not site:
         site = site.caller
@@ -87,15 +88,15 @@ def _at_least_inner(sites: list[Site], durations: list[int]) -> list[int]:
 
 
 def _without_inner(
-    sites: list[Site], durations: list[int], entries_too: bool
+    sites: list[Site], durations: list[int], interruptions_too: bool
 ) -> list[int]:
     """The sum of each site without those of the sites called from it.
 
-    entries_too: whether those of entries are to be subtracted. Durations of the host
-        are without them already.
+    interruptions_too: whether those of interruptions are to be subtracted. Durations of
+        the host are without them already.
     """
     own = list(durations)
     for site in sites:
-        if site.caller is not site and (entries_too or not site.is_entry):
+        if site.caller is not site and (interruptions_too or not site.is_entry):
             own[site.caller.code] -= durations[site.code]
     return own

@@ -1,19 +1,29 @@
-"""A backward pass: what was asked of the autograd engine, and how it goes; and how
-passes are followed with the native core, which the engine notifies of each node."""
+"""Backward passes: where Python enters the autograd engine, and with which arguments;
+and how the native core, which the engine notifies of each node, divides a pass among
+the owners of its nodes."""
 
 from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.kernel.open_calls import OpenCalls
+from torchprof_hooks.kernel.attachments import Layer, Patch
+from torchprof_hooks.kernel.core import carry_no_ended
+from torchprof_hooks.kernel.interruptions import OpenCalls
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.autograd import (
     NO_SEQUENCE_NUMBER,
+    engine_entry,
     node_of,
     sequence_number,
+)
+from torchprof_hooks.kernel.torch_names.compiler import (
+    is_compiled_autograd_on,
+    is_tracing,
 )
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.names import Phase
@@ -89,7 +99,7 @@ class BackwardPass:
     task: the engine's number for the pass.
     node: number of the node whose hook was called last.
     nodes_ended_ns, entered_ns: when all nodes had run (0: not known), and the time in
-        entries by then.
+        interruptions by then.
     is_undivided: whether the owner of some node is not known.
     """
 
@@ -126,7 +136,7 @@ class Passes:
             started.engine_site = tracker.tree.engine_site(started.base)
         waiting = None
         if started.tail is not None:
-            waiting = tracker.tree.entry_site(started.base, *started.tail)
+            waiting = tracker.tree.interruption_site(started.base, *started.tail)
         tracker.enter_pass(
             started,
             started.base,
@@ -138,8 +148,8 @@ class Passes:
         )
 
     def reach_node(self, tracker: OpenCalls, running: BackwardPass) -> None:
-        """Hooks of a node of the pass run, maybe before we are notified of the node:
-        the pass goes on with the owner of that node."""
+        """Hooks of a node of the pass run, maybe before the engine notifies of the
+        node: the pass goes on with the owner of that node."""
         tracker.reach_node()
 
     def finish(self, tracker: OpenCalls, running: BackwardPass) -> bool:
@@ -170,5 +180,60 @@ class Passes:
         return tracker.leave_pass(running, running.failed)
 
     def forget(self, tracker: OpenCalls, running: BackwardPass) -> None:
-        """The pass is not followed any more."""
+        """The engine no longer notifies the core of nodes of this pass."""
         tracker.drop_pass(running)
+
+
+class EnginePatch(Patch):
+    """Where Python enters the autograd engine; its users are trackers, or have what a
+    `Tracker` has for passes.
+
+    torch has no hook for that. So while there are users, this replaces the function
+    through which Python enters the engine by one that notifies them and then does the
+    same. It does not look at outputs of modules: so it finds all nodes, whatever
+    outputs look like (objects of the user's own, a loss left behind as an attribute).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(engine_entry, self._make_entry)
+
+    def _make_entry(self, run_backward: Function, layer: Layer) -> Function:
+        def run_measured_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if (
+                is_dynamo_compiling()
+                or not layer.is_on
+                or is_tracing()
+                or is_compiled_autograd_on()
+            ):
+                return run_backward(outputs, *args, **kwargs)
+            begun: list[tuple[Any, int]] = []
+            results: Any = None
+            failed = True
+            try:
+                for tracker in self.users_here():
+                    begun.append((tracker, len(tracker.passes)))
+                    tracker.begin_pass(PassRequest(outputs, *args))
+                results = run_backward(outputs, *args, **kwargs)
+                failed = False
+                return results
+            finally:
+                if begun:
+                    _end(begun, results, failed)
+
+        return run_measured_backward
+
+
+def _end(begun: list[tuple[Any, int]], results: Any, failed: bool) -> None:
+    """Notify each tracker that its pass is over, even if a hook of one raises."""
+    tracker, passes_before = begun.pop()
+    try:
+        if len(tracker.passes) > passes_before:
+            tracker.end_pass(results, failed)
+    finally:
+        if begun:
+            _end(begun, results, failed)
+        elif not passes_before:  # the outermost is over, for all trackers
+            carry_no_ended()  # a hook may have stopped measuring in it
+
+
+engine_patch: Final = EnginePatch()

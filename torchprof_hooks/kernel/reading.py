@@ -78,7 +78,7 @@ class Reading(Protocol):
 
     # What an instrument may do
 
-    def entry_site(self, name: str, phase: Phase) -> Site:
+    def interruption_site(self, name: str, phase: Phase) -> Site:
         """Where something is booked that interrupts the current call."""
 
     def interrupt(

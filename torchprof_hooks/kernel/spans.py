@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from torchprof_hooks.kernel.interruptions import OpenCalls
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.node_hooks import HookedPasses
 from torchprof_hooks.kernel.observer import Observer
-from torchprof_hooks.kernel.open_calls import OpenCalls
 from torchprof_hooks.kernel.passes import BackwardPass
 from torchprof_hooks.kernel.reference.span_log import FIELDS, Int64s
 from torchprof_hooks.kernel.subscriptions import TrackerSubscription
@@ -83,7 +83,7 @@ class SpanRecorder:
         self._subscription.close()
 
     def take(self) -> StepSpans:
-        """What the thread did since this was called last."""
+        """The spans since this was called last."""
         tracker = self._tracker
         tracker.log.fold()
         batches = [np.zeros((0, FIELDS), np.int64), *self._batches]

@@ -10,8 +10,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from torchprof_hooks.kernel.attachments import attachments
-from torchprof_hooks.kernel.engine import engine_patch
 from torchprof_hooks.kernel.optimizer_hooks import optimizer_hooks
+from torchprof_hooks.kernel.passes import engine_patch
 from torchprof_hooks.kernel.schedule import Kind
 from torchprof_hooks.kernel.steps import StepDetector
 from torchprof_hooks.kernel.subscriptions import TrackerSubscription
@@ -66,8 +66,8 @@ def _nothing() -> None:
 
 
 class CountedSteps:
-    """Tells the detector of optimizers' steps in this thread, from `open` to `close`;
-    and of backward passes, if these may end steps."""
+    """Notifies the detector of optimizers' steps in this thread, from `open` to
+    `close`; and of backward passes, if these may end steps."""
 
     def __init__(self, detector: StepDetector) -> None:
         self._detector = detector
@@ -92,7 +92,7 @@ class CountedSteps:
         is_home = get_ident() == self._thread
         return is_home or (bool(self.passes) and current_graph_task() != -1)
 
-    # What passes and optimizers tell
+    # Passes and optimizers
 
     def begin_pass(self, request: object) -> None:
         if current_graph_task() == -1:

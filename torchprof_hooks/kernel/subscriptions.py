@@ -15,21 +15,22 @@ import torch
 from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
-from torchprof_hooks.kernel.attachments import Attachment, attachments
-from torchprof_hooks.kernel.compiler_shield import script_patch
-from torchprof_hooks.kernel.engine import engine_patch
+from torchprof_hooks.kernel.attachments import Attachment, Layer, Patch, attachments
 from torchprof_hooks.kernel.interception import Subscription, interception
 from torchprof_hooks.kernel.optimizer_hooks import optimizer_hooks
+from torchprof_hooks.kernel.passes import engine_patch
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.autograd import current_graph_task
-from torchprof_hooks.kernel.torch_names.modules import pre_hooks_of
+from torchprof_hooks.kernel.torch_names.compiler import script_module_maker
+from torchprof_hooks.kernel.torch_names.modules import hide_hooks_of, pre_hooks_of
 from torchprof_hooks.kernel.tracker import Tracker
 
 
 class ThreadTrackers:
     """A tracker for each thread that needs one, made when it is first asked for.
 
-    passes: while this has users, the trackers see backward passes, until their threads
-        end.
+    passes: while this has users, the trackers follow backward passes, until their
+        threads end.
     trackers: those of threads that have not ended.
     """
 
@@ -37,7 +38,7 @@ class ThreadTrackers:
         self._make_tracker = make_tracker
         self._local = threading.local()
         self.trackers: list[Tracker] = []
-        self.passes = _SeenPasses(self)
+        self.passes = _PassesOfThreads(self)
 
     def here(self) -> Tracker:
         """The tracker that the running thread works for: its own; or in one of the
@@ -61,9 +62,9 @@ class ThreadTrackers:
             self.trackers.remove(tracker)
 
 
-class _SeenPasses(Attachment):
-    """Shows backward passes to the trackers of some threads. It refers to them weakly:
-    their hook may refer to the module that is the user."""
+class _PassesOfThreads(Attachment):
+    """Notifies the trackers of some threads of backward passes. It refers to them
+    weakly: their hook may refer to the module that is the user."""
 
     def __init__(self, threads: ThreadTrackers) -> None:
         super().__init__()
@@ -125,11 +126,29 @@ class _Lifetime:
                 attachments.give_up(attachment, observer)
 
 
+def _make_scripting(original: Function, layer: Layer) -> Function:
+    def create_script_module(nn_module: Any, *args: Any, **kwargs: Any) -> Any:
+        if not layer.is_on:
+            return original(nn_module, *args, **kwargs)
+        numbers = {n for user in _script_patch.users for n in user.numbers}
+        show = hide_hooks_of(nn_module, numbers)
+        try:
+            return original(nn_module, *args, **kwargs)
+        finally:
+            show()
+
+    return create_script_module
+
+
+#: TorchScript would compile the hooks of a module along with it, and cannot compile
+#: ours: they are hidden while it looks for hooks. Its users are `ModuleSubscription`s.
+_script_patch: Final = Patch(script_module_maker, _make_scripting)
+
 _Module: Final = torch.nn.Module
 
 
 class ModuleSubscription(TargetSubscription):
-    """Lets the trackers of one hook see the calls of one module, in any thread.
+    """Notifies the trackers of one hook of the calls of one module, in any thread.
 
     The only reference to it is in the module's own table of hooks: it lives and dies
     with the module, also when the hook refers to the module in turn.
@@ -147,7 +166,7 @@ class ModuleSubscription(TargetSubscription):
         super().__init__(name, hook, threads)
         self._handles: list[RemovableHandle] = []
         self._module = weakref.ref(module)
-        attachments.attach(script_patch, self)
+        attachments.attach(_script_patch, self)
         pre, post = _PreHook(self, threads), _PostHook(self, threads)
         # Not by the module's own methods: modules of TorchScript do not have them.
         self._handles = [
@@ -164,7 +183,7 @@ class ModuleSubscription(TargetSubscription):
         for tracker in [*self._threads.trackers]:
             if tracker.callbacks is not None and module is not None:
                 tracker.callbacks.forget(module)
-        attachments.detach(script_patch, self)
+        attachments.detach(_script_patch, self)
         super().close()
 
     @property
@@ -210,17 +229,17 @@ class _PostHook(_ModuleHook):
             self._threads.here().forward_post(module, args, outputs)
 
 
-#: What is said while somebody else has the place where calls of modules are noticed.
+#: Printed while somebody else has the place of the interceptor.
 KEPT_OUT: Final = (
     "not measured: modules, as another tool has taken nn.Module._compiled_call_impl"
 )
 
 
 class TrackerSubscription(Subscription):
-    """Lets a tracker see every module call of the process, from `open` to `close`. Both
-    can be called again if an interrupt has cut them short.
+    """Notifies a tracker of every module call of the process, from `open` to `close`.
+    Both can be called again if an interrupt has cut them short.
 
-    optimizers: whether it is notified of their steps.
+    optimizers: whether the tracker is notified of their steps.
     """
 
     def __init__(self, tracker: Tracker, *, optimizers: bool = True) -> None:
@@ -286,7 +305,8 @@ def detach_observers(tracker: Tracker) -> None:
 
 
 def show_modules(subscription: Subscription) -> None:
-    """Show it all module calls, for as long as it lives, or until `hide_modules`."""
+    """Notify it of all module calls, for as long as it lives, or until
+    `hide_modules`."""
     attachments.attach(interception, subscription)
 
 

@@ -11,13 +11,13 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.kernel.callbacks import CallListener
-from torchprof_hooks.kernel.compiler_shield import exempt_from_compilation
 from torchprof_hooks.kernel.followed_passes import FollowedPasses
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.observer import Notified, Observer
 from torchprof_hooks.kernel.passes import Passes
 from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.kernel.torch_names.compiler import (
+    exempt_from_compilation,
     is_compiled_module,
     is_tracing,
 )
@@ -37,10 +37,11 @@ class Tracker(FollowedPasses):
     measured work.
 
     A module called while a backward pass runs is being recomputed. Recomputations are
-    entries, as are passes, unless they run inside of another one.
+    interruptions, as are passes, unless they run inside of another one.
 
     profiler: where work of ours is booked that interrupts calls.
-    shown_by_hooks: whether hooks show it module calls.
+    is_notified_by_hooks: whether hooks on modules notify it, not the
+        interceptor.
     is_left_out: whether calls of a module from a site are not to be followed: if it has
         a hook of its own that replaces the one served here, say.
     not_measured: what was asked for and cannot be measured, one line each.
@@ -62,7 +63,7 @@ class Tracker(FollowedPasses):
         self.backward = backward
         self.owns_nodes = backward is not None
         self.aborted_calls = self.undivided_passes = self.waited_ns = 0
-        self.shown_by_hooks = False
+        self.is_notified_by_hooks = False
         self.is_left_out: Callable[[Site, torch.nn.Module], bool] = lambda *_: False
         self.callbacks = callbacks
         self.not_measured: tuple[str, ...] = ()
@@ -78,13 +79,13 @@ class Tracker(FollowedPasses):
         """The site of a call of `module` from the current site, which does not know it
         yet; None if the call is not to be followed."""
         self.close_left()
-        if self.shown_by_hooks:
+        if self.is_notified_by_hooks:
             self.close_left_calls()
         if self.ignores(module):
             return None
         exempt_from_compilation()  # the program may have begun to use torch.compile
         site = self.tree.site_of_module(self.site, module)
-        for notify in self.notified.met:
+        for notify in self.notified.new_call:
             notify(site, module)
         return site
 

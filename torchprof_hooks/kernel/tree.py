@@ -161,7 +161,8 @@ class CallTree:
         self.names = names
         self.sites = sites
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        # By name of a module: its first call, and the profiled function around.
+        # By name of a module: where it was first called, and the profiled function
+        # around.
         self._paths: dict[str, tuple[str, ...]] = {}
         self._around: dict[str, tuple[str, ...]] = {}
 
@@ -249,7 +250,7 @@ class CallTree:
 
     # Entries: calls that interrupt their caller instead of being a part of it
 
-    def entry_site(
+    def interruption_site(
         self, caller: Site, name: str, phase: Phase, key: int = NO_MODULE
     ) -> Site:
         """The site of something that is not a module, called from `caller`."""

@@ -43,8 +43,8 @@ class Accelerator:
         return torch.Event(self.kind, enable_timing=enable_timing)
 
     def takes_times(self) -> bool:
-        """Whether events tell when the device reached them. The device must be in use;
-        this does not wait for it."""
+        """Whether events have the times at which the device reached them. The device
+        must be in use; this does not wait for it."""
         begin, end = (self.Event(enable_timing=True) for _ in range(2))
         try:
             begin.record(self.current_stream())
@@ -129,7 +129,7 @@ class EventClock:
     It puts none there before the program itself has initialised the device; on a device
     on which the program has nothing (an event would take some hundred megabytes of that
     device); while the stream is being captured into a graph, where recording a timing
-    event is an error; and if the device's events tell no times.
+    event is an error; and if the device's events have no times.
 
     name: torch's name for the kind of device.
     """
@@ -148,7 +148,7 @@ class EventClock:
 
     def is_in_use(self, index: int) -> bool:
         """Whether the program has put anything on a device, as far as is known, and the
-        device tells times. Devices of this kind must be initialised."""
+        device has times. Devices of this kind must be initialised."""
         if not self._has_times():
             return False
         if self._device.get_allocator_backend() != "native":
@@ -157,9 +157,9 @@ class EventClock:
         return any(stats[f"{of}_bytes"]["all"]["allocated"] for of in _KEPT)
 
     def _has_times(self) -> bool:
-        """Whether the events of the device, which is in use, tell times."""
+        """Whether the events of the device, which is in use, have times."""
         if self._takes_times is None:
-            asked = getattr(self._device, "takes_times", None)  # CUDA's always tell
+            asked = getattr(self._device, "takes_times", None)  # CUDA's always have
             self._takes_times = asked is None or asked()
         return self._takes_times
 

@@ -72,7 +72,9 @@ def _check_allocator(backend: str, kind: str) -> None:
         reason = f"the allocator {backend!r} does not count the bytes that it hands out"
         remedy = "Use the native one (PYTORCH_CUDA_ALLOC_CONF=backend:native)"
     else:
-        reason = f"torch {TORCH_VERSION} is not told what its allocator hands out"
+        reason = (
+            f"its allocator does not report to torch {TORCH_VERSION} what it hands out"
+        )
         remedy = "Measure the CPU, or use a torch and a device package that count"
     raise MemoryUnavailableError(
         f"the memory of {kind} devices cannot be measured: {reason}. {remedy}"

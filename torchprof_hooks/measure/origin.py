@@ -1,4 +1,4 @@
-"""Tells which process of a run this is, on which machine, and since when."""
+"""Which process of a run this is, on which machine, and since when."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _FIXED: Final[tuple[MemoryKind, ...]] = (
 #: proportion; it is a part of the peak if what is not in proportion is such a share.
 _FASTER: Final = 1.02
 _LEAST_SHARE: Final = 0.01
-#: A call that is not in the peak, but grows faster, is in the way of a prediction from
+#: A call that is not in the peak, but grows faster, prevents a prediction from
 #: this share of the memory on.
 _IN_THE_WAY: Final = 0.1
 #: A power of the batch is a whole one, up to this.

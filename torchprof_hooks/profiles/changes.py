@@ -136,16 +136,16 @@ class ComparisonData:
 
     @property
     def slower(self) -> tuple[Change, ...]:
-        return tuple(change for change in self.told if change.is_slower)
+        return tuple(change for change in self.printed if change.is_slower)
 
     @property
     def faster(self) -> tuple[Change, ...]:
-        return tuple(change for change in self.told if change.is_faster)
+        return tuple(change for change in self.printed if change.is_faster)
 
     @cached_property
-    def told(self) -> tuple[Change, ...]:
-        """The changes that people need: of layers of a kind, their common row, and
-        those of which it does not tell that they became slower or faster."""
+    def printed(self) -> tuple[Change, ...]:
+        """The changes to print: layers of one kind collapse into their common row,
+        unless their verdict differs from its."""
         inside = defaultdict[RowPhase, list[Change]](list)
         for change in self.changes:
             if change.name in self.layers:
@@ -157,7 +157,7 @@ class ComparisonData:
             for key, found in inside.items()
         }
 
-        def is_told(change: Change) -> bool:
+        def is_printed(change: Change) -> bool:
             key = (change.name, change.phase)
             if key in inside:
                 return alike[key] or not change.verdict
@@ -167,7 +167,7 @@ class ComparisonData:
             is_said = alike[key] and change.verdict == by_key[key].verdict
             return bool(change.verdict) and not is_said
 
-        return tuple(filter(is_told, self.changes))
+        return tuple(filter(is_printed, self.changes))
 
     @cached_property
     def steps(self) -> int:

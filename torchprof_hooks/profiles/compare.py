@@ -1,5 +1,5 @@
-"""Compares runs of one program before and after a change, row by row, and tells changes
-from noise: from how much runs differ of which nothing was changed."""
+"""Compares runs of one program before and after a change, row by row, and separates
+changes from noise: from how much runs differ of which nothing was changed."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def compare(
 
 
 class _Judged(NamedTuple):
-    """What one measure tells. See `ComparisonData`."""
+    """What follows from one measure. See `ComparisonData`."""
 
     together: Together
     changes: dict[RowPhase, Change]
@@ -131,12 +131,12 @@ class _Judged(NamedTuple):
 
 
 def _weight(change: Change) -> tuple[bool, float, float]:
-    """How much a measure tells of a row: first of all, whether there is a verdict."""
+    """How much a measure says of a row: first of all, whether there is a verdict."""
     return bool(change.verdict), change.evidence if change.verdict else 0, -change.noise
 
 
 def _certainty(together: Together) -> int:
-    """How much a measure tells of all rows."""
+    """How much a measure says of all rows."""
     return ("unknown", "machine", "program").index(together.cause)
 
 

@@ -37,7 +37,7 @@ class GraphBreak(NamedTuple):
     """Code that torch.compile left to Python, which splits a graph in two.
 
     place: the place of the code; "" if torch has forgotten it.
-    times: how often torch.compile met it, in all compilations.
+    times: how often torch.compile came upon it, in all compilations.
     """
 
     function: str
@@ -64,7 +64,7 @@ class CompilationSummary:
     """What torch.compile did.
 
     timed, timed_ns: how many compilations torch has timed, and how long they took.
-    graphs: the last compilations: torch keeps records of 64, unless told otherwise.
+    graphs: the last compilations: torch keeps records of 64, by default.
     first_ns: duration of the first of `timed`. If another summary has a different one,
         torch has restarted its counts in between.
 

@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.cells import (
     without_functions,
 )
 from torchprof_hooks.profiles.collectives import Collectives, sum_of
-from torchprof_hooks.profiles.measured_steps import NO_BLOCKS, MeasuredSteps
+from torchprof_hooks.profiles.measured_steps import ALL_MEASURED, MeasuredSteps
 from torchprof_hooks.profiles.memory import MemorySummary, merge_summaries
 from torchprof_hooks.profiles.modules import ModuleInfo, all_modules
 from torchprof_hooks.profiles.names import (
@@ -100,7 +100,7 @@ class ProfileData:
     modules: Mapping[str, ModuleInfo] = field(default_factory=dict)
     aborted_calls: int = 0
     overhead_ns: int = 0
-    measured: MeasuredSteps = NO_BLOCKS
+    measured: MeasuredSteps = ALL_MEASURED
     step_history: StepHistory = NO_HISTORY
     devices: tuple[str, ...] = ()
     memory: MemorySummary | None = None

@@ -37,5 +37,5 @@ class MeasuredSteps(NamedTuple):
         )
 
 
-#: All were measured, none was traced.
-NO_BLOCKS: Final = MeasuredSteps()
+#: No step was left out, and none was traced.
+ALL_MEASURED: Final = MeasuredSteps()

@@ -97,5 +97,5 @@ def _same_inputs(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...
 def descriptions(
     names: Iterable[str], known: Mapping[str, ModuleInfo]
 ) -> dict[str, ModuleInfo]:
-    """A description of each name: that of `known`, or what the name itself tells."""
+    """A description of each name: that of `known`, or what the name itself says."""
     return {n: known.get(n) or ModuleInfo(kind=kind_of_other(n)) for n in names}

@@ -33,7 +33,7 @@ class Node(Row):
             coming += [(depth + 1, child) for child in reversed(node.children)]
 
 
-class _Place:
+class _Branch:
     """A place in the tree that is being built, with the places below it by name.
 
     module: the innermost module around it.
@@ -44,12 +44,12 @@ class _Place:
         self.info = info
         self.module = name if info.kind == "module" else module
         self.sums = PhaseSums()
-        self.below: dict[str, _Place] = {}
+        self.below: dict[str, _Branch] = {}
 
-    def at(self, name: str, infos: Infos) -> _Place:
+    def at(self, name: str, infos: Infos) -> _Branch:
         """The place with this name directly below, made if it is missing."""
         if name not in self.below:
-            self.below[name] = _Place(name, infos[name], self.module)
+            self.below[name] = _Branch(name, infos[name], self.module)
         return self.below[name]
 
 
@@ -58,7 +58,7 @@ def build_tree(cells: Cells, infos: Infos, functions: bool) -> Node:
     cells = with_counted(cells)
     if not functions:
         cells, infos = without_functions(cells, infos)
-    top = _Place("", ModuleInfo(kind="outside"), "")
+    top = _Branch("", ModuleInfo(kind="outside"), "")
     for (path, phase), totals in cells.items():
         place = top
         place.sums.add_inside(phase, totals)
@@ -80,7 +80,7 @@ def build_tree(cells: Cells, infos: Infos, functions: bool) -> Node:
     return nodes[id(top)]
 
 
-def _places(top: _Place) -> list[_Place]:
+def _places(top: _Branch) -> list[_Branch]:
     """All places of a tree, each before those below it."""
     places = [top]
     for place in places:

@@ -94,8 +94,8 @@ class Outputs:
         with_end: Callable[[ProfileData], ProfileData],
         is_hurried: Callable[[], bool],
     ) -> None:
-        """Write the page; then, when the progress bar is gone, the report. Rank 0 tells
-        of all ranks first."""
+        """Write the page; then, when the progress bar is gone, the report. Rank 0
+        prints that of all ranks first."""
         from torchprof_hooks.documents.progress import with_progress
         from torchprof_hooks.program.report_output import exit_report
 
@@ -114,7 +114,7 @@ class Outputs:
 
     def _is_left_to_rank_0(self) -> bool:
         """Whether rank 0 alone prints a report: those of all would be in its way. If
-        that of this rank is in no file, tell how to get it."""
+        that of this rank is in no file, print how to get it."""
         place, flags = self._origin.look(), self._flags
         if not (place.rank and flags.ranks_report and flags.destination in STREAMS):
             return False

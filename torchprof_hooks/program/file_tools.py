@@ -69,7 +69,7 @@ _LONGEST_MESSAGE: Final = 300
 
 
 class _ToolError(Exception):
-    """A problem that the user can solve. It is told in one line."""
+    """A problem that the user can solve. It is printed in one line."""
 
     def __init__(self, message: str, code: int = TROUBLE) -> None:
         super().__init__(message)
@@ -99,11 +99,11 @@ def _show(args: argparse.Namespace) -> int:
     trouble = trouble_with_show(args)
     if trouble:
         raise _ToolError(trouble)
-    _put(_shown(_load(args.file), args), args.output)
+    _put(_formatted(_load(args.file), args), args.output)
     return 0
 
 
-def _shown(profile: Profile, args: argparse.Namespace) -> str:
+def _formatted(profile: Profile, args: argparse.Namespace) -> str:
     if args.format == REPORT:
         return _report(profile, args)
     if args.format == HTML:

@@ -79,7 +79,7 @@ def _flag(
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The settings; the description of each is shown by ``--help``."""
+    """The settings; ``--help`` prints the description of each."""
 
     profile: bool = _flag(False, _yes_or_no, "measure, and print the report at exit")
     profile_memory: bool = _flag(False, _yes_or_no, "measure memory as well")

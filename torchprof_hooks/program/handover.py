@@ -29,13 +29,13 @@ _LAUNCHED = ", 'launched_ns'"
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")
 
 
-def prepare(environment: MutableMapping[str, str], told: str) -> None:
+def prepare(environment: MutableMapping[str, str], text: str) -> None:
     """Change an environment such that an interpreter in it imports us first.
 
-    told: the text of the settings, which `restore` returns in that interpreter.
+    text: the text of the settings, which `restore` returns in that interpreter.
     """
     path = environment.get("PYTHONPATH")
-    environment[FLAGS_VARIABLE] = told
+    environment[FLAGS_VARIABLE] = text
     if path is not None:
         environment[PATH_VARIABLE] = path
     entries = [BOOTSTRAP, path] if path else [BOOTSTRAP]
@@ -46,27 +46,27 @@ def restore(environment: MutableMapping[str, str]) -> str:
     """Undo `prepare` for the program; and for the processes that it starts, unless
     these are measured, too. Returns the text of the settings. It is "" if a measured
     program gave a process our PYTHONPATH, but not our other variables."""
-    told = environment.pop(FLAGS_VARIABLE, "")
-    if not told:
+    text = environment.pop(FLAGS_VARIABLE, "")
+    if not text:
         entries = environment.get("PYTHONPATH", "").split(os.pathsep)
         others = [entry for entry in entries if entry != BOOTSTRAP]
         environment["PYTHONPATH"] = os.pathsep.join(others)
-        return told
+        return text
     path = environment.pop(PATH_VARIABLE, None)
     if path is None:
         environment.pop("PYTHONPATH", None)
     else:
         environment["PYTHONPATH"] = path
-    if _WITH_CHILDREN in told:
-        kept, launched, _ = told.partition(_LAUNCHED)
-        prepare(environment, kept + "}" if launched else told)
-    return told
+    if _WITH_CHILDREN in text:
+        kept, launched, _ = text.partition(_LAUNCHED)
+        prepare(environment, kept + "}" if launched else text)
+    return text
 
 
 def is_of_child(environment: Mapping[str, str]) -> bool:
     """Whether a measured program has prepared this environment, not the command."""
-    told = environment.get(FLAGS_VARIABLE)
-    return told is not None and _LAUNCHED not in told
+    text = environment.get(FLAGS_VARIABLE)
+    return text is not None and _LAUNCHED not in text
 
 
 def print_warning(line: str) -> None:

@@ -39,8 +39,8 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
             "torchprof_hooks.enable() in the program"
         )
     else:
-        told = {"flags": {**flags, "profile": "True"}, "launched_ns": BEGAN_NS}
-        prepare(environment, repr(told))
+        given = {"flags": {**flags, "profile": "True"}, "launched_ns": BEGAN_NS}
+        prepare(environment, repr(given))
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # else it is closed, also for the program
             stream.flush()

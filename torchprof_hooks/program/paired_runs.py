@@ -26,7 +26,7 @@ _ENDING: Final = [
 _LOOK_S: Final = 0.2
 #: Seconds that a program gets to end by itself.
 _PATIENCE_S: Final = 5.0
-#: How many of the last lines of a program that failed are shown.
+#: How many of the last lines of a program that failed are printed.
 _LINES: Final = 20
 #: The folders of both programs.
 SIDES: Final = ("old", "new")

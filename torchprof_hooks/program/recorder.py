@@ -193,7 +193,7 @@ class Recorder:
 
     def _with_end(self, program: ProfileData) -> ProfileData:
         """The program's profile, with the time that the report had taken at the first
-        call of this: so the report and the file tell the same."""
+        call of this: so the report and the file have the same."""
         assert program.program is not None
         if not self._report_ns:
             self._report_ns = time.perf_counter_ns() - self._ended_ns

@@ -26,12 +26,12 @@ def exit_report(
     """The first screen, with the tables below it if the flags ask for them.
 
     with_end: adds to a profile the time that the report has taken so far. The screen,
-        which tells that time, is made last.
+        which has that time, is made last.
     """
     tables = [program_text(program, _layout(flags))] * flags.wants_tables
-    stream, shown = _stream_of(flags.destination), with_end(program)
+    stream, program = _stream_of(flags.destination), with_end(program)
     screen = report(
-        shown.loop if flags.ignore_first_call else shown,
+        program.loop if flags.ignore_first_call else program,
         Layout(width=width_of(stream)),
         stream=stream,
         lines=LINES,
@@ -49,7 +49,7 @@ def _layout(flags: Flags) -> ReportLayout:
         every_pass=flags.profile_optimizer,
         with_memory=flags.profile_memory,
         ignore_first_call=flags.ignore_first_call,
-        says_cost=False,
+        include_overhead=False,
     )
 
 

@@ -56,7 +56,7 @@ def enable(**flags: Any) -> None:
     """
     settled = settle(make_flags({"profile": True, **flags}), full_name)
     if settled.profile:
-        _tell_children(settled)
+        _measure_children(settled)
         begin(settled, is_bound=True)
 
 
@@ -68,7 +68,7 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
     """
     text = environment.get(VARIABLE, "")
     if not text or _is_a_child() or is_of_child(environment):
-        return  # children print no report, or begin by `begin_as_told`
+        return  # children print no report, or begin by `begin_with`
     try:
         flags = settle(parse_flags(text), full_name)
     except ValueError as error:
@@ -76,23 +76,23 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
         raise SystemExit(2) from None
     if not flags.profile:
         return
-    _tell_children(flags)
+    _measure_children(flags)
     ours_ns = perf_counter_ns() - began_ns
     call_after_import("torch", lambda: begin(flags, ours_ns=ours_ns))
 
 
-def begin_as_told(text: str, began_ns: int) -> None:
+def begin_with(text: str, began_ns: int) -> None:
     """Begin with the settings that the command, or a measured parent, has handed over.
 
     text: the settings, with checked flags.
     began_ns: when our code first ran in this interpreter.
     """
     here_ns = perf_counter_ns()
-    told = literal_eval(text)
-    flags = make_flags(told["flags"])
-    is_child = "launched_ns" not in told
+    given = literal_eval(text)
+    flags = make_flags(given["flags"])
+    is_child = "launched_ns" not in given
     # Clocks of two processes may have nothing in common.
-    launching_ns = 0 if is_child else began_ns - told["launched_ns"]
+    launching_ns = 0 if is_child else began_ns - given["launched_ns"]
     if not 0 <= launching_ns <= _LONGEST_LAUNCH_NS:
         launching_ns = 0
     if flags.profile:
@@ -100,7 +100,7 @@ def begin_as_told(text: str, began_ns: int) -> None:
         begin(flags, launching_ns, ours_ns, is_child=is_child)
 
 
-def _tell_children(flags: Flags) -> None:
+def _measure_children(flags: Flags) -> None:
     """If the flags ask for it, have processes that this one starts measured, too,
     unless the command has done so already."""
     if flags.children and FLAGS_VARIABLE not in os.environ:

@@ -68,7 +68,7 @@ class TraceWriter:
         self._waiting: deque[Future[None]] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._origin = Origin()
-        self._rank = ""  # the part of file names that tells the rank
+        self._rank = ""  # the part of file names that is the rank's
         self._process: int | None = None  # the process that has opened this
         self._is_awaited = False  # whether training waits for the writer thread
 

@@ -106,7 +106,7 @@ class SessionHook:
 
 
 #: The user of each hook, by the hook's address: a session, or the hook itself. Users
-#: are never removed, as an interrupt could prevent that: `is_using` tells whether they
+#: are never removed, as an interrupt could prevent that: `is_using` says whether they
 #: still use the hook.
 _users: Final = weakref.WeakValueDictionary[int, Any]()
 
@@ -211,7 +211,7 @@ class TrainingSession:
             raise
         except BaseException as error:
             self._has_failed = True
-            _tell_all(self._hooks, context, error)
+            _notify_all(self._hooks, context, error)
             raise
         self._is_stopping = self._is_stopping or context.stop_requested
         return value
@@ -239,7 +239,7 @@ class TrainingSession:
             try:
                 hook.end(self)
             except BaseException as error:
-                _tell_all(self._hooks[position:], None, error)
+                _notify_all(self._hooks[position:], None, error)
                 raise
 
     def __enter__(self) -> TrainingSession:
@@ -261,7 +261,7 @@ class TrainingSession:
                 hook.after_create_session(self)
         except BaseException as error:
             self._state = "closed"
-            _tell_all(begun, None, error)
+            _notify_all(begun, None, error)
             raise
         return self
 
@@ -278,7 +278,7 @@ class TrainingSession:
             self.close()
         self._state = "closed"
         if error is not None and not is_normal and not self._has_failed:
-            _tell_all(self._hooks, None, error)
+            _notify_all(self._hooks, None, error)
         return is_normal
 
     def _check_open(self) -> None:
@@ -303,7 +303,7 @@ def _fetched(fetches: Any) -> Any:
     return fetches()
 
 
-def _tell_all(
+def _notify_all(
     hooks: Iterable[SessionHook], context: RunContext | None, error: BaseException
 ) -> None:
     with ExitStack() as calls:  # calls each hook, even if one raises

@@ -1,4 +1,4 @@
-"""Tells when something that happens every few steps or seconds is due."""
+"""Says when something that happens every few steps or seconds is due."""
 
 from __future__ import annotations
 

@@ -288,4 +288,4 @@ def test_memory_that_torch_does_not_ask_for_is_said(device: Device) -> None:
     with profile(memory="planted") as prof:
         Work(device, 1)(leaf())
     said = summary(prof.profile).unavailable
-    assert "is not told what its allocator hands out" in said
+    assert "its allocator does not report to torch" in said

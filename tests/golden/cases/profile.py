@@ -57,7 +57,7 @@ def _table(table: Table) -> Iterator[str]:
     shown = range(min(len(table.labels), _ROWS))
     yield f"{len(table.labels)} rows, drawn as {table.drawing or 'a table'}"
     yield f"{table.corner}: {[table.labels[n] for n in shown]}"
-    for name in ("names", "depths", "tones", "ranks", "notes"):
+    for name in ("names", "depths", "tones", "importance", "notes"):
         if values := getattr(table, name):
             yield f"  {name}: {list(values[:_ROWS])}"
     for column in table.columns:

@@ -77,7 +77,7 @@ _LEAST_NAMED: Final = 0.01
 class Bottleneck(NamedTuple):
     """What takes most.
 
-    own_ns: how much of the time, by the clock that tells.
+    own_ns: how much of the time, by the clock that counts.
     phase: in which phase it is, or most of it.
     parts_ns: names of what it consists of -> their times, the longest first; of layers,
         see `Hottest` instead.

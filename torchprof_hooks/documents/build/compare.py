@@ -60,7 +60,7 @@ def comparison_document(
     blocks: list[Block] = [
         Answers([*answers_of(comparison)], [*warnings_of(comparison)])
     ]
-    changes = ranked(comparison, comparison.told)
+    changes = ranked(comparison, comparison.printed)
     if not new.is_empty:
         blocks.append(_tree(comparison))
     if changes:
@@ -108,7 +108,7 @@ def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> 
         _shares(
             "noise %", [known_noise(change.noise) for change in changes], "noise", 3
         ),
-        Column("calls", "text", [*map(_counts, changes)], "calls", leaves=1),
+        Column("calls", "text", [*map(_counts, changes)], "calls", drop_order=1),
         Column("", "text", verdicts, "verdict"),
         *(
             Column(f"{which} calls", "count", found, f"{which}_calls", is_detail=True)
@@ -134,12 +134,16 @@ def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> 
     )
 
 
-def _shares(title: str, values: Sequence[Value], name: str, leaves: int = 0) -> Column:
-    return Column(title, "share", values, name, leaves, shows_zeros=True)
+def _shares(
+    title: str, values: Sequence[Value], name: str, drop_order: int = 0
+) -> Column:
+    return Column(title, "share", values, name, drop_order, shows_zeros=True)
 
 
-def _times(title: str, values: Sequence[Value], name: str, leaves: int = 0) -> Column:
-    return Column(title, "ns", values, name, leaves, shows_zeros=True)
+def _times(
+    title: str, values: Sequence[Value], name: str, drop_order: int = 0
+) -> Column:
+    return Column(title, "ns", values, name, drop_order, shows_zeros=True)
 
 
 def _tone(change: Change | None) -> Tone:

@@ -17,13 +17,13 @@ _MORE_RUNS: Final = (
     "compare --run starts a few runs of both in turns; or give two folders with a "
     "profile of each run."
 )
-#: A larger noise is not told: it is that of too few runs.
+#: A larger noise is not printed: it is that of too few runs.
 _NO_NOISE: Final = 10.0
 
 
 def ranked(comparison: ComparisonData, changes: Sequence[Change]) -> list[Change]:
-    """The whole step; then slower rows, and faster ones, each with what makes most of
-    a step first; then the others in their present order."""
+    """The step, slower rows, faster rows (each by effect on a step, largest first),
+    then unchanged rows."""
     order = {"slower": 1, "faster": 2, "": 3}
 
     def rank(change: Change) -> tuple[int, float]:
@@ -108,18 +108,18 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
 def _doubt(comparison: ComparisonData, change: Change) -> str:
     """``slower, noise 1.2 %``, or ``within noise of 1.2 %``."""
     noise = known_noise(change.noise)
-    told = "" if noise is None else percent(noise)
+    text = "" if noise is None else percent(noise)
     if noise is None or abs(change.relative_change) > noise:
         word = "slower" if change.relative_change > 0 else "faster"
         perhaps = "perhaps " if comparison.is_guess else ""
         less = "" if change.verdict else f" by less than {percent(change.threshold)}"
-        return f"{perhaps}{word}{less}" + f", noise {told}" * bool(told)
-    return f"within noise of {told}"
+        return f"{perhaps}{word}{less}" + f", noise {text}" * bool(text)
+    return f"within noise of {text}"
 
 
 def _rows(comparison: ComparisonData) -> list[Change]:
     """What people need, but for the whole step."""
-    return [change for change in comparison.told if change.name != STEP]
+    return [change for change in comparison.printed if change.name != STEP]
 
 
 def _sum_ns(comparison: ComparisonData, found: Sequence[Change]) -> float:
@@ -229,7 +229,7 @@ def _total_ns(change: Change) -> float:
 
 
 def _next_step(comparison: ComparisonData) -> str:
-    """What tells which functions changed; "" if the comparison does."""
+    """What finds which functions changed; "" if the comparison does."""
     if comparison.by in ("function", "call"):
         return ""
     if comparison.old.has_functions and comparison.new.has_functions:

@@ -82,12 +82,12 @@ def _slowest(graphs: Sequence[CompiledGraph], most: int) -> Table:
         "compiled_graphs",
         "Slowest compilations",
         "code",
-        [_label(graph) for graph in graphs],
+        [_graph_label(graph) for graph in graphs],
         [Column("time", "ns", times, "ns", shows_zeros=True)],
         most=most,
     )
 
 
-def _label(graph: CompiledGraph) -> str:
+def _graph_label(graph: CompiledGraph) -> str:
     code = _code(graph.function, graph.place) or "(unknown)"
     return f"{code} ({' '.join(filter(None, (graph.kind, graph.compile_id)))})"

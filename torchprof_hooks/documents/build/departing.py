@@ -17,9 +17,9 @@ _TIMES: Final = 1.5
 #: ... if what it takes longer than these is this share of all time, and
 #: no chance.
 _LEAST: Final = 0.05
-#: Which of two layers departs cannot be told.
+#: Of two layers, either may be the one that departs.
 _FEWEST: Final = 3
-#: What is more is only told to be more.
+#: Ratios above this print as ">99x".
 _MANY: Final = 99
 
 

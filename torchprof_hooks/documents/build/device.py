@@ -88,7 +88,7 @@ def _idle_block(step: DeviceStep, use: DeviceUse, most: int) -> Block:
 
 
 def _place(module: str, phase: str) -> str:
-    """Layers of a kind, and the phase. A name in brackets tells its phase itself."""
+    """Layers of a kind, and the phase. A name in brackets implies its phase."""
     place = without_numbers(module)
     return place if place[0] == "(" else f"{place}, {phase}"
 
@@ -141,7 +141,7 @@ def _all_rows(tree: Node) -> Iterator[_Line]:
     nodes = placed_nodes(tree, "total")
     for label, (depth, node) in zip(labels_of(nodes), nodes, strict=True):
         if node.cumulative_ns:
-            yield _Line(_label(node, label), node.name, depth, node)
+            yield _Line(_line_label(node, label), node.name, depth, node)
 
 
 def _few_rows(tree: Node) -> Iterator[_Line]:
@@ -153,11 +153,11 @@ def _few_rows(tree: Node) -> Iterator[_Line]:
             if below[each.around] > _BELOW:
                 continue
         if each.node.cumulative_ns:
-            label = _label(each.node, each.label)
+            label = _line_label(each.node, each.label)
             yield _Line(label, each.name, each.depth, each.node)
 
 
-def _label(node: Node, label: str) -> str:
+def _line_label(node: Node, label: str) -> str:
     return _LITTLE.sub("", label) if node.kind == "function" else label
 
 
@@ -188,7 +188,7 @@ def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
 
 
 def _info(name: str) -> ModuleInfo:
-    """The description of what was met in the traced step alone."""
+    """The description of what ran in the traced step alone."""
     if name[0] != "(":
         return ModuleInfo("Module")
     is_outside = name in (UNSEEN_NAME, OTHER_THREADS_NAME)
@@ -213,7 +213,7 @@ def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> T
         notes.append(f"Streams ran at once: the device was busy for {less} the sum")
     columns = [
         Column("count", "count", [_count(row) for row in rows], "kernels", 1),
-        *phase_columns(rows, in_phase, leaves=(3, 3, 3)),
+        *phase_columns(rows, in_phase, drop_order=(3, 3, 3)),
         Column("self", "ns", own, "self_ns", 2),
         Column("busy", "ns", totals, "busy_ns"),
         share_column("%", totals, whole_ns, "share"),
@@ -227,7 +227,7 @@ def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> T
         [column for column in columns if any(column.values)],
         names=[line.name for line in lines],
         depths=[line.depth for line in lines],
-        ranks=[ranks[n] for n in range(len(rows))],
+        importance=[ranks[n] for n in range(len(rows))],
         most=_MOST_KERNELS,
         left_out="{count} more rows, {share}",
         shares=[(ns or 0) / max(whole_ns, 1) for ns in own],

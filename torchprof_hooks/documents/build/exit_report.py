@@ -44,7 +44,8 @@ class ReportLayout(NamedTuple):
     every_pass: whether all recompiles, graph breaks and failures are listed.
     with_memory: whether there is a section for memory.
     ignore_first_call: whether the start-up, with the first step, is left out.
-    says_cost: whether it tells the profiler overhead: not below a screen that does.
+    include_overhead: whether to print the profiler overhead: not below a screen that
+        does.
     """
 
     n_ops: int = 20
@@ -53,7 +54,7 @@ class ReportLayout(NamedTuple):
     every_pass: bool = False
     with_memory: bool = False
     ignore_first_call: bool = False
-    says_cost: bool = True
+    include_overhead: bool = True
 
 
 def program_text(profile: ProfileData, layout: ReportLayout | None = None) -> str:
@@ -103,7 +104,7 @@ def _sections(
     loop: what the tips are about.
     """
     shown, program = view.shown, view.profile.program or Program()
-    yield "Program profiling", lambda: _totals(view, of, layout.says_cost)
+    yield "Program profiling", lambda: _totals(view, of, layout.include_overhead)
     parts = _part_times_ns(shown)
     large = [n for n, ns in parts.items() if ns >= LEAST_SHARE * sum(parts.values())]
     for name in large:
@@ -140,7 +141,7 @@ def _tables(
 # What was run
 
 
-def _totals(view: View, of: str, says_cost: bool) -> Iterator[Block]:
+def _totals(view: View, of: str, include_overhead: bool) -> Iterator[Block]:
     profile, program = view.profile, view.profile.program or Program()
     lines = [
         f"Message: {program.message}",
@@ -159,7 +160,7 @@ def _totals(view: View, of: str, says_cost: bool) -> Iterator[Block]:
         traced = plural(profile.measured.traced, "traced step")
         taken = seconds(profile.measured.traced_ns)
         lines.append(f"Not in the tables: {traced}, {taken}")
-    if says_cost:
+    if include_overhead:
         lines += (text[0].upper() + text[1:] for text in facts.measuring(view))
     yield Facts("program", "Program profiling", lines)
 

@@ -27,7 +27,7 @@ from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.step_times import StepTimes
 
-#: From fewer blocks, it is not told how much longer measured steps took.
+#: With fewer blocks, how much longer measured steps took is not printed.
 _FEWEST_BLOCKS: Final = 5
 
 
@@ -102,7 +102,7 @@ def _step_durations(profile: ProfileData) -> str:
 
 def _evaluation_durations(times: StepTimes) -> str:
     """The durations of evaluation calls, to go behind their number. The call with which
-    a run begins includes the start-up, and is told separately."""
+    a run begins includes the start-up, and is printed separately."""
     mean = best_time(times.evaluation_mean_ns)
     if not times.first_evaluations:
         return f" of {mean}"

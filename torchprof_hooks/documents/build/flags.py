@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.documents.build.departing import Departure, times_text
 from torchprof_hooks.documents.build.layers import (
-    Kind,
+    LayerKind,
     Noise,
     by_kind,
     own_ns,
@@ -61,7 +61,7 @@ class Flag(NamedTuple):
         to look at; both are "" if there is nothing to be done.
     """
 
-    kind: Kind
+    kind: LayerKind
     name: str
     own_ns: int
     text: str
@@ -99,7 +99,7 @@ def flags_of(
 class _Layers:
     """Layers of a kind, added up."""
 
-    def __init__(self, kind: Kind, rows: Sequence[Row], noise: Noise) -> None:
+    def __init__(self, kind: LayerKind, rows: Sequence[Row], noise: Noise) -> None:
         self.kind = kind
         self.name = rows[0].name if len(rows) == 1 else kind.name
         self.names = {row.name for row in rows}

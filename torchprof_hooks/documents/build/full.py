@@ -72,7 +72,7 @@ def flop_tree(
             "flops",
             [row.phases[phase].flops_cumulative / steps for row in rows],
             f"{phase}_flops",
-            leaves=3 if phase == "recompute" else 4,
+            drop_order=3 if phase == "recompute" else 4,
         )
         for phase in MODULE_PHASES
     ]
@@ -112,7 +112,7 @@ def _utilisation(profile: ProfileData, rows: Sequence[Row]) -> Iterator[Column]:
         mfu = [each.mfu if each else None for each in found]
         hfu = [each.hfu if each else None for each in found]
         yield Column("MFU", "share", mfu, "mfu")
-        yield Column("HFU", "share", hfu, "hfu", leaves=2)
+        yield Column("HFU", "share", hfu, "hfu", drop_order=2)
 
 
 def _rate(profile: ProfileData, row: Row) -> float:

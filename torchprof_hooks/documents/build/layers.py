@@ -1,8 +1,7 @@
-"""Adds up layers of a kind, and tells which of them are hot.
+"""Adds up layers of a kind, and finds which of them are hot.
 
-If a device is busy, its clock tells that, since the host waits for it in whatever call
-it happens to be.
-"""
+If a device is busy, its clock counts for that, since the host waits for it in whatever
+call it happens to be."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 R = TypeVar("R", bound=Row)
 
-#: From so many calls on, one that was interrupted is told from others.
+#: From so many calls on, one that was interrupted stands out.
 _FEWEST_CALLS: Final = 3
 #: More than so many standard errors are no chance.
 _ERRORS: Final = 3
@@ -32,29 +31,31 @@ _TONES: Final[tuple[Tone, ...]] = (
 )
 
 
-class Kind(NamedTuple):
+class LayerKind(NamedTuple):
     """Modules of one class whose names differ in numbers only.
 
     name: their common name, ``Net.blocks.*.norm``; of other rows, and of layers that
-        are told apart, the name.
+        are kept apart, the name.
     """
 
     name: str
     class_name: str
 
 
-def kind_of(row: Row, apart: Collection[str] = ()) -> Kind:
+def kind_of(row: Row, apart: Collection[str] = ()) -> LayerKind:
     """The kind of a row.
 
     apart: names of layers that are a kind of their own (see `departing`).
     """
     is_alike = row.kind == "module" and row.name not in apart
-    return Kind(without_numbers(row.name) if is_alike else row.name, row.class_name)
+    return LayerKind(
+        without_numbers(row.name) if is_alike else row.name, row.class_name
+    )
 
 
-def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[Kind, list[R]]:
+def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[LayerKind, list[R]]:
     """The layers of each kind (see `kind_of`)."""
-    kinds: dict[Kind, list[R]] = {}
+    kinds: dict[LayerKind, list[R]] = {}
     for row in rows:
         kinds.setdefault(kind_of(row, apart), []).append(row)
     return kinds
@@ -96,7 +97,7 @@ class Noise(NamedTuple):
         return any(each.calls >= _FEWEST_CALLS for each in totals)
 
     def most_ns(self, totals: Iterable[Totals]) -> float:
-        """What chance may have added to the time of these calls, at most."""
+        """Three standard errors of the summed call times."""
         if self.device:
             return 0.0
         # All of a call, also if less of it counts: chance may have struck there.
@@ -110,7 +111,7 @@ class Hottest(NamedTuple):
     device: the device whose clock measured that; "" for the host's.
     """
 
-    kind: Kind
+    kind: LayerKind
     rows: Sequence[Row]
     own_ns: int
     device: str = ""
@@ -152,7 +153,7 @@ def hottest(
 
 
 class Shares(NamedTuple):
-    """The times of phases, by the clock that tells what takes most.
+    """The times of phases, by the clock that counts.
 
     device: the device whose clock that is (see `busy_device`); "" for the host's.
     times_ns: the time of each phase.
@@ -194,9 +195,11 @@ def heat(share: float) -> Tone:
     return _TONES[bisect(HEATS, share)]
 
 
-def heats(rows: Iterable[Row], device: str, whole_ns: float) -> Mapping[Kind, Tone]:
+def heats(
+    rows: Iterable[Row], device: str, whole_ns: float
+) -> Mapping[LayerKind, Tone]:
     """The heat of each kind of layers. whole_ns: all time."""
-    times: Counter[Kind] = Counter()
+    times: Counter[LayerKind] = Counter()
     for row in rows:
         times[kind_of(row)] += own_ns(row, device)
     return {kind: heat(ns / max(whole_ns, 1)) for kind, ns in times.items()}

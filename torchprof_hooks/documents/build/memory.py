@@ -129,8 +129,8 @@ class Owner(NamedTuple):
 
 
 def owner_kinds(profile: ProfileData) -> Callable[[HeldMemory], tuple[str, str]]:
-    """A function that tells the common name of an owner and of layers of its kind; and
-    their class."""
+    """A function that returns the common name of an owner and of layers of its kind;
+    and their class."""
     # Modules that were not called yet have none of their own.
     classes = {without_numbers(n): m.class_name for n, m in profile.modules.items()}
 
@@ -241,7 +241,7 @@ def _per_call(row: Row, phase: Phase) -> float:
 
 def _memory_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns of bytes: handed out, retained, peak and acquired."""
-    leaves: dict[Phase, int] = {
+    drop_order: dict[Phase, int] = {
         "forward": 0,
         "backward": 0,
         "recompute": 2,
@@ -255,9 +255,9 @@ def _memory_columns(rows: Sequence[Row]) -> list[Column]:
             "bytes",
             [_per_call(row, phase) for row in rows],
             f"{phase}_used_bytes",
-            leave,
+            number,
         )
-        for phase, leave in leaves.items()
+        for phase, number in drop_order.items()
     ]
     retained = [row.phases["forward"].mean_retained_bytes for row in rows]
     columns.insert(1, Column("retained", "bytes", retained, "retained_bytes"))
@@ -284,7 +284,7 @@ def memory_tree(
 ) -> Block:
     """The memory of calls; or why it is not known."""
     title = f"Memory of calls{of}"
-    if not memory.at_peak:  # else the answers tell it
+    if not memory.at_peak:  # else the answers have it
         title = f"Memory{of}: {memory_text(profile, memory)}"
     if not memory.source:
         return Facts("memory", "", [title])

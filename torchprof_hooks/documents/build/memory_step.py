@@ -47,22 +47,22 @@ def savings(profile: ProfileData, step: MemoryStep) -> list[Saving]:
         total_ns = sum(totals.cumulative_ns for _, totals in rows)
         found.append(
             Saving(
-                _label(each, {class_name for class_name, _ in rows}),
+                _saving_label(each, {class_name for class_name, _ in rows}),
                 each.peak_bytes,
                 step.peak_bytes - each.peak_bytes,
                 total_ns / calls * each.calls,
             )
         )
     found.sort(key=lambda one: (one.peak_bytes, one.extra_ns))
-    least_ns, told = float("inf"), []
+    least_ns, kept = float("inf"), []
     for one in found:
         if one.extra_ns < least_ns:
             least_ns = one.extra_ns
-            told.append(one)
-    return told
+            kept.append(one)
+    return kept
 
 
-def _label(each: Checkpointing, class_names: set[str]) -> str:
+def _saving_label(each: Checkpointing, class_names: set[str]) -> str:
     if len(each.modules) == 1:
         return each.modules[0]
     [class_name] = class_names if len(class_names) == 1 else ["modules"]

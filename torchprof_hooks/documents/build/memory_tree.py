@@ -15,8 +15,8 @@ from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, without_numbers
 
 #: Where memory is: names from the outside in.
-_Place = tuple[str, ...]
-_Sums = dict[_Place, Counter[MemoryKind]]
+_Path = tuple[str, ...]
+_Sums = dict[_Path, Counter[MemoryKind]]
 
 
 def module_of(profile: ProfileData, held: HeldMemory) -> str:
@@ -37,7 +37,7 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
     """All that is in use at the peak; nothing if that is not known."""
     if profile.memory is None or not profile.memory.at_peak:
         return
-    own = defaultdict[_Place, Counter[MemoryKind]](Counter)
+    own = defaultdict[_Path, Counter[MemoryKind]](Counter)
     for held in profile.memory.at_peak:
         place = _place_of(profile, held)
         own[place][held.kind] += held.bytes
@@ -54,7 +54,7 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
         "memory_tree",
         "Memory in use at the peak",
         "owner",
-        [_label(profile, place) for place in places],
+        [_path_label(profile, place) for place in places],
         [
             Column("total", "bytes", totals, "bytes"),
             Column("%", "share", [size / whole for size in totals], "share"),
@@ -76,7 +76,7 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
     )
 
 
-def _place_of(profile: ProfileData, held: HeldMemory) -> _Place:
+def _place_of(profile: ProfileData, held: HeldMemory) -> _Path:
     """``Net``, ``Net.blocks``, ``Net.blocks.0``, and the functions called there."""
     module = module_of(profile, held)
     functions = held.path[held.path.index(module) + 1 :] if module in held.path else ()
@@ -88,19 +88,19 @@ def _place_of(profile: ProfileData, held: HeldMemory) -> _Place:
 
 def _with_inner(own: _Sums) -> _Sums:
     """The memory of each place with all in it, by kind."""
-    total = defaultdict[_Place, Counter[MemoryKind]](Counter)
+    total = defaultdict[_Path, Counter[MemoryKind]](Counter)
     for place, kinds in own.items():
         for depth in range(1, len(place) + 1):
             total[place[:depth]] += kinds
     return total
 
 
-def _in_order(total: _Sums) -> Iterator[_Place]:
+def _in_order(total: _Sums) -> Iterator[_Path]:
     """Each place before those in it; of those beside it, the largest first."""
-    below = defaultdict[_Place, list[_Place]](list)
+    below = defaultdict[_Path, list[_Path]](list)
     for place in total:
         below[place[:-1]].append(place)
-    coming: list[_Place] = [()]
+    coming: list[_Path] = [()]
     while coming:
         place = coming.pop()
         if place:
@@ -108,12 +108,12 @@ def _in_order(total: _Sums) -> Iterator[_Place]:
         coming += sorted(below[place], key=lambda one: (total[one].total(), one))
 
 
-def _name(profile: ProfileData, place: _Place) -> str:
+def _name(profile: ProfileData, place: _Path) -> str:
     """``Net.blocks.0``; of a function with its module."""
     return call_site(place, {n: profile.modules.get(n, ModuleInfo()) for n in place})
 
 
-def _label(profile: ProfileData, place: _Place) -> str:
+def _path_label(profile: ProfileData, place: _Path) -> str:
     """The new part of the name, and the class of a module: ``0: Block``."""
     around = f"{place[-2]}." if len(place) > 1 else ""
     name = place[-1].removeprefix(around)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from torchprof_hooks.documents.build.layers import (
-    Kind,
+    LayerKind,
     by_kind,
     kind_of,
     own_ns,
@@ -41,7 +41,7 @@ class Layers:
     around: the layers that call them; None if they are outermost.
     """
 
-    kind: Kind
+    kind: LayerKind
     node: Node
     count: int
     around: Layers | None
@@ -76,7 +76,7 @@ class Layers:
             return self.kind.name.removeprefix(kind)
         if self.kind.name.startswith(without_numbers(outer)):  # in one that departs
             return self.kind.name.removeprefix(without_numbers(outer))
-        # One that departs, in layers that do not: its number is told.
+        # One that departs, in layers that do not: its number is printed.
         return self.name.removeprefix(f"{outer.partition('.*')[0]}.")
 
 
@@ -86,7 +86,7 @@ def folded_modules(view: View) -> Table:
     marked."""
     hot, apart = view.hottest, view.departing
     hottest = {kind_of(row, apart) for row in hot.rows} if hot else set()
-    shown, ranks = _ranked(view, hottest)
+    shown, importance = _ranked(view, hottest)
     nodes = [layers.node for layers in shown]
     totals, whole_ns = [node.cumulative_ns for node in nodes], view.shown.wall_ns
     columns = [
@@ -104,16 +104,16 @@ def folded_modules(view: View) -> Table:
         columns,
         names=[layers.name for layers in shown],
         depths=[layers.depth for layers in shown],
-        ranks=ranks,
+        importance=importance,
         most=_ROWS,
         tones=["hot" if layers.kind in hottest else "" for layers in shown],
         left_out="",
     )
 
 
-def flag_columns(view: View, kinds: Sequence[Kind]) -> list[Column]:
+def flag_columns(view: View, kinds: Sequence[LayerKind]) -> list[Column]:
     """What is unusual about the layers in these rows, if anything is."""
-    texts: defaultdict[Kind, list[str]] = defaultdict(list)
+    texts: defaultdict[LayerKind, list[str]] = defaultdict(list)
     for flag in view.flags:
         texts[flag.kind].append(flag.text)
     flags = [", ".join(texts[kind]) for kind in kinds]
@@ -134,10 +134,10 @@ def _details(shown: Sequence[Layers]) -> list[Column]:
     ]
 
 
-def _ranked(view: View, hot: Collection[Kind]) -> tuple[list[Layers], list[int]]:
-    """The layers that may be shown, in the order of lines, and their ranks. The hottest
-    ones come first, at the place where they take most time, then those around them,
-    those with flags, and the others by time. Those that take little time are left
+def _ranked(view: View, hot: Collection[LayerKind]) -> tuple[list[Layers], list[int]]:
+    """The layers that may be shown, in the order of lines, and how important each is:
+    the hottest ones first, at the place where they take most time, then those around
+    them, those with flags, and the others by time. Those that take little time are left
     out."""
     layers = list(folded(view.tree, apart=view.departing))
     hottest = [each for each in layers if each.kind in hot]

@@ -119,7 +119,7 @@ def _steps_table(ranks: RanksData) -> Table:
         "rank",
         [str(rank.number) for rank in shown],
         columns,
-        ranks=_importance(times),
+        importance=_importance(times),
         most=_MOST_RANKS,
         tones=[_tone(ranks, rank) for rank in shown],
         left_out="{count} more ranks, which wait neither least nor most",

@@ -94,11 +94,11 @@ def answers(view: View) -> Answers:
     first, slow = _bottleneck(view, hot), slow_answer(view)
     found = [first, most, slow, hot, peak]
     if hot and view.bottleneck and view.bottleneck.kind == "module":
-        found = [first, hot._replace(is_said=True), most, slow, peak]
+        found = [first, hot._replace(json_only=True), most, slow, peak]
     warnings = [*failure_warnings(view.profile), *growth_warnings(view.profile)]
     is_over = failure_of(view.profile) is not None
     return Answers(
-        [each._replace(is_said=is_over or each.is_said) for each in found if each],
+        [each._replace(json_only=is_over or each.json_only) for each in found if each],
         warnings,
     )
 

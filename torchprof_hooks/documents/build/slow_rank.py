@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 #: by which those differ that are as large.
 _LARGER: Final = 1.25
 _AS_LARGE: Final = 1.1
-#: Other waiting is told if it is such a share of a step.
+#: Other waiting is printed if it is such a share of a step.
 _MUCH: Final = 0.2
 _PLACES: Final[Mapping[str, str]] = {
     "outside": "the program's own code, outside modules",

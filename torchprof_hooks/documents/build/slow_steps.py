@@ -16,18 +16,18 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, Stretch
 from torchprof_hooks.profiles.step_times import LEAST_MORE_NS, SLOW
 
-#: Slow steps are told if together, they took such a share of the time more than usual;
-#: or if one took so many times as long as usual, and so much longer.
+#: Slow steps are printed if together, they took such a share of the time more than
+#: usual; or if one took so many times as long as usual, and so much longer.
 LEAST_SHARE: Final = 0.01
 _MANY_TIMES: Final = 3
 _MUCH_LONGER_NS: Final = 50_000_000
-#: What a phase took more than usual is told if it is such a part of the difference, of
-#: at most so many phases.
+#: What a phase took more than usual is printed if it is such a part of the difference,
+#: of at most so many phases.
 _LEAST_PART: Final = 0.1
 _MOST_PHASES: Final = 2
 
 
-def told_steps(view: View) -> tuple[SlowStep, ...]:
+def printed_steps(view: View) -> tuple[SlowStep, ...]:
     """The slowest steps, if they matter."""
     found = view.profile.slow_steps
     count, more_ns = view.profile.step_times.slow_steps()
@@ -40,7 +40,7 @@ def told_steps(view: View) -> tuple[SlowStep, ...]:
 
 def slow_answer(view: View) -> Answer | None:
     """How many steps were slow, and why the slowest was."""
-    steps = told_steps(view)
+    steps = printed_steps(view)
     if not steps:
         return None
     worst, times = steps[0], view.profile.step_times
@@ -87,19 +87,19 @@ def _longer(step: SlowStep) -> list[PhaseOfStep]:
 
 
 def phases_of_slow(view: View) -> Counter[Phase]:
-    """What phases took more than usual in the slow steps that are told."""
+    """What phases took more than usual in the slow steps that are printed."""
     found = Counter[Phase]()
-    for step in told_steps(view):
+    for step in printed_steps(view):
         found.update({each.phase: each.more_ns for each in _longer(step)})
     return found
 
 
 def slow_table(view: View) -> Iterator[Table]:
     """The slowest steps, with what each phase took more than usual."""
-    steps = told_steps(view)
+    steps = printed_steps(view)
     if not steps:
         return
-    told = {each.phase for step in steps for each in _longer(step)}
+    named = {each.phase for step in steps for each in _longer(step)}
     more = [{str(p.phase): p.more_ns for p in step.phases} for step in steps]
     count, _ = view.profile.step_times.slow_steps()
     columns = [
@@ -111,7 +111,7 @@ def slow_table(view: View) -> Iterator[Table]:
                 "ns",
                 [each.get(phase) for each in more],
                 f"{phase}_more_ns",
-                is_detail=phase not in told,
+                is_detail=phase not in named,
             )
             for phase, title in PHASE_TITLES.items()
             if any(phase in each for each in more)
@@ -149,7 +149,7 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
         "steps",
         "Steps over time",
         "steps",
-        [_label(each) for each in stretches],
+        [_stretch_label(each) for each in stretches],
         [
             Column("mean", "ns", [s.total_ns / s.steps for s in stretches], "mean_ns"),
             Column("longest", "ns", [s.longest_ns for s in stretches], "longest_ns"),
@@ -165,13 +165,13 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
     )
 
 
-def _label(each: Stretch) -> str:
+def _stretch_label(each: Stretch) -> str:
     last = each.first + each.steps - 1
     return f"step {last}" if each.steps == 1 else f"steps {each.first} to {last}"
 
 
 def _slow_texts(profile: ProfileData, firsts: list[int]) -> dict[int, str]:
-    """What is told of the slow steps in each stretch, by its first step."""
+    """A text about the slow steps of each stretch, by its first step."""
     found = defaultdict[int, list[str]](list)
     for step in sorted(profile.slow_steps, key=lambda step: step.number):
         place = bisect_right(firsts, step.number)

@@ -106,7 +106,7 @@ def tree_of(
         columns,
         names=[node.name for node in rows],
         depths=[depth for depth, _ in nodes],
-        ranks=[ranks[without_numbers(node.name)] for node in rows],
+        importance=[ranks[without_numbers(node.name)] for node in rows],
         most=_MODULES_SHOWN,
     )
 
@@ -135,7 +135,9 @@ def module_tree(
     # A row without inner calls has the same time with and without: shown once.
     is_leaf = [not row.children for row in rows]
     own = [
-        replace(column, title="self", leaves=1, values=_without(column.values, is_leaf))
+        replace(
+            column, title="self", drop_order=1, values=_without(column.values, is_leaf)
+        )
         for column in phase_columns(rows, own_in_phase, "_self_ns")
     ]
     totals, whole_ns = [row.cumulative_ns for row in rows], max(profile.wall_ns, 1)
@@ -162,12 +164,12 @@ def phase_columns(
     rows: Sequence[Row],
     value: Callable[[Row, Phase], float | None],
     name: str = "_ns",
-    leaves: tuple[int, int, int] = (6, 6, 5),
+    drop_order: tuple[int, int, int] = (6, 6, 5),
 ) -> list[Column]:
     """A column of times for each phase of modules. name: the end of columns' names."""
     return [
-        Column(phase, "ns", [value(row, phase) for row in rows], phase + name, leave)
-        for phase, leave in zip(MODULE_PHASES, leaves, strict=True)
+        Column(phase, "ns", [value(row, phase) for row in rows], phase + name, number)
+        for phase, number in zip(MODULE_PHASES, drop_order, strict=True)
     ]
 
 
@@ -177,12 +179,14 @@ def call_columns(rows: Sequence[Row], own: Sequence[Column] = ()) -> list[Column
 
     own: columns of own times, each of which goes beside that of its phase.
     """
-    inside = phase_columns(rows, in_phase, leaves=(3, 3, 3) if own else (4, 4, 2))
+    inside = phase_columns(rows, in_phase, drop_order=(3, 3, 3) if own else (4, 4, 2))
     beside = [[column] for column in own] or [[] for _ in inside]
     pairs = zip(inside, beside, strict=True)
     on_device = [row.device_cumulative_ns for row in rows]
     return [
-        Column("calls", "count", [row.calls for row in rows], leaves=2 if own else 1),
+        Column(
+            "calls", "count", [row.calls for row in rows], drop_order=2 if own else 1
+        ),
         *(column for first, others in pairs for column in (first, *others)),
         Column("device", "ns", on_device, "device_ns", 3),
         Column("total", "ns", [row.cumulative_ns for row in rows], "cumulative_ns"),
@@ -231,7 +235,7 @@ def function_tables(
         _own_table(profile, ranked, "function"),
         title=f"Functions{of}: own time, without the calls that they make",
         # The own time of modules is always shown.
-        ranks=[-1 if r.name == MODULES_NAME else n for n, r in enumerate(ranked)],
+        importance=[-1 if r.name == MODULES_NAME else n for n, r in enumerate(ranked)],
         most=_FUNCTIONS_SHOWN,
     )
     sites = largest_first(call_sites(profile), sort_by)
@@ -248,8 +252,8 @@ def _own_table(profile: ProfileData, rows: Sequence[Row], noun: str) -> Table:
     if memory and memory.source:
         peaks = [max(t.memory.peak_bytes for t in row.phases.values()) for row in rows]
         used = [_own_used(row) for row in rows]
-        columns.append(Column("used", "bytes", used, "used_bytes", leaves=1))
-        columns.append(Column("peak", "bytes", peaks, "peak_bytes", leaves=2))
+        columns.append(Column("used", "bytes", used, "used_bytes", drop_order=1))
+        columns.append(Column("peak", "bytes", peaks, "peak_bytes", drop_order=2))
         notes.append("used: own bytes per forward call; peak: highest rise in a call")
     table = row_table(f"{noun.replace(' ', '_')}s", noun, rows, columns, profile)
     return replace(table, left_out=f"{{count}} more {noun}s, {{share}}", notes=notes)
@@ -308,6 +312,6 @@ def grouped_table(profile: ProfileData, by: Grouping, sort_by: SortBy) -> Table:
         title += " (functions were not measured)"
     totals = [row.cumulative_ns for row in rows]
     columns = own_columns(profile, rows)
-    columns.insert(-1, Column("total", "ns", totals, "cumulative_ns", leaves=5))
+    columns.insert(-1, Column("total", "ns", totals, "cumulative_ns", drop_order=5))
     table = row_table(f"by_{by}", by, rows, columns, profile)
     return replace(table, title=title, most=_MODULES_SHOWN)

@@ -89,7 +89,7 @@ class View:
 
     @cached_property
     def shares(self) -> Shares:
-        """The times of phases, by the clock that tells what takes most."""
+        """The times of phases, by the clock that counts (see `layers`)."""
         return shares_of(self.shown)
 
     @property

@@ -85,7 +85,7 @@ def _by_name(found: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
 
 def _answer(answer: Answer) -> dict[str, Any]:
     found = answer._asdict()
-    del found["name"], found["is_said"]
+    del found["name"], found["json_only"]
     return {**_plain(found), "numbers": _plain(answer.numbers)}
 
 

@@ -138,16 +138,16 @@ def _below(
 
 
 def chosen_rows(table: Table, most: int) -> list[int]:
-    """The positions of at most `most` rows: those with the smallest ranks; in a tree,
-    with the rows around them. Of the rows of one rank, all are chosen or none, unless
+    """The positions of at most `most` rows: the most important ones; in a tree,
+    with the rows around them. Of equal ones, all are chosen or none, unless
     that would leave no row at all."""
     count = len(table.labels)
-    if count <= most or not table.ranks:
+    if count <= most or not table.importance:
         return list(range(min(count, most)))
     parents = _parents(table.depths or [0] * count)
-    ranked = sorted(range(count), key=lambda n: (table.ranks[n], n))
+    ranked = sorted(range(count), key=lambda n: (table.importance[n], n))
     shown: set[int] = set()
-    for _, group in groupby(ranked, key=lambda n: table.ranks[n]):
+    for _, group in groupby(ranked, key=lambda n: table.importance[n]):
         alike = list(group)
         more = _with_outer(alike, parents, shown)
         if len(shown) + len(more) <= most:
@@ -259,15 +259,15 @@ def _text(column: Column, value: float | str) -> str:
 def _fitting(
     labels: Sequence[str], columns: Sequence[_Texts], width: int
 ) -> list[_Texts]:
-    """The columns that fit into `width`: they are left out, in the order of `leaves`,
+    """The columns that fit into `width`: they are left out, in their `drop_order`,
     until the labels have enough room, or a third of the width."""
     widest = max(display_width(printable(label)) for label in labels)
     needed = min(widest, width // 3)
     kept = list(columns)
-    for leaves in sorted({c.column.leaves for c in columns} - {0}):
+    for number in sorted({c.column.drop_order for c in columns} - {0}):
         if width - sum(2 + c.width for c in kept) >= needed:
             break
-        kept = [c for c in kept if c.column.leaves != leaves]
+        kept = [c for c in kept if c.column.drop_order != number]
     return kept
 
 

@@ -14,13 +14,13 @@ from torch.compiler import is_dynamo_compiling
 from torchprof_hooks.kernel.attachments import leave_out_our_frame
 from torchprof_hooks.kernel.interruptions import Interruption
 from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.compiler import is_tracing
 from torchprof_hooks.kernel.torch_names.distributed import (
     data_bytes,
     group_of,
     work_class,
 )
-from torchprof_hooks.kernel.torch_names.place import Function
 from torchprof_hooks.profiles.collectives import Collective, Collectives, sum_of
 from torchprof_hooks.profiles.names import communication_name
 
@@ -38,7 +38,7 @@ class Exchange(NamedTuple):
     start_ns: int = 0
 
 
-#: Phases of interruptions inside of which communication is not told apart.
+#: Phases of interruptions inside of which communication has no row of its own.
 _WHOLE_PHASES: Final = ("data", "waiting", "communication")
 
 

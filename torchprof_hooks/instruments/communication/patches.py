@@ -23,6 +23,7 @@ from torchprof_hooks.kernel.attachments import (
 )
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.distributed import (
     collectives,
     functional_wait,
@@ -32,7 +33,6 @@ from torchprof_hooks.kernel.torch_names.distributed import (
     wait_method,
     work_class,
 )
-from torchprof_hooks.kernel.torch_names.place import Function
 from torchprof_hooks.profiles.names import WAITING_NAME
 
 if TYPE_CHECKING:

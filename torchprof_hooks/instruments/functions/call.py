@@ -1,4 +1,4 @@
-"""What the callbacks of a `FunctionHook` are told, and how they are called."""
+"""What the callbacks of a `FunctionHook` are given, and how they are called."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class FunctionCall:
     """One call of a function.
 
     name: as the user wrote it: ``linear``, ``add``, the class name of a custom
-        Function. For a node whose forward was not seen, the node's own name,
+        Function. For a node whose forward was not followed, the node's own name,
         ``AddmmBackward0``.
     module_path: qualified name of the module in whose forward it was called, "" outside
         of any module.
     input_shapes: shapes of the input tensors, lists of tensors flattened; () for a node
-        whose forward was not seen. Nested tensors show as ``("?",)``.
+        whose forward was not followed. Nested tensors are ``("?",)``.
     node_names: names of the autograd nodes that the call made, in that order; () until
         it has returned.
     """
@@ -88,25 +88,25 @@ class FunctionCallbacks(Protocol):
     def _attachments(self) -> tuple[Attachment, ...]: ...
 
 
-class _Telling(threading.local):
+class _Notifying(threading.local):
     """The hooks, by their ids, a callback of which this thread runs."""
 
     def __init__(self) -> None:
         self.hooks: set[int] = set()
 
 
-_telling: Final = _Telling()
+_notifying: Final = _Notifying()
 
 
-def is_telling(hook: object) -> bool:
-    """Whether this thread runs a callback of the hook, which is then not told of the
-    functions that the callback calls."""
-    return id(hook) in _telling.hooks
+def is_notifying(hook: object) -> bool:
+    """Whether this thread runs a callback of the hook, which is then not notified of
+    the functions that the callback calls."""
+    return id(hook) in _notifying.hooks
 
 
-def tell(hook: object, callback: Callable[..., None], *args: object) -> None:
+def notify(hook: object, callback: Callable[..., None], *args: object) -> None:
     """Call a callback of a hook, unless that has called a function itself."""
-    hooks, key = _telling.hooks, id(hook)
+    hooks, key = _notifying.hooks, id(hook)
     if key in hooks:
         return
     hooks.add(key)
@@ -116,7 +116,7 @@ def tell(hook: object, callback: Callable[..., None], *args: object) -> None:
         hooks.discard(key)
 
 
-class OpenBackward:
+class RunningBackward:
     """A function whose backward runs: from just before its first node until `end`. This
     does not keep gradients alive: else torch would copy a gradient that it otherwise
     gives to a leaf as it is."""
@@ -126,7 +126,7 @@ class OpenBackward:
     ) -> None:
         self._hook, self.function = hook, function
         self._gradients = [None if g is None else weakref.ref(g) for g in out_grad]
-        tell(hook, hook.backward_preprocess, function, function.in_data, out_grad)
+        notify(hook, hook.backward_preprocess, function, function.in_data, out_grad)
         hook._begins(function, True)
 
     def end(self, failed: bool = False) -> None:
@@ -135,4 +135,6 @@ class OpenBackward:
         hook._over(function, failed)
         if not failed:
             found = (None if g is None else referred_tensor(g) for g in self._gradients)
-            tell(hook, hook.backward_postprocess, function, function.in_data, (*found,))
+            notify(
+                hook, hook.backward_postprocess, function, function.in_data, (*found,)
+            )

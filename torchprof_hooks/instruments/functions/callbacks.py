@@ -1,5 +1,5 @@
 """Calls the callbacks of hooks on functions. Nothing is measured here: a mode and the
-replaced ``apply`` show functions (see attach/function_mode.py)."""
+replaced ``apply`` notify of functions (see mode.py)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 from torchprof_hooks.instruments.functions.call import (
     FunctionCall,
     FunctionCallbacks,
-    is_telling,
-    tell,
+    is_notifying,
+    notify,
 )
 from torchprof_hooks.instruments.functions.mode import ModeOnStack, applications
 from torchprof_hooks.instruments.functions.names import function_name
 from torchprof_hooks.instruments.functions.passes import HIDDEN, FollowedPasses
 from torchprof_hooks.kernel.attachments import attachments
-from torchprof_hooks.kernel.engine import engine_patch
 from torchprof_hooks.kernel.graph import nodes_behind, nodes_within
 from torchprof_hooks.kernel.module_names import ModuleNames
+from torchprof_hooks.kernel.passes import engine_patch
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_module,
@@ -69,18 +69,20 @@ class FollowedFunctions:
         )
         self._others = hook._attachments()
 
-    def open(self, sees_functions: bool = True, sees_applications: bool = True) -> None:
+    def open(
+        self, follows_functions: bool = True, follows_applications: bool = True
+    ) -> None:
         """Follow functions from now on, and backward passes."""
         for attachment in self._others:
             attachments.attach(attachment, self)
-        if sees_applications:
+        if follows_applications:
             attachments.attach(applications, self)
         attachments.attach(engine_patch, self._passes)
-        if sees_functions:
+        if follows_functions:
             attachments.attach(self._mode, self)
 
     def close(self, by_exception: bool = False) -> None:
-        """Follow nothing any more: nobody is told of calls that are open."""
+        """Follow nothing any more, not even the ends of open calls."""
         self._times_closed += 1
         for attachment in (self._mode, applications, *self._others):
             attachments.detach(attachment, self)
@@ -93,14 +95,14 @@ class FollowedFunctions:
         for."""
         return self._passes.works_here()
 
-    def shown(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call a function that a mode was given."""
         name = self._name_of(function)
         if name is None:
             return function(*args, **kwargs)
         return self._call(name, function, function, args, kwargs)
 
-    def sees(self, cls: Any) -> bool:
+    def follows(self, cls: Any) -> bool:
         """Whether an application of this custom Function is followed."""
         return self._name_of(cls) is not None
 
@@ -113,7 +115,7 @@ class FollowedFunctions:
         backward pass, it is if it recomputes a forward (of checkpointed code, which
         runs with gradients enabled), and not as a part of a custom Function's backward.
         """
-        if is_telling(self._hook):
+        if is_notifying(self._hook):
             return None
         name = function_name(function)
         if name is None or not self._wants(function) or is_tracing():
@@ -143,7 +145,7 @@ class FollowedFunctions:
         hook, times_closed = self._hook, self._times_closed
         failed = True
         try:
-            tell(hook, hook.forward_preprocess, call, call.in_data)
+            notify(hook, hook.forward_preprocess, call, call.in_data)
             low = next_sequence_number()
             hook._begins(call)
             outputs = run(*args, **kwargs)
@@ -152,7 +154,7 @@ class FollowedFunctions:
             hook._over(call, failed)
         if times_closed == self._times_closed:  # else the hook was taken off meanwhile
             self._tie(call, (outputs, args, kwargs), low)
-            tell(hook, hook.forward_postprocess, call, call.in_data)
+            notify(hook, hook.forward_postprocess, call, call.in_data)
         return outputs
 
     def _described(

@@ -1,5 +1,5 @@
-"""What shows functions to hooks with callbacks: a torch-function mode, and for custom
-autograd Functions, ``apply``."""
+"""What notifies hooks with callbacks of functions: a torch-function mode, and for
+custom autograd Functions, ``apply``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from torchprof_hooks.kernel.attachments import (
     Patch,
     attachments,
 )
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.functions import (
     OVERRIDE_CHECK,
     FunctionApplications,
@@ -30,26 +31,25 @@ from torchprof_hooks.kernel.torch_names.functions import (
     remove_function_mode,
 )
 from torchprof_hooks.kernel.torch_names.modules import frames_from
-from torchprof_hooks.kernel.torch_names.place import Function
 
 
 class Follower(Protocol):
-    """Who is shown functions.
+    """Who is notified of functions.
 
     works_here: whether it follows the running thread.
-    shown: calls a function that a mode was given.
-    sees: whether it wants to see applications of a custom Function.
+    called: calls a function that a mode was given.
+    follows: whether it wants to be notified of applications of a custom Function.
     applied: calls `run`, which applies a custom Function.
     """
 
     def works_here(self) -> bool: ...
-    def shown(self, function: Any, args: Any, kwargs: Any) -> Any: ...
-    def sees(self, cls: Any) -> bool: ...
+    def called(self, function: Any, args: Any, kwargs: Any) -> Any: ...
+    def follows(self, cls: Any) -> bool: ...
     def applied(self, cls: Any, run: Run, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class ModeOnStack(Attachment):
-    """Keeps a mode on torch's stack that shows a follower the functions that this
+    """Keeps a mode on torch's stack that notifies a follower of the functions that this
     thread calls. Its users are those who want that.
 
     Each time, it puts a new mode on the stack: the old one may have been taken off
@@ -101,11 +101,11 @@ class ModeOnStack(Attachment):
 
 
 class FunctionMode(TorchFunctionMode):
-    """Shows a follower the torch functions that one thread calls, until `close`.
+    """Notifies a follower of the torch functions that one thread calls, until `close`.
 
-    torch takes a mode off its stack while the mode handles a call. So the mode sees the
-    functions that the user calls, and not those that they call in turn. It also sees
-    reads of attributes; most calls that it sees are of no interest.
+    torch takes a mode off its stack while the mode handles a call. So the mode is given
+    the functions that the user calls, and not those that these call. It is also given
+    reads of attributes; most calls that it is given are of no interest.
     """
 
     def __init__(self, follower: Follower) -> None:
@@ -113,7 +113,7 @@ class FunctionMode(TorchFunctionMode):
         self.is_closed = False
 
     def close(self) -> None:
-        """Show nothing any more."""
+        """Notify nobody any more."""
         self._find, self.is_closed = _nobody, True
 
     def __torch_function__(
@@ -125,7 +125,7 @@ class FunctionMode(TorchFunctionMode):
         follower = self._find()
         if follower is None:
             return func(*args, **(kwargs or {}))
-        return follower.shown(func, args, kwargs or {})
+        return follower.called(func, args, kwargs or {})
 
 
 def _nobody() -> None:
@@ -179,7 +179,8 @@ _override_patch: Final = Patch(OVERRIDE_CHECK, _make_check)
 
 
 class Applications(Attachment):
-    """Sees each application of a custom autograd Function; its users are followers."""
+    """Notifies of each application of a custom autograd Function; its users are
+    followers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,10 +197,9 @@ class Applications(Attachment):
         """What is called in place of `run`, which applies `cls`."""
         if not is_dynamo_compiling():
             for follower in self.users_here():
-                if follower.sees(cls):
+                if follower.follows(cls):
                     run = partial(follower.applied, cls, run)
         return run
 
 
-#: The one there is.
 applications: Final = Applications()

@@ -1,5 +1,5 @@
 """Which calls count as functions for hooks, and by what names; and of which functions
-of torch, and methods of tensors, calls are seen."""
+of torch, and methods of tensors, modes are notified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode, get_testing_overrides
 
 from torchprof_hooks.kernel.torch_names.functions import is_operator
 
-#: Attributes of a tensor that make a new tensor when they are read. All others tell
+#: Attributes of a tensor that make a new tensor when they are read. All others describe
 #: something about the tensor that is there already.
 _COMPUTED_ATTRIBUTES: Final = frozenset({"H", "T", "imag", "mH", "mT", "real"})
 
@@ -88,17 +88,17 @@ def is_function_class(target: object) -> bool:
     return isinstance(target, type) and issubclass(target, base) and target is not base
 
 
-def as_seen(target: Any) -> Any:
+def as_given_to_modes(target: Any) -> Any:
     """The function that a mode is given when `target` is called, a function of torch or
     a method of tensors: for ``torch.Tensor.__add__``, that is ``torch.Tensor.add``.
-    None if `target` is neither, or no mode ever sees it."""
+    None if `target` is neither, or no mode is ever notified of it."""
     if is_operator(target):
         return target
     if not is_of_torch(target):
         return None
     if target.__name__[:2] == "__":
-        return _operator_as_seen(target)
-    return target if _is_told_of(target) else None
+        return _operator_as_given(target)
+    return target if _notifies_modes(target) else None
 
 
 def is_of_torch(target: Any) -> bool:
@@ -119,40 +119,40 @@ _FUNCTION_TYPES: Final = (
 )
 
 
-def _is_told_of(function: Any) -> bool:
-    """Whether torch tells modes of calls of `function`, one of its own. It does for all
-    that are written in C++. One in Python has to tell modes itself; if it does not,
-    they see only the functions that it calls."""
+def _notifies_modes(function: Any) -> bool:
+    """Whether torch notifies modes of calls of `function`, one of its own. It does for
+    all that are written in C++. One in Python has to notify modes itself; if it does
+    not, they are notified only of the functions that it calls."""
     if not isinstance(function, types.FunctionType):
         return True
     forms = (function, inspect.unwrap(function))
     codes = [form.__code__ for form in forms if isinstance(form, types.FunctionType)]
     if any("handle_torch_function" in code.co_names for code in codes):
         return True
-    return function in get_testing_overrides()  # a function that it calls may tell
+    return function in get_testing_overrides()  # a function that it calls may do it
 
 
-def _operator_as_seen(operator: Any) -> Any:
+def _operator_as_given(operator: Any) -> Any:
     """What a mode is given when `operator`, a method like ``__add__``, is called."""
     value = torch.zeros(1, device="cpu")
     with _Probe() as probe:
         for arguments in ((value, value), (value,), (value, 0, value)):
             with suppress(Exception):
                 operator(*arguments)
-            if probe.seen is not None:
+            if probe.given is not None:
                 break
-    return probe.seen
+    return probe.given
 
 
 class _Probe(TorchFunctionMode):
     """Notes the first function that is called, and calls none."""
 
     def __init__(self) -> None:
-        self.seen: Any = None
+        self.given: Any = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if self.seen is None:
-            self.seen = func
+        if self.given is None:
+            self.given = func
         raise NotImplementedError

@@ -21,11 +21,11 @@ from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
 
-#: How many names of functions are told apart at a site, as a program may make new ones
+#: How many names of functions are kept apart at a site, as a program may make new ones
 #: forever; and the name of the rest.
 NAMES_KEPT: Final = 4096
 OTHER_FUNCTIONS: Final = "(other functions)"
-#: How many different input shapes of a function are told apart at a site, and what
+#: How many different input shapes of a function are kept apart at a site, and what
 #: stands for the shapes beyond that number.
 SHAPES_KEPT: Final = 64
 OTHER_SHAPES: Final = "other shapes"
@@ -134,8 +134,8 @@ class OperatorCalls(Observer):
     def count_work(
         self, operator: str, inputs: list[Any]
     ) -> Work | Literal[False] | None:
-        """The FLOPs of a call of an operator; False if the shapes of its inputs do not
-        tell, None if there is no formula."""
+        """The FLOPs of a call of an operator; False if they do not follow
+        from the shapes of its inputs, None if there is no formula."""
         if not has_formula(operator):
             return None
         return work_of(operator, inputs) or False
@@ -219,7 +219,7 @@ def _function(caller: Site, operator: str) -> Function:
 class Call(NamedTuple):
     """Calls of a function with inputs of these shapes, as the first of them was made.
 
-    shapes: of all inputs; None: they are not told apart.
+    shapes: of all inputs; None: they are not kept apart.
     autocast, place: see `ModuleInfo`.
     """
 
@@ -243,7 +243,7 @@ class Call(NamedTuple):
             inputs=tuple(f"{kind.dtype}@{kind.device}" for kind in kinds),
             autocast=self.autocast,
             place=self.place,
-            shapes=None if shapes is None else _shown(shapes, name),
+            shapes=None if shapes is None else _noted(shapes, name),
         )
         return name, info
 
@@ -255,11 +255,11 @@ def _autocast(inputs: list[Any]) -> str:
     return str(found or "").removeprefix("torch.")
 
 
-def _shown(shapes: Sequence[tuple[Any, ...]], name: str) -> Shapes | None:
-    """The shapes that all calls of this name have, for it shows them (see
+def _noted(shapes: Sequence[tuple[Any, ...]], name: str) -> Shapes | None:
+    """The shapes that all calls of this name have, as the name has them (see
     `ModuleInfo.shapes`)."""
-    shown = shapes[:SHAPES_SHOWN] if name.endswith("...)") else shapes
-    found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in shown)
+    noted = shapes[:SHAPES_SHOWN] if name.endswith("...)") else shapes
+    found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in noted)
     return found if len(found) <= _SHAPES_NOTED else None
 
 

@@ -14,7 +14,7 @@ from torchprof_hooks.instruments.functions.call import (
     FunctionCall,
     FunctionCallbacks,
     InData,
-    OpenBackward,
+    RunningBackward,
 )
 from torchprof_hooks.instruments.functions.mode import FunctionMode
 from torchprof_hooks.kernel.graph import reachable_nodes
@@ -42,7 +42,7 @@ class _Pass:
     def __init__(self, makes_graph: bool, resumed: FunctionMode | None) -> None:
         self.makes_graph = makes_graph
         self.task = self.node = -1
-        self.open: OpenBackward | None = None
+        self.open: RunningBackward | None = None
         self.is_over = False
         self.resumed = resumed
         self.handles: list[Any] = []
@@ -163,4 +163,4 @@ class FollowedPasses:
         if other is not None and other.open and other.node != running.node:
             left, other.open = other.open, None
             left.end()
-        running.open = OpenBackward(self._hook, call, gradients)
+        running.open = RunningBackward(self._hook, call, gradients)

@@ -10,7 +10,7 @@ from torchprof_hooks.instruments.functions.call import (
     FunctionCall,
     FunctionCallbacks,
     InData,
-    OpenBackward,
+    RunningBackward,
 )
 from torchprof_hooks.instruments.functions.callbacks import FollowedFunctions
 
@@ -26,7 +26,9 @@ class FunctionSubscription:
         self._follows = FollowedFunctions(
             hook, lambda called: called is find(), in_any_thread=is_class
         )
-        self._follows.open(sees_functions=not is_class, sees_applications=is_class)
+        self._follows.open(
+            follows_functions=not is_class, follows_applications=is_class
+        )
         table: Any = _classes if is_class else _of_thread.functions
         table.setdefault(function, {})[name] = self
 
@@ -42,7 +44,7 @@ class NodeSubscription:
     def __init__(self, node: Any, name: str, hook: FunctionCallbacks) -> None:
         self.name, self.hook = name, hook
         self._node_name: str = node.name()
-        self._open: OpenBackward | None = None
+        self._open: RunningBackward | None = None
         self._handles = [
             node.register_prehook(self._before),
             node.register_hook(self._after),
@@ -51,7 +53,7 @@ class NodeSubscription:
 
     def _before(self, gradients: InData) -> None:
         call = FunctionCall(self._node_name, node_names=(self._node_name,))
-        self._open = OpenBackward(self.hook, call, gradients)
+        self._open = RunningBackward(self.hook, call, gradients)
 
     def _after(self, inputs: Any, outputs: Any) -> None:
         left, self._open = self._open, None

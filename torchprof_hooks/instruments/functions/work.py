@@ -1,6 +1,6 @@
 """How many floating-point operations an operator takes, forward and backward, by the
 shapes of its inputs, where the native core has no formula of its own (see
-core/native/calls/work.h): recurrent layers, and what torch or the program has
+kernel/native/calls/work.h): recurrent layers, and what torch or the program has
 registered with ``torch.utils.flop_counter``."""
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def has_formula(operator: str) -> bool:
 
 
 def work_of(operator: str, inputs: Sequence[Any]) -> Work | None:
-    """The work of a call; None if the shapes of its inputs do not tell.
+    """The work of a call; None if it does not follow from the shapes of its inputs.
 
-    inputs: as the native core tells them: tensors as the tuples of `TensorKind`.
+    inputs: as the native core gives them: tensors as the tuples of `TensorKind`.
     """
     factors = [*tensors_among(inputs)]
     if not all(kind.is_array for kind in factors):

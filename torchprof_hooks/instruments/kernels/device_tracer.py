@@ -1,4 +1,4 @@
-"""Traces one step of a program, to tell what devices do in it."""
+"""Traces one step of a program, to find out what devices do in it."""
 
 from __future__ import annotations
 

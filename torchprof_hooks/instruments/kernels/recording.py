@@ -153,7 +153,7 @@ _OF_DRIVERS: Final = ("_runtime", "_driver")
 
 
 #: Kineto keeps so many bits of a thread's number, which is the system's, or Python's
-#: (that of POSIX): CUPTI tells the latter of threads that torch has not met.
+#: (that of POSIX): CUPTI gives the latter of threads that torch does not know.
 _BITS: Final = (1 << 32) - 1
 
 
@@ -165,7 +165,7 @@ def read_activities(
     device to another.
 
     threads: the system's numbers of the threads that ran the step, by those of Python.
-        If none of them has launched anything, the numbers that Kineto tells are of
+        If none of them has launched anything, the numbers that Kineto gives are of
         another kind, and threads are not known.
     """
     launches: dict[int, tuple[int, int]] = {}

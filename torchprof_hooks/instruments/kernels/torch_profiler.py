@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Any, Final
 
 from torchprof_hooks.kernel.attachments import Layer, Patch, attachments
-from torchprof_hooks.kernel.torch_names.place import Function
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.profiler import (
     PROFILER_BEGINS,
     PROFILER_ENDS,
@@ -26,7 +26,7 @@ class OtherProfilers:
     """Knows when profilers that are not ours begin and end, while somebody watches.
 
     A profiler with a schedule prepares itself some steps before it starts, and nothing
-    else tells of that; and one that starts while ours is running fails, or makes torch
+    else says so; and one that starts while ours is running fails, or makes torch
     crash. So this replaces the functions by which profilers prepare, start and end by
     ones that find out whose the call is. Where torch does not have these functions, it
     notices no profilers.
@@ -94,7 +94,7 @@ class OpenRanges:
     """Ends ranges that are open when a recording ends.
 
     A range that begins while one session of torch's profiler runs and ends while
-    another does makes torch write to memory that it has freed (seen with 2.13: the
+    another does makes torch write to memory that it has freed (observed with 2.13: the
     program crashes some time later). A range that is ended early lasts until the end of
     the recording, for torch, and ending it again does nothing.
     """

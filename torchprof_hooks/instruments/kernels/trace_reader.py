@@ -186,7 +186,7 @@ class EventReader:
             return
         operation.takes[block] = kind = _type_of(tensor)
         if block not in self._taken:
-            # Most likely, the first operation that takes it sees the tensor itself; in
+            # Most likely, the first operation that takes it has the tensor itself; in
             # the operation that makes it, it may look different for a while.
             self._taken.add(block)
             self._trace.tensors[block] = kind

@@ -20,7 +20,7 @@ from torchprof_hooks.profiles.memory_step import Checkpointing
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, without_numbers
 
 _ACTIVATION: Final = MEMORY_KINDS.index("activation")
-#: Modules that keep less than this share of the peak, or that save less, are not told.
+#: Modules that keep less than this share of the peak, or that save less, are left out.
 _LEAST: Final = 0.01
 #: So many modules, and kinds of layers, are tried: those that keep most.
 _MOST_TRIED: Final = 100
@@ -68,8 +68,8 @@ def checkpointing_of(events: MemoryEvents) -> tuple[Checkpointing, ...]:
             every = [call for name in names for call in calls[name]]
             peak_bytes = _peak_with(level, every)
             found.append(Checkpointing(names, peak_bytes, len(every)))
-    told = [each for each in found if each.peak_bytes <= peak - least]
-    return tuple(sorted(told, key=lambda each: (each.peak_bytes, each.modules)))
+    large = [each for each in found if each.peak_bytes <= peak - least]
+    return tuple(sorted(large, key=lambda each: (each.peak_bytes, each.modules)))
 
 
 def _peak_with(level: Array, calls: Sequence[_Call]) -> int:

@@ -13,7 +13,7 @@ from torchprof_hooks.profiles.memory import MEMORY_KINDS
 from torchprof_hooks.profiles.memory_step import MemoryPoint
 from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
 
-#: So many moments of a step are told.
+#: How many moments of a step the profile has.
 _POINTS: Final = 200
 _TEMPORARY: Final = MEMORY_KINDS.index("temporary")
 _ACTIVATION: Final = MEMORY_KINDS.index("activation")
@@ -64,7 +64,7 @@ class MemoryEvents:
     events: an array with the fields of `MemoryEvent`.
     blocks: what was taken.
     levels: the bytes in use of each kind (rows, as in `MEMORY_KINDS`) after each event
-        (columns). Kinds are what blocks turned out to be until the end of the step.
+        (columns). Kinds are as blocks were classified by the end of the step.
     level: all of them together.
     """
 
@@ -104,7 +104,7 @@ class MemoryEvents:
         changes = np.zeros((len(MEMORY_KINDS), len(events) + 1), dtype=np.int64)
         np.add.at(changes, (blocks.kind, blocks.began), blocks.bytes)
         np.add.at(changes, (blocks.kind, blocks.ended), -blocks.bytes)
-        # What was there before is what it turned out to be from the begin on.
+        # A block from before has its later kind from the begin of the step on.
         first = blocks.serial[0] if len(blocks.serial) else np.iinfo(np.int64).max
         for place in np.flatnonzero(events["serial"] < first):
             _, size, _, _, what, kind, was, _ = events[place].item()

@@ -41,7 +41,7 @@ class DeviceInUse(Observer):
         self._is_due = True
         self._reason = ""  # why its memory cannot be measured
 
-    def met(self, site: Site, module: torch.nn.Module) -> None:
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
         if not self._is_due:
             return
         try:

@@ -18,7 +18,7 @@ import torch
 
 from torchprof_hooks.instruments.memory.holders import Holders, made_in
 from torchprof_hooks.instruments.memory.known_tensors import KIND, KnownTensors
-from torchprof_hooks.instruments.memory.meter import MemoryMeter, heard_allocators
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, observed_allocators
 from torchprof_hooks.instruments.memory.steps import Growth, StepRecorder
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.reading import Reading
@@ -86,7 +86,7 @@ class MemoryOwners(Observer):
 
     def __init__(self, meter: MemoryMeter) -> None:
         self._meter, self._log = meter, meter.log
-        self.attachments = () if meter.counts_tensors else (heard_allocators,)
+        self.attachments = () if meter.counts_tensors else (observed_allocators,)
         self._known = KnownTensors(self._log)
         self._growth = Growth()
         self._step_peaks: deque[int] = deque(maxlen=_STEPS_KEPT)
@@ -121,7 +121,7 @@ class MemoryOwners(Observer):
 
     # What blocks turn out to be
 
-    def met(self, site: Site, module: torch.nn.Module) -> None:
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
         if site.is_entry:
             self._known.module_met(module, site.path)
 

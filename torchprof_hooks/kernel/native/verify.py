@@ -1,5 +1,5 @@
 """Whether a native core fits the torch that runs. It reads torch's memory as those
-headers say that it was compiled with; others make it crash, or tell wrong numbers."""
+headers say that it was compiled with; others make it crash, or give wrong numbers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import autograd
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 #: What ``AccumulateGrad`` nodes report in place of a sequence number.
 NO_SEQUENCE_NUMBER = 2**64 - 1
@@ -34,7 +34,7 @@ def sequence_number(node: Any) -> int:
 
 
 def node_of(tensor: torch.Tensor) -> Any:
-    """The autograd node of `tensor`; None if it is a leaf, or torch refuses to tell (a
+    """The autograd node of `tensor`; None if it is a leaf, or torch refuses to say (a
     view that was changed in place without gradients). Neither classes derived from
     Tensor nor modes see this call."""
     with torch._C.DisableTorchFunction():

@@ -84,44 +84,44 @@ class Canary(NamedTuple):
 def _asks_for_implementation() -> bool:
     """Whether torch, and no other code, asks a module for something to call in place of
     its own implementation, and calls it."""
-    seen: list[Any] = []
+    given: list[Any] = []
 
     def implementation(module: Any) -> Callable[[int], None]:
-        seen.append(is_asking(sys._getframe(1)))
-        return seen.append
+        given.append(is_asking(sys._getframe(1)))
+        return given.append
 
     class Probe(torch.nn.Module):
         _compiled_call_impl = property(implementation)
 
     Probe()(0)
-    return all(seen[:-1]) and seen[-1] == 0
+    return all(given[:-1]) and given[-1] == 0
 
 
 # Backward passes
 
 
 def _follows_passes() -> bool:
-    """Whether a node gives its number, the entry of the engine can be replaced, and
-    the node that runs says which one it is."""
+    """Whether a node has its number, the entry of the engine can be replaced, and
+    which node runs is known."""
     leaf = torch.ones(1, device="cpu", requires_grad=True)
     low = next_sequence_number()
     output = leaf * 2
     node, high = node_of(output), next_sequence_number()
-    seen: list[Any] = []
+    given: list[Any] = []
     node.register_prehook(
-        lambda _: seen.append(sequence_number(current_autograd_node()))
+        lambda _: given.append(sequence_number(current_autograd_node()))
     )
-    _run_through_entry(output, leaf, seen)
-    return bool(low < high and seen == ["entry", low])
+    _run_through_entry(output, leaf, given)
+    return bool(low < high and given == ["entry", low])
 
 
-def _run_through_entry(output: Any, leaf: Any, seen: list[Any]) -> None:
+def _run_through_entry(output: Any, leaf: Any, given: list[Any]) -> None:
     place, thread = engine_entry(), get_ident()
     original: Any = place.read()
 
     def entry(*args: Any, **kwargs: Any) -> Any:
         if get_ident() == thread:
-            seen.append("entry")
+            given.append("entry")
         return original(*args, **kwargs)
 
     place.write(entry)
@@ -135,26 +135,26 @@ def _run_through_entry(output: Any, leaf: Any, seen: list[Any]) -> None:
 def _knows_running_pass() -> bool:
     leaf = torch.ones(1, device="cpu", requires_grad=True)
     output = leaf * 2
-    seen: list[int] = []
-    node_of(output).register_prehook(lambda _: seen.append(current_graph_task()))
+    given: list[int] = []
+    node_of(output).register_prehook(lambda _: given.append(current_graph_task()))
     autograd.grad((output,), (leaf,))
-    return current_graph_task() == -1 and len(seen) == 1 and seen[0] != -1
+    return current_graph_task() == -1 and len(given) == 1 and given[0] != -1
 
 
 # Functions
 
 
 def _sees_functions() -> bool:
-    seen: list[Any] = []
+    given: list[Any] = []
 
-    class Sees(TorchFunctionMode):
+    class Notes(TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            seen.append(func)
+            given.append(func)
             return func(*args, **(kwargs or {}))
 
-    value, mode = torch.ones(1, device="cpu"), Sees()
+    value, mode = torch.ones(1, device="cpu"), Notes()
     push_function_mode(mode)
     try:
         is_there = function_modes() == [mode]
@@ -162,22 +162,23 @@ def _sees_functions() -> bool:
     finally:
         remove_function_mode(mode)
     torch.relu(value)
-    return is_there and seen == [torch.relu] and not function_modes()
+    return is_there and given == [torch.relu] and not function_modes()
 
 
 def _sees_applications() -> bool:
-    """Whether an application is seen exactly once, however ``apply`` was looked up."""
-    seen: list[str] = []
+    """Whether an application is noticed exactly once, however ``apply`` was looked
+    up."""
+    given: list[str] = []
 
     class Applied(Function):
         @staticmethod
         def forward(ctx: Any, value: Any) -> Any:
-            seen.append("forward")
+            given.append("forward")
             return value.clone()
 
     def around(cls: Any, run: Any) -> Any:
         if cls is Applied:
-            seen.append("around")
+            given.append("around")
         return run
 
     def apply(value: torch.Tensor) -> None:
@@ -192,7 +193,7 @@ def _sees_applications() -> bool:
     finally:
         applications.stop()
     apply(value)
-    return seen == ["around", "forward", "forward"]
+    return given == ["around", "forward", "forward"]
 
 
 # Others

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from torch.utils.data import DataLoader, dataloader
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 # Checkpoints
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import distributed
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 from torchprof_hooks.kernel.torch_names.tensors import tensors_in
 from torchprof_hooks.profiles.provenance import Coordinate
 

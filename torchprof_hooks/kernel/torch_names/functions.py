@@ -13,8 +13,8 @@ import torch
 from torch.autograd import function as autograd_function
 from torch.overrides import TorchFunctionMode
 
+from torchprof_hooks.kernel.torch_names import Function, Place
 from torchprof_hooks.kernel.torch_names.modules import frames_from
-from torchprof_hooks.kernel.torch_names.place import Function, Place
 
 #: Attribute of the mode that ``set_default_device`` puts at the bottom of the stack;
 #: that of ``with torch.device(...)``, which goes on top, lacks it.
@@ -88,7 +88,7 @@ OVERRIDE_CHECK: Final = Place(torch.overrides, "has_torch_function")
 
 def make_builtin(function: Function, original: Function) -> None:
     """Have TorchScript take `function` for the operator that it takes `original` for,
-    if torch tells which one that is."""
+    if torch says which one that is."""
     builtins = getattr(torch.jit, "_builtins", None)
     if builtins is not None and builtins._find_builtin(function) is None:
         builtins._register_builtin(function, builtins._find_builtin(original))
@@ -158,7 +158,7 @@ _IS_NATIVE: Final = not isinstance(_APPLY, classmethod)
 
 
 class FunctionApplications:
-    """Sees each application of a custom autograd Function, from `start` to `stop`.
+    """Notices each application of a custom autograd Function, from `start` to `stop`.
 
     An ``apply`` in Python ends in a function that we can replace, whatever name a
     program calls it by. If ``apply`` is in C++, we see calls of it that was looked up

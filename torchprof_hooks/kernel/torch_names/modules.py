@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 #: Hooks, or what torch knows of them, by their numbers, which are unique.
 _Table = OrderedDict[int, Any]
@@ -143,7 +143,7 @@ _open_regions: Final = _OpenRegions()
 
 
 def begin_region(module: torch.nn.Module) -> None:
-    """Tell hooks that a call of `module` begins, which lasts until `end_region`: its
+    """Notify hooks that a call of `module` begins, which lasts until `end_region`: its
     forward is a block of code. If torch keeps hooks in other tables, they do not see
     it.
 
@@ -175,8 +175,8 @@ def begin_region(module: torch.nn.Module) -> None:
 
 
 def end_region(module: torch.nn.Module, by_exception: bool) -> None:
-    """Tell hooks that the call which `begin_region` has begun is over, and those inside
-    of it.
+    """Notify hooks that the call which `begin_region` has begun is over, and those
+    inside of it.
 
     by_exception: whether an exception has ended it; then this calls only hooks that ask
         for that (``always_call``), as torch does.
@@ -272,7 +272,7 @@ def modules_on_stack() -> list[torch.nn.Module]:
 
 def forward_around(module: torch.nn.Module) -> torch.nn.Module | None:
     """The outermost module that holds `module`, and whose ``forward`` the program has
-    called itself in this thread, which nobody notices; None if there is none."""
+    called itself in this thread, which shows nobody a call; None if there is none."""
     found = None
     for frame in frames_from(sys._getframe(1)):
         code = frame.f_code
@@ -291,8 +291,8 @@ def _holds(holder: Any, module: torch.nn.Module) -> bool:
 
 
 def error_of_call() -> BaseException | None:
-    """The exception that has ended the call that a hook notices now; None if
-    the call returned. It is the exception that torch or this package is handling, in
+    """The exception that has ended the call of whose end a hook is notified now; None
+    if the call returned. It is the exception that torch or this package is handling, in
     the call's own frame or further inside. The program may be handling another one
     around the call."""
     error = sys.exc_info()[1]

@@ -12,7 +12,7 @@ import torch
 import torch.autograd.profiler
 import torch.profiler
 
-from torchprof_hooks.kernel.torch_names.place import Place
+from torchprof_hooks.kernel.torch_names import Place
 
 _profiler = getattr(torch._C, "_profiler", None)
 _scopes = getattr(_profiler, "RecordScope", None)
@@ -147,12 +147,12 @@ def shows_devices() -> bool:
 
 def activity_type(event: Any) -> str:
     """The type of an event in `flat_events`, as kineto calls it: "kernel",
-    "cuda_runtime", "cpu_op", ... Before torch 2.13, events do not tell it: then we
+    "cuda_runtime", "cpu_op", ... Before torch 2.13, events do not have it: then we
     recognise calls of drivers by their names, which operations (``aten::add``) do not
     have."""
-    told = getattr(event, "activity_type", None)
-    if told is not None:
-        found: str = told()
+    known = getattr(event, "activity_type", None)
+    if known is not None:
+        found: str = known()
         return found
     is_on_host = event.device_type().name == "CPU"
     if event.is_user_annotation():

@@ -156,7 +156,7 @@ def storage_of(tensor: Any) -> int:
 
 
 def storages_of(tensor: torch.Tensor) -> list[int]:
-    """The addresses of the storage of a tensor, which tells how large it is and how it
+    """The addresses of the storage of a tensor, which says how large it is and how it
     is freed; of one of torch's tensors that are made of others, those of its parts. []
     for what has no storage (it is not initialised yet). No code of the user's runs: a
     class of the user's is not asked for parts."""

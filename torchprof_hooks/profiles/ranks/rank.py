@@ -24,8 +24,8 @@ _FEW: Final = 8
 
 
 class OwnTime(NamedTuple):
-    """How long a step takes a rank, without waiting for others and communication. What
-    all ranks wait for alike, be it long or short, is no part of its error.
+    """How long a step takes a rank, without waiting for others and communication.
+    Waiting that all ranks share does not enter the error.
 
     mean_ns: the mean over most steps (see `own_time_of`).
     error_ns: the standard error of the mean.

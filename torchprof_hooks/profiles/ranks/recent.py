@@ -90,16 +90,16 @@ _IN_A_ROW: Final = 2
 
 
 class News(NamedTuple):
-    """What is worth a line: which rank is slow now, and which one was told to be so
-    before; None if none is, or was."""
+    """A change of the reported slow rank: the current one and the one before; None: no
+    rank is slow."""
 
     now: int | None
     before: int | None
 
 
 class SlowRank:
-    """Follows the verdicts on what ranks did lately, and tells when there is news: once
-    two verdicts in a row agree. So what a busy machine does for a while is no news, nor
+    """Follows the verdicts on what ranks did lately, and notices a change: once two
+    verdicts in a row agree. So what a busy machine does for a while is no news, nor
     is a change that comes with the files of some ranks earlier than with others.
 
     Each line asks for one more verdict in a row than the one before it, so that a run
@@ -107,7 +107,7 @@ class SlowRank:
     """
 
     def __init__(self) -> None:
-        self._told: int | None = None  # the rank that was told to be slow
+        self._reported: int | None = None  # the rank that was reported as slow
         self._named = frozenset[int | None]()  # by all of the last verdicts
         self._in_a_row = 0
         self._wanted = _IN_A_ROW
@@ -115,14 +115,14 @@ class SlowRank:
     def news(self, verdict: Verdict) -> News | None:
         """What this verdict adds to those before it; None if nothing."""
         if verdict.rank is None and verdict.lost_ns > verdict.noise_ns / 2:
-            return None  # else a rank near the limit would be told of again and again
+            return None  # else a rank near the limit would be reported again and again
         slow = frozenset([verdict.rank, *verdict.also])  # of None, if all are even
         both = slow & self._named
         self._in_a_row = self._in_a_row + 1 if both else 1
         self._named = both or slow
-        told, rank = self._told, verdict.rank
-        if self._in_a_row < self._wanted or told in slow or rank not in self._named:
+        reported, rank = self._reported, verdict.rank
+        if self._in_a_row < self._wanted or reported in slow or rank not in self._named:
             return None
-        self._told = rank
+        self._reported = rank
         self._wanted += 1
-        return News(rank, told)
+        return News(rank, reported)

@@ -138,7 +138,7 @@ def _widest(rows: Iterable[SkewRow]) -> SkewRow:
     return max(rows, key=lambda row: row.skew_ns)
 
 
-class _Place(NamedTuple):
+class _RowAndPhase(NamedTuple):
     """A row and phase to which a cell is added.
 
     is_own: whether the cell is own time of the row, or of calls inside of it."""
@@ -149,13 +149,13 @@ class _Place(NamedTuple):
     is_own: bool
 
 
-def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_Place]:
+def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_RowAndPhase]:
     """The rows to which a cell is added: those that a profile has which consists of
     this cell, with one nanosecond."""
     for row in group_rows({key: Totals(self_ns=1)}, infos, by):
         for phase, totals in row.phases.items():
             if totals.cumulative_ns:
-                yield _Place(row.name, row.kind, phase, bool(totals.self_ns))
+                yield _RowAndPhase(row.name, row.kind, phase, bool(totals.self_ns))
 
 
 def phase_times(rank: Rank) -> dict[RankPhase, float]:

@@ -62,8 +62,8 @@ class Verdict(NamedTuple):
 
     rank: the one that the others wait for, None if there is none.
     also: other ranks that are as slow.
-    lost_ns: how much longer the rank with most to do takes than the others (median),
-        as far as these wait meanwhile.
+    lost_ns: the smaller of two numbers: by how much the own time of the slowest rank
+        exceeds the median, and the median wait of the others.
     noise_ns: how much longer it may take by chance.
     step_ns: the duration of a step (median of the ranks).
     waiting_ns: the time that ranks wait and communicate (median).

@@ -14,19 +14,19 @@ def _begin() -> None:
         sys.path = path
     path[:] = [entry for entry in path if os.path.abspath(entry or ".") != here]
     began_ns = handover.BEGAN_NS  # which is when `handover` was imported
-    told = handover.restore(os.environ)
+    text = handover.restore(os.environ)
 
     def begin() -> None:
         from torchprof_hooks.program import startup
 
-        startup.begin_as_told(told, began_ns)
+        startup.begin_with(text, began_ns)
 
     own = sys.modules.pop("sitecustomize")
     try:  # the `sitecustomize` that the program would have without us
         __import__("sitecustomize")
     except ImportError:
         sys.modules["sitecustomize"] = own
-    if told:  # that `sitecustomize` may have imported torch: then this begins now
+    if text:  # that `sitecustomize` may have imported torch: then this begins now
         after_import.call_after_import("torch", begin)
 
 

@@ -25,7 +25,7 @@ _CALLS_NAMED: Final = 2
 _OF_CALLS: Final = ("activation", "temporary")
 #: The least that checkpointing has to save, as a share of the peak.
 LEAST_SAVED: Final = 0.2
-#: What saves more is told first if it saves nearly as much for its time.
+#: What saves more comes first if it saves nearly as much for its time.
 _NEARLY: Final = 0.5
 
 

@@ -112,10 +112,12 @@ def module_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
     yield track.span(f"step {trace.step}", "step", trace.start_ns, trace.end_ns)
     for span in trace.modules:
         args = {"class": span.kind} if span.kind else {}
-        yield track.span(_label(span), span.phase, span.start_ns, span.end_ns, **args)
+        yield track.span(
+            _span_label(span), span.phase, span.start_ns, span.end_ns, **args
+        )
 
 
-def _label(span: ModuleSpan) -> str:
+def _span_label(span: ModuleSpan) -> str:
     is_plain = span.phase == "forward" or not span.kind  # "(optimizer) SGD"
     return span.name if is_plain else f"{span.name} {span.phase}"
 
