@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -11,18 +12,155 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from torchprof_hooks.kernel.callbacks import CallListener
-from torchprof_hooks.kernel.followed_passes import FollowedPasses
+from torchprof_hooks.kernel.interruptions import InterruptedCalls
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.observer import Notified, Observer
-from torchprof_hooks.kernel.passes import Passes
+from torchprof_hooks.kernel.passes import BackwardPass, Passes, PassRequest
 from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.torch_names.autograd import (
+    current_autograd_node,
+    current_graph_task,
+)
 from torchprof_hooks.kernel.torch_names.compiler import (
     exempt_from_compilation,
     is_compiled_module,
     is_tracing,
 )
 from torchprof_hooks.kernel.tree import CallTree, Site
-from torchprof_hooks.profiles.names import PROFILER_NAME
+from torchprof_hooks.profiles.names import BACKWARD_NAME, PROFILER_NAME, Phase
+
+#: Phases in which no module is called, and no data loaded: an optimizer that has its
+#: loss computed again does so by a closure.
+_WITHOUT_MODULES: Final = ("communication", "optimizer", "waiting")
+
+
+class FollowedPasses(InterruptedCalls):
+    """A cursor that is notified where passes begin and end, and moves to them.
+
+    backward: what divides passes among the owners of their nodes; None: passes are not
+        followed.
+    notified: who is notified of passes.
+    tail: name and phase of what comes after the last node of the pass that comes, if
+        that interrupts it.
+    """
+
+    backward: Passes | None
+    notified: Notified
+    tail: tuple[str, Phase] | None
+
+    def begin_pass(self, request: PassRequest) -> None:
+        """The engine is about to begin a backward pass."""
+        if self.backward is None:
+            return
+        self.drop_left_passes()
+        if self.passes:  # a hook of a node runs this one
+            self.backward.reach_node(self, self.passes[-1])
+        found = self.site
+        if found.is_loading:
+            return
+        opens = found.phase != "backward" or _have_nodes_ended()
+        base = found
+        if opens:
+            base = self.tree.interruption_site(found, BACKWARD_NAME, "backward")
+        if not self.passes:
+            for notify in self.notified.pass_begins:
+                notify()
+        started = BackwardPass(base, opens, request.makes_graph, self.tail)
+        self.backward.begin(self, started, request)
+
+    def end_pass(self, outputs: object, failed: bool) -> None:
+        """The backward pass that began last is over."""
+        passes = [*self.passes]  # the handler of a signal may stop measuring
+        if not passes or self.backward is None:
+            return
+        ended = passes[-1]
+        if not failed and self.backward.finish(self, ended):
+            self._notify_end()
+            return
+        now_ns = perf_counter_ns()
+        ended.failed = failed
+        self.fold_if_due()
+        try:
+            tail_ns = self.backward.end(self, ended, now_ns)
+            if tail_ns is not None and ended.tail is not None:
+                self.interrupt(*ended.tail).end_at(tail_ns, now_ns)
+                for notify in self.notified.tail_ended:
+                    notify(now_ns - tail_ns)
+        finally:  # a callback may raise in there, and an interrupt come before it
+            self._forget_pass(ended)
+            before_ns = self.entered_ns
+            self._notify_end()
+            if ended.opened_base and not ended.was_left:  # our work is no part of it
+                ours_ns = self.entered_ns - before_ns
+                self.close_entry(ended.base, outputs, now_ns + ours_ns)
+
+    def _notify_end(self) -> None:
+        if not self.passes:
+            self.tail = None
+            for notify in self.notified.pass_ended:
+                notify()
+
+    def drop_left_passes(self) -> None:
+        """End passes that an interrupt has left open: the engine runs none in this
+        thread."""
+        if self.site is self.outside and not self.passes:
+            return
+        if current_graph_task() != -1 or get_ident() != self.thread:
+            return
+        if self.passes and self.site is self.passes[-1].engine_site:
+            return  # the pass is about to begin, and the handler of a signal runs
+        while self.passes:
+            left = self.passes[-1]
+            left.was_left = True
+            self.abort_down_to(left.base, self.last_stamp_ns())
+            self._forget_pass(left)
+        open_ones = [site for site in self.open_sites() if site.phase == "backward"]
+        if open_ones:
+            self.abort_down_to(open_ones[-1].caller, self.last_stamp_ns())
+
+    def drop_passes_after(self, count: int) -> None:
+        """Forget all passes but the first `count`."""
+        while len(self.passes) > count:
+            self._forget_pass(self.passes[-1])
+
+    def _forget_pass(self, ended: BackwardPass) -> None:
+        """Forget the pass that began last; the core may have removed it already."""
+        passes = self.passes
+        if passes and passes[-1] is ended and self.backward is not None:
+            self.backward.forget(self, ended)
+        if passes and passes[-1] is ended:
+            del passes[-1]
+
+    def close_left(self) -> None:
+        """Close interruptions that call no modules and load no data, where a module is
+        called or data loaded: an exception has left them without notice."""
+        self.drop_left_passes()
+        while self.site.phase in _WITHOUT_MODULES:
+            self.abort_call(self.last_stamp_ns())
+
+    def abort_all(self, by_exception: bool) -> None:
+        """Close all open calls: as of now, if an exception is just leaving them, else
+        as of the last moment at which they are known to have run."""
+        end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
+        self.abort_down_to(self.outside, end_ns)
+        self.drop_passes_after(0)
+
+    def backward_site(self, around: Site, made_by: int | str) -> Site:
+        """Where the backward of a call is booked, inside of `around`.
+
+        made_by: the code of the call's site; or the name of the node, if the call that
+            made it is not known.
+        """
+        if isinstance(made_by, int):
+            return self.tree.backward_site(around, made_by)
+        found: Site = self.functions.site_of_node(around, made_by)
+        return found
+
+
+def _have_nodes_ended() -> bool:
+    """Whether a pass is past its last node, and the engine runs its final callbacks."""
+    return current_graph_task() != -1 and current_autograd_node() is None
+
 
 #: A number that no thread has.
 _NO_THREAD: Final = -1
