@@ -15,19 +15,12 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 namespace {
 
-// A call that owns autograd nodes: its entry in a tape.
-struct Owner {
-  Tape* tape = nullptr;
-  int64_t entry = kNone;
-};
-
 // A call whose backward is open.
-// owner: its entry is kNone for an autograd node that is booked under its own name, and kEngine for
+// owner: its index is kNone for an autograd node that is booked under its own name, and kEngine for
 // the engine itself, until the first node runs. node: where the backward is booked.
 struct OpenBackward {
   Owner owner;
@@ -52,7 +45,7 @@ struct Pass : std::enable_shared_from_this<Pass> {
   Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
   bool is_over = false;        // has been removed, maybe while a function still works on it
   Node* owner() const { return open.empty() ? base : open.back().node; }
-  bool has_begun() const { return open.empty() || open.front().owner.entry != kEngine; }
+  bool has_begun() const { return open.empty() || open.front().owner.index != kEngine; }
 };
 
 struct Cursor;
@@ -100,12 +93,7 @@ struct CursorState {
   Node* counted;
   Work work;
   ska::flat_hash_set<uint64_t> without_work;  // operators for which there is no formula, by name
-  // Each thread numbers the autograd nodes that it makes, so each has a tape: `own_tape` is that of the
-  // followed thread; `tapes`, by torch's number of the thread, are of others in which the engine runs
-  // parts of passes. The mutex of `running` guards them while passes run.
-  Tape own_tape;
-  std::unordered_map<uint64_t, Tape> tapes;
-  uint64_t own_thread = at::RecordFunction::currentThreadId();
+  Tapes tapes{at::RecordFunction::currentThreadId()};  // while passes run, the mutex of `running` guards them
   std::shared_ptr<Running> running = std::make_shared<Running>();
   PyObject* raised;  // an exception that could not pass through the engine (see WithPython), or null
 
@@ -283,18 +271,6 @@ inline void look_for_device(Cursor* cursor) {
   PyObject* device = cursor->device;
   if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
   DeviceMeter::of(device)->wake(cursor->site->code);
-}
-
-// The tape of the running thread.
-inline Tape* tape_here(Cursor* cursor) {
-  uint64_t here = at::RecordFunction::currentThreadId();
-  return here == cursor->own_thread ? &cursor->own_tape : &cursor->tapes[here];
-}
-
-// The call around an owner.
-inline Owner around(Cursor* cursor, Owner owner) {
-  int64_t parent = owner.tape->parent_of(owner.entry);
-  return parent >= kNone ? Owner{owner.tape, parent} : Owner{&cursor->own_tape, Tape::in_other(parent)};
 }
 
 // Locks the mutex of a cursor's passes. The thread that has it may be waiting for the GIL, so we must

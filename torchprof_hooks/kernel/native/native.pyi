@@ -8,9 +8,9 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from torchprof_hooks.kernel.reference.attribution import Node as Node
 from torchprof_hooks.kernel.reference.cursor import Cursor as Cursor
 from torchprof_hooks.kernel.reference.cursor import Interceptor as Interceptor
+from torchprof_hooks.kernel.reference.node import Node as Node
 from torchprof_hooks.measure.memory_counter import AllocatorCounter, MemoryReading
 
 #: (code of the call, kind of memory, bytes)

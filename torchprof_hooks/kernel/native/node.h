@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "backward/tape.h"
+#include "attribution.h"
 #include "clock.h"
 #include "tools.h"
 
@@ -43,14 +43,12 @@ struct BackwardChildren {
 };
 
 // The call that is open at a node.
-// low: number of the first autograd node that it can own. tape, entry: its entry in a tape; the tape is
-// null if it has none. ignored: how many calls inside are open that are not followed, of modules that
-// have an open call which is.
+// low: number of the first autograd node that it can own. owner: its slot in a tape, if it has one. ignored: how
+// many calls inside are open that are not followed, of modules that have an open call which is.
 struct OpenCall {
   Relaxed<Nanoseconds> start_ns;
   int64_t low;
-  Tape* tape;
-  int64_t entry;
+  Owner owner;
   int64_t ignored;
   // Readings of memory when it began, and the highest level since; valid if `is_metered`.
   Relaxed<char> is_metered;
@@ -122,8 +120,8 @@ PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   node->key = before->key;
   static_cast<OpenCall&>(*node) = std::move(static_cast<OpenCall&>(*before));
   before->is_metered = 0;
-  before->tape = nullptr;
-  if (node->tape != nullptr) node->tape->entry(node->entry).code = int32_t(node->code);
+  before->owner = {};
+  if (node->owner.tape != nullptr) node->owner.code() = int32_t(node->code);
   Py_RETURN_NONE;
 }
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from torchprof_hooks.kernel.reference.attribution import Node, Owners
+from torchprof_hooks.kernel.reference.attribution import Owners
+from torchprof_hooks.kernel.reference.node import Node
 from torchprof_hooks.kernel.reference.span_log import FOLD_AT, Int64s, SpanLog, Times
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.torch_names.modules import IMPLEMENTATION, is_asking

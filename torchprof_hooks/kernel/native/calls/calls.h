@@ -68,14 +68,12 @@ class TapesLock {
 
 // The call at `node` owns the nodes that are made from number `low` on, until `own_until`.
 void own_from(Cursor* cursor, Node* node, int64_t low, bool is_backward = false) {
-  node->tape = tape_here(cursor);
-  int64_t outer = node->tape == &cursor->own_tape ? kNone : cursor->own_tape.top();
-  node->entry = node->tape->open(low, node->code, is_backward, outer);
+  node->owner = cursor->tapes.open(at::RecordFunction::currentThreadId(), low, node->code, is_backward);
 }
 
 void own_until(Node* node, int64_t high) {
-  Tape* tape = std::exchange(node->tape, nullptr);
-  if (tape != nullptr && tape->is_open(node->entry, node->code)) tape->close(node->entry, high);
+  Owner ended = std::exchange(node->owner, {});
+  if (ended.tape != nullptr) ended.tape->close(ended.index, node->code, high);
 }
 
 // `own_from` and `own_until`, for a call of a module or a function that begins, or has ended.
@@ -85,7 +83,7 @@ void own_calls(Cursor* cursor, Node* node, int64_t low) {
   own_from(cursor, node, low);
 }
 void end_own(Cursor* cursor, Node* node) {
-  if (node->tape == nullptr) return;
+  if (node->owner.tape == nullptr) return;
   TapesLock locked(cursor);
   own_until(node, next_number());
 }
@@ -261,7 +259,7 @@ PyObject* fold_log(PyObject* self, PyObject*) {
 
 // The tape
 
-// From Python: gives the call at `node` an entry in the tape. It owns autograd nodes from `low` on.
+// From Python: opens a slot of the call at `node`, which owns autograd nodes from `low` on.
 PyObject* py_own_from(PyObject* self, PyObject* args) {
   PyObject* node;
   long long low;
@@ -272,7 +270,7 @@ PyObject* py_own_from(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// From Python: ends the entry of the call at `node`. It owns no autograd nodes from `high` on.
+// From Python: closes the slot of the call at `node`, which owns no autograd nodes from `high` on.
 PyObject* py_own_until(PyObject* self, PyObject* args) {
   PyObject* node;
   long long high;
@@ -291,29 +289,30 @@ PyObject* owners_of(PyObject* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "L|p", &value, &is_last)) return nullptr;
   Cursor* cursor = Cursor::of(self);
   TapesLock locked(cursor);
-  Owner found{&cursor->own_tape, cursor->own_tape.find(value)};
-  for (auto& [_, tape] : cursor->tapes) {
-    int64_t entry = tape.find(value);
-    if (entry == kNone) continue;
-    if (found.entry != kNone) Py_RETURN_NONE;
-    found = {&tape, entry};
-  }
+  Owner found;
+  int threads = 0;
+  cursor->tapes.each([&](Tape& tape) {
+    int64_t index = tape.find(value);
+    if (index == kNone) return;
+    found = {&tape, index};
+    threads++;
+  });
+  if (threads > 1) Py_RETURN_NONE;
   Owned chain(PyList_New(0));
-  for (; chain && found.entry != kNone; found = around(cursor, found)) {
-    Owned one(Py_BuildValue("((LL)L)", (long long)(intptr_t)found.tape, (long long)found.entry,
-                            (long long)found.tape->entry(found.entry).code));
+  for (; chain && found.index != kNone; found = cursor->tapes.around(found)) {
+    Owned one(Py_BuildValue("((LL)L)", (long long)(intptr_t)found.tape, (long long)found.index,
+                            (long long)found.code()));
     if (!one || PyList_Append(chain.get(), one.get()) < 0) return nullptr;
   }
   if (!chain || PyList_Reverse(chain.get()) < 0) return nullptr;
   return Py_NewRef(chain.get());
 }
 
-// How many entries there are, and how many were looked at to find owners; for tests.
+// How many slots there are, and how many were looked at to find owners; for tests.
 PyObject* tape_sizes(PyObject* self, void*) {
-  Cursor* cursor = Cursor::of(self);
-  long long entries = cursor->own_tape.size(), steps = cursor->own_tape.steps;
-  for (auto& [_, tape] : cursor->tapes) entries += tape.size(), steps += tape.steps;
-  return Py_BuildValue("(LL)", entries, steps);
+  long long slots = 0, steps = 0;
+  Cursor::of(self)->tapes.each([&](const Tape& tape) { slots += tape.size(), steps += tape.steps; });
+  return Py_BuildValue("(LL)", slots, steps);
 }
 
 }  // namespace
