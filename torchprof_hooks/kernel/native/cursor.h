@@ -4,8 +4,7 @@
 
 #include "backward/carried.h"
 #include "log.h"
-#include "meters/device_meter.h"
-#include "meters/memory_meter.h"
+#include "meters/meters.h"
 #include "node.h"
 #include "tools.h"
 
@@ -86,7 +85,7 @@ struct CursorState {
   // A CallListener and FunctionCalls, or None.
   PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
-  PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
+  Meters meters;
   Nanoseconds entered_ns;
   char gives_time_back = 1, owns_nodes, hears_operators;
   // The function in whose open call operations are counted, or null; and what was counted so far.
@@ -100,7 +99,7 @@ struct CursorState {
   template <class Function>
   void each_held(Function function) {
     function(sites), function(passes), function(on_pause), function(callbacks);
-    function(functions), function(log), function(memory), function(device), function(raised);
+    function(functions), function(log), function(raised), meters.each_held(function);
   }
 };
 
@@ -164,16 +163,10 @@ inline void go_to(Cursor* cursor, Node* node) {
   listen_if_wanted(cursor);
 }
 
-// Called in the child of a fork: another thread may have held the lock of unused events.
+// Called in the child of a fork.
 void forget_other_threads() {
-  new (&unused_events()) UnusedEvents();
+  reset_meters_in_fork();
   forks++;
-}
-
-// The meter of memory, or null.
-inline MemoryMeter* memory_of(Cursor* cursor) {
-  PyObject* memory = cursor->memory;
-  return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
 }
 
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
@@ -182,19 +175,15 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   return self;
 }
 
-void unfollow(Cursor* cursor) {
-  if (MemoryMeter* meter = memory_of(cursor)) meter->ledger->unfollow(&cursor->site);
-}
-
 int cursor_clear(PyObject* self) {
-  unfollow(Cursor::of(self));
+  Cursor::of(self)->meters.unfollow(&Cursor::of(self)->site);
   Cursor::of(self)->site = Cursor::of(self)->outside = nullptr;
   Cursor::of(self)->garbage = Cursor::of(self)->profiler = nullptr;
   return Cursor::clear(self);
 }
 
 void cursor_dealloc(PyObject* self) {
-  unfollow(Cursor::of(self));  // the meter may live longer
+  Cursor::of(self)->meters.unfollow(&Cursor::of(self)->site);
   Cursor::dealloc(self);
 }
 
@@ -212,27 +201,17 @@ int cursor_set_node(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-// None is always allowed.
-template <auto field, bool (*is_allowed)(PyObject*)>
-int cursor_set(PyObject* self, PyObject* value, void*) {
-  if (value == nullptr || (value != Py_None && !is_allowed(value))) {
-    PyErr_SetString(PyExc_TypeError, "not for this attribute");
-    return -1;
-  }
-  Py_SETREF(Cursor::of(self)->*field, Py_NewRef(value));
-  return 0;
-}
-
-template <PyTypeObject** type>
-bool is_a(PyObject* value) {
-  return PyObject_TypeCheck(value, *type);
+template <auto which>
+PyObject* cursor_get_meter(PyObject* self, void*) {
+  PyObject* meter = Cursor::of(self)->meters.*which;
+  return Py_NewRef(meter ? meter : Py_None);
 }
 
 int cursor_set_memory(PyObject* self, PyObject* value, void*) {
-  if (cursor_set<&Cursor::memory, is_a<&meter_type>>(self, value, nullptr) < 0) return -1;
-  if (MemoryMeter* meter = memory_of(Cursor::of(self))) meter->ledger->follow(&Cursor::of(self)->site);
-  return 0;
+  return Cursor::of(self)->meters.set_memory(value, &Cursor::of(self)->site);
 }
+
+int cursor_set_device(PyObject* self, PyObject* value, void*) { return Cursor::of(self)->meters.set_device(value); }
 
 // Calls `function` with the node of each open call, innermost first.
 template <class Function>
@@ -244,33 +223,6 @@ inline bool is_open(Cursor* cursor, Node* node) {
   bool is_found = false;
   each_open(cursor, [&](Node* open) { is_found |= open == node; });
   return is_found;
-}
-
-// The meter of a device, or null until the program uses one, and in steps without stamps.
-inline DeviceMeter* device_of(Cursor* cursor) {
-  PyObject* device = cursor->device;
-  if (device == nullptr || device == Py_None) return nullptr;
-  return DeviceMeter::of(device)->is_read() ? DeviceMeter::of(device) : nullptr;
-}
-
-// The thread enters the call at `node`, or returns to it. It is on the device of the innermost module around
-// it whose parameters are all on one.
-inline void enter_on_device(Cursor* cursor, Node* node) {
-  DeviceMeter* device = device_of(cursor);
-  if (device == nullptr) return;
-  Node* placed = node;
-  while (placed->device < 0 && placed->caller != nullptr) placed = placed->around();
-  bool is_home = long(PyThread_get_thread_ident()) == cursor->thread;
-  device->enter(node->code, placed->device, is_home, node->communicates);
-}
-
-// Begins to read the device if the program has begun to use it. Asked only where an entry begins, or
-// a call that is new, so that a program that never uses a device pays for no readings. Open calls
-// are measured from here on.
-inline void look_for_device(Cursor* cursor) {
-  PyObject* device = cursor->device;
-  if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
-  DeviceMeter::of(device)->wake(cursor->site->code);
 }
 
 // Locks the mutex of a cursor's passes. The thread that has it may be waiting for the GIL, so we must

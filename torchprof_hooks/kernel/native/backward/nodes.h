@@ -102,10 +102,9 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     abort_down_to(cursor, pass.owner(), now_ns);
   }
   if (pass.is_over) return;
-  MemoryMeter* meter = memory_of(cursor);
-  memory::Reading bytes{};
-  if (meter != nullptr) bytes = meter->read(pass.owner());
-  enter_on_device(cursor, !opens.empty() ? opens.back().node : kept != 0 ? pass.open[kept - 1].node : pass.base);
+  memory::Reading bytes = cursor->meters.read(pass.owner());
+  Node* next = !opens.empty() ? opens.back().node : kept != 0 ? pass.open[kept - 1].node : pass.base;
+  cursor->meters.enter(next, cursor->thread);
   if (pass.makes_graph) {
     count_here(cursor, pass);
     end_made(pass, kept);
@@ -114,11 +113,11 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     Node* node = pass.open.back().node;
     pass.open.pop_back();
     cursor->log->book(node->code, node->start_ns, now_ns);
-    if (meter != nullptr) meter->closed(node, bytes);
+    cursor->meters.closed(node, bytes);
   }
   for (const OpenBackward& one : opens) {
     one.node->start_ns = now_ns;
-    if (meter != nullptr) meter->opened(one.node, bytes);
+    cursor->meters.opened(one.node, bytes);
     if (pass.makes_graph) own_from(cursor, one.node, pass.number, true);
     pass.open.push_back(one);
   }

@@ -40,19 +40,17 @@ bool works_here(Cursor* cursor) {
 void open_node(Cursor* cursor, Node* node, int64_t low) {
   node->low = low;
   node->ignored = 0;
-  if (MemoryMeter* meter = memory_of(cursor)) meter->opened(node, meter->read(node->around()));
+  cursor->meters.opened(node, cursor->meters.read(node->around()));
   node->start_ns = clock_ns();
   go_to(cursor, node);  // not before: nobody is to find a call that is half open
-  if (device_of(cursor) != nullptr) {  // last: what is queued from here on is the call's
-    enter_on_device(cursor, node);
-    node->start_ns = clock_ns();
-  }
+  // Last: what is queued from here on is the call's.
+  if (cursor->meters.enter(node, cursor->thread)) node->start_ns = clock_ns();
 }
 
 // Reads the meters at the end of the call at `node`, before it is booked.
 void read_at_end(Cursor* cursor, Node* node) {
-  enter_on_device(cursor, node->around());
-  if (MemoryMeter* meter = memory_of(cursor)) meter->closed(node, meter->read(node));
+  cursor->meters.enter(node->around(), cursor->thread);
+  cursor->meters.closed(node, cursor->meters.read(node));
 }
 
 // Locks the tapes, if passes run.
@@ -90,7 +88,7 @@ void end_own(Cursor* cursor, Node* node) {
 
 // Opens a call of a module or a function.
 void open_call(Cursor* cursor, Node* node, bool is_new = false) {
-  if (node->is_entry || is_new) look_for_device(cursor);
+  if (node->is_entry || is_new) cursor->meters.look_for_device(cursor->site);
   int64_t low = next_number();
   own_calls(cursor, node, low);
   open_node(cursor, node, low);
@@ -159,14 +157,10 @@ int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outpu
   return is_done(PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), outputs, nullptr)) ? 0 : -1;
 }
 
-bool is_fold_due(Cursor* cursor) {
-  MemoryMeter* meter = memory_of(cursor);
-  return is_full(cursor->log) || (meter != nullptr && is_full(meter));
-}
+bool is_fold_due(Cursor* cursor) { return is_full(cursor->log) || cursor->meters.is_fold_due(); }
 
 int fold_if_due(Cursor* cursor) {
-  MemoryMeter* meter = memory_of(cursor);
-  if (meter != nullptr && is_full(meter) && !is_done(fold(meter, kMemoryFields))) return -1;
+  if (!cursor->meters.fold_if_due()) return -1;
   if (!is_full(cursor->log)) return 0;
   return is_done(fold(cursor->log, kFields)) ? 0 : -1;
 }
@@ -179,7 +173,7 @@ bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
 
 PyObject* open_entry(PyObject* self, PyObject* node) {
   if (!is_node(node)) return nullptr;
-  look_for_device(Cursor::of(self));
+  Cursor::of(self)->meters.look_for_device(Cursor::of(self)->site);
   open_node(Cursor::of(self), Node::of(node), next_number());
   Py_RETURN_NONE;
 }
@@ -197,7 +191,7 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* py_look_for_device(PyObject* self, PyObject*) {
-  look_for_device(Cursor::of(self));
+  Cursor::of(self)->meters.look_for_device(Cursor::of(self)->site);
   Py_RETURN_NONE;
 }
 
@@ -221,12 +215,10 @@ PyObject* owners_moved(PyObject* self, PyObject* args) {
   Cursor* cursor = Cursor::of(self);
   if (closed.empty() && opened.empty()) Py_RETURN_NONE;
   Node* left = closed.empty() ? opened.front()->around() : closed.front();
-  if (MemoryMeter* memory = memory_of(cursor)) {
-    memory::Reading now = memory->read(left);
-    for (Node* node : closed) memory->closed(node, now);
-    for (Node* node : opened) memory->opened(node, now);
-  }
-  enter_on_device(cursor, opened.empty() ? closed.back()->around() : opened.back());
+  memory::Reading now = cursor->meters.read(left);
+  for (Node* node : closed) cursor->meters.closed(node, now);
+  for (Node* node : opened) cursor->meters.opened(node, now);
+  cursor->meters.enter(opened.empty() ? closed.back()->around() : opened.back(), cursor->thread);
   Py_RETURN_NONE;
 }
 

@@ -137,6 +137,26 @@ PyTypeObject* meter_type;
 //: Numbers of one call in `kept`.
 constexpr size_t kMemoryFields = 5;
 
+// The sums of all calls, with what those at the `open` nodes have done so far, innermost first.
+std::vector<MemorySums> sums_so_far(MemoryMeter* meter, const std::vector<Node*>& open) {
+  std::vector<MemorySums> sums = copy_of(meter, &MemoryMeter::sums);
+  memory::Reading now = meter->peek();
+  int64_t peak = now.peak;
+  for (Node* node : open) {
+    if (!node->is_metered) continue;
+    peak = std::max<int64_t>(peak, node->peak_bytes);
+    if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
+    sums[size_t(node->code)].add(taken_since(*node, now), peak - node->level_bytes);
+  }
+  return sums;
+}
+
+// used, acquired, retained, peak
+PyObject* as_arrays(const std::vector<MemorySums>& sums) {
+  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
+                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak));
+}
+
 // MemoryMeter(): of tensors on the CPU. MemoryMeter(kind, index, counter): of that device, see
 // `DeviceBytes`.
 PyObject* meter_new(PyTypeObject* type, PyObject* args, PyObject*) {
