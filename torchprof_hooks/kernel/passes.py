@@ -170,5 +170,5 @@ class Passes:
         return tracker.leave_pass(running, running.failed)
 
     def forget(self, tracker: OpenCalls, running: BackwardPass) -> None:
-        """The pass is not heard of any more."""
+        """The pass is no longer followed."""
         tracker.drop_pass(running)

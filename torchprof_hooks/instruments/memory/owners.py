@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from torchprof_hooks.instruments.memory.meter import MemoryMeter, heard_allocators
+from torchprof_hooks.instruments.memory.meter import MemoryMeter, observed_allocators
 from torchprof_hooks.instruments.memory.steps import (
     Growth,
     Holder,
@@ -150,14 +150,14 @@ class MemoryOwners(Observer):
     more memory was in use since than ever before (a model may have got others). What is
     known of a block holds for the moment of the peak, too.
 
-    meter: what counts the memory. Of a device, the core hears of no blocks while
+    meter: what counts the memory. Of a device, the core observes no blocks while
         nothing is measured: what is in use when it goes on is nobody's, until it is met
         again.
     """
 
     def __init__(self, meter: MemoryMeter) -> None:
         self._meter, self._log = meter, meter.log
-        self.attachments = () if meter.counts_tensors else (heard_allocators,)
+        self.attachments = () if meter.counts_tensors else (observed_allocators,)
         self._growth = Growth()
         self._owners: list[_Owner] = []
         self._codes: dict[_Owner, int] = {}
@@ -301,7 +301,7 @@ class MemoryOwners(Observer):
 
     def added_to(self, profile: ProfileData) -> ProfileData:
         """The profile, with the peak, and who had what then."""
-        if self._log.hears_all:
+        if self._log.is_complete:
             return replace(profile, memory=self._summary())
         source = self._meter.name
         unknown = (

@@ -1,4 +1,4 @@
-// A cursor, and the backward passes that run for it. See core/reference.py.
+// A cursor, and the backward passes that run for it. See reference/cursor.py.
 
 #pragma once
 
@@ -87,7 +87,7 @@ struct CursorState {
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
   Meters meters;
   Nanoseconds entered_ns;
-  char gives_time_back = 1, owns_nodes, hears_operators;
+  char gives_time_back = 1, owns_nodes, is_observing;
   // The function in whose open call operations are counted, or null; and what was counted so far.
   Node* counted;
   Work work;
@@ -107,20 +107,20 @@ struct Cursor : WithPart<Cursor, CursorState> {};
 
 inline bool is_in_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-// The cursors that hear of this thread's operators: torch calls us by a thread-local callback. It is
-// off while no cursor wants to hear: in backward passes and steps of optimizers.
+// The cursors that observe this thread's operators: torch calls a thread-local callback of ours. It is
+// off while no cursor wants that: in backward passes and steps of optimizers.
 //
 // While the engine runs a node, it installs the callbacks that were there when the pass began, and
 // afterwards restores those of before. So a change that is made in a pass lasts until the node ends,
 // and we add and remove our callback only outside of passes.
-struct Listening {
+struct Observing {
   std::vector<Cursor*> cursors;  // owned references
-  std::vector<Cursor*> left;     // also owned, until no operator runs that they have heard of
+  std::vector<Cursor*> left;     // also owned, until no operator runs that they have observed
   at::CallbackHandle handle = 0;
-  int running = 0;  // how many operators run that a cursor has heard of
+  int running = 0;  // how many operators run that a cursor has observed
   bool is_on = false, is_on_in_node = false, is_asking = false;
 
-  ~Listening() {
+  ~Observing() {
     if ((cursors.empty() && left.empty()) || !Py_IsInitialized()) return;
     WithGil gil;
     for (auto* list : {&cursors, &left})
@@ -136,22 +136,22 @@ struct Listening {
   }
 };
 
-// Null in a thread whose operators no cursor has ever wanted to hear of.
-thread_local Listening* listening = nullptr;
+// Null in a thread whose operators no cursor has ever observed.
+thread_local Observing* observing = nullptr;
 
-Listening& make_listening() {
-  struct Kept : Listening {
-    ~Kept() { listening = nullptr; }
+Observing& make_observing() {
+  struct Kept : Observing {
+    ~Kept() { observing = nullptr; }
   };
   static thread_local Kept kept;
-  return *(listening = &kept);
+  return *(observing = &kept);
 }
 
 // Turns the callback on or off, after the thread has moved to another call, as that call wants.
-inline void listen_if_wanted(Cursor* cursor) {
-  Listening* here = listening;
+inline void observe_if_wanted(Cursor* cursor) {
+  Observing* here = observing;
   if (here == nullptr || cursor->site == nullptr) return;
-  bool is_wanted = cursor->site->sees_operators || cursor->site->is_function;
+  bool is_wanted = cursor->site->observes_operators || cursor->site->is_function;
   if (!is_in_pass()) here->is_on_in_node = false;
   if (is_wanted ? here->is_on && !is_in_pass() : !here->is_on_in_node) return;
   for (Cursor* one : here->cursors)
@@ -160,7 +160,7 @@ inline void listen_if_wanted(Cursor* cursor) {
 
 inline void go_to(Cursor* cursor, Node* node) {
   cursor->site = node;
-  listen_if_wanted(cursor);
+  observe_if_wanted(cursor);
 }
 
 // Called in the child of a fork.
@@ -197,7 +197,7 @@ template <auto field>
 int cursor_set_node(PyObject* self, PyObject* value, void*) {
   if (value == nullptr || !is_node(value)) return -1;
   Cursor::of(self)->*field = Node::of(value);
-  listen_if_wanted(Cursor::of(self));
+  observe_if_wanted(Cursor::of(self));
   return 0;
 }
 

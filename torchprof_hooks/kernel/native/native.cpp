@@ -1,13 +1,13 @@
 // The native core: a Cursor follows one thread through its tree of calls, and books what each took.
 //
-// It does the same as core/reference.py, under the same names; that file explains them.
+// It does the same as reference/cursor.py, under the same names; that file explains them.
 // Only hot code is here: no names of modules, no files, no reports. Rare cases are left
 // to methods of the Python class that derives from Cursor.
 //
 // Forward: an interceptor (calls/interceptor.h) or torch's hooks call forward_pre and forward_post.
 // Backward: the autograd engine calls us before and after each node (at::RecordFunction),
 // with the number of the node and of the thread that made it, and without Python's global
-// interpreter lock (the GIL).
+// interpreter lock (the GIL). Whose node it is: attribution.h.
 
 #include "backward/passes.h"
 #include "calls/operators.h"
@@ -56,7 +56,7 @@ PyMethodDef cursor_methods[] = {
     {"open_entry", open_entry, METH_O, nullptr},
     {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
     {"end_entry", py_end_entry, METH_VARARGS, nullptr},
-    {"hear_operators", hear_operators, METH_O, nullptr},
+    {"observe_operators", observe_operators, METH_O, nullptr},
     {"look_for_device", py_look_for_device, METH_NOARGS, nullptr},
     {"owners_moved", owners_moved, METH_VARARGS, nullptr},
     {"book", append, METH_O, nullptr},

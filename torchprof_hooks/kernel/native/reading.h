@@ -21,7 +21,7 @@ std::vector<int64_t> open_durations(Cursor* cursor, Nanoseconds now_ns) {
   return found;
 }
 
-// See `times_of` in core/span_log.py.
+// See `Times` in reference/span_log.py.
 PyObject* read_times(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
   std::vector<Sums> sums;

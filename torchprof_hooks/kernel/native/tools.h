@@ -170,7 +170,7 @@ class WithGil {
 // Reports the exception that is set where it cannot be raised, as Python does with those of
 // destructors. An interrupt is not reported, but raised again in a moment.
 // about: the object whose code has raised it.
-inline void tell_unraisable(PyObject* about) {
+inline void report_unraisable(PyObject* about) {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
     PyErr_Clear();
     PyErr_SetInterrupt();

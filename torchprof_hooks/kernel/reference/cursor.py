@@ -137,8 +137,8 @@ class Cursor(Owners):
         if outputs is None:
             self.count_if_aborted()
         if site.is_entry and self.owns_nodes:
-            is_told = self.site is self.outside
-            self.finish_entry(site, end_ns, outputs, is_told)
+            notifies = self.site is self.outside
+            self.finish_entry(site, end_ns, outputs, notifies)
         else:
             self.book((site.code, site.start_ns, end_ns))
         self.fold_if_due()
@@ -166,11 +166,11 @@ class Cursor(Owners):
         self.finish_entry(site, end_ns, outputs)
 
     def finish_entry(
-        self, site: Node, end_ns: int, outputs: object, is_told: bool = True
+        self, site: Node, end_ns: int, outputs: object, notifies: bool = True
     ) -> None:
         """Book an entry, and call `on_pause`."""
         self.end_entry(site, end_ns)
-        if is_told and self.on_pause is not None:
+        if notifies and self.on_pause is not None:
             self.on_pause(site, end_ns, outputs)
 
     def end_entry(self, site: Node, end_ns: int) -> None:
@@ -211,7 +211,7 @@ class Cursor(Owners):
         read_memory: Callable[[], tuple[Int64s, ...]]
         owners_moved: Callable[[list[Any], list[Any]], None]
         #: Begins, or ends, hearing of this thread's operators (see `OperatorCalls`).
-        hear_operators: Callable[[bool], None]
+        observe_operators: Callable[[bool], None]
         #: What the newest pass is working for, and how many calls are open in it.
         pass_owner: Node | None
         open_backward: int
@@ -243,7 +243,7 @@ class Interceptor(property):
         self._shown: tuple[Cursor, ...] = ()
         self._watcher: Callable[[torch.nn.Module, Any], object] | None = None
 
-    def show_to(
+    def notify(
         self,
         cursors: tuple[Cursor, ...],
         watcher: Callable[[torch.nn.Module, Any], object] | None = None,

@@ -21,7 +21,7 @@ class Node:
     is_function: whether a function is called here.
     is_loading: whether data is loaded here, and modules that are called from here are
         a part of that.
-    sees_operators: whether operators that are called from here are functions.
+    observes_operators: whether operators that are called from here are functions.
     children: nodes of the modules called from here, by id of the module. Only for this
         core; others use `child` and the methods below it.
     start_ns: when the open call began; moved forward by what interruptions took.
@@ -30,7 +30,7 @@ class Node:
         an open call which is.
     owner: the open call, as an owner of autograd nodes (see `Owners`); None: it owns
         none.
-    heard: how many autograd nodes of passes ran here.
+    nodes_run: how many autograd nodes of passes ran here.
     cut: how many calls here did not run to their end.
     device: for the native core, the index of the device that has the parameters of its
         module; below 0: none has them all.
@@ -44,7 +44,6 @@ class Node:
         "communicates",
         "cut",
         "device",
-        "heard",
         "ignored",
         "is_called",
         "is_entry",
@@ -52,8 +51,9 @@ class Node:
         "is_loading",
         "key",
         "low",
+        "nodes_run",
+        "observes_operators",
         "owner",
-        "sees_operators",
         "start_ns",
     )
 
@@ -61,10 +61,10 @@ class Node:
         self.caller: Node = self
         self.children: dict[int, Node] = {}
         self.code = self.key = self.start_ns = self.low = 0
-        self.heard = self.cut = self.ignored = 0
+        self.nodes_run = self.cut = self.ignored = 0
         self.device = -1
         self.is_entry = self.is_called = self.is_function = self.is_loading = False
-        self.sees_operators = self.communicates = False
+        self.observes_operators = self.communicates = False
         self.owner: Owner | None = None
 
     def child(self, key: int) -> Any:

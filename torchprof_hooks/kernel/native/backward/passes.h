@@ -10,7 +10,7 @@
 
 namespace {
 
-// From the last node of the pass on, devices work for `Pass::waiting`. The engine makes callbacks in the order
+// Has the engine notify us of the end of the last node: from then on, devices work for `Pass::waiting`. It makes callbacks in the order
 // in which they were asked for, so this comes before those that nodes of the pass ask for.
 void await_last_node(Cursor* cursor, Pass& pass) {
   Node* waiting = std::exchange(pass.waiting, nullptr);
@@ -40,7 +40,7 @@ void at_node_end(const at::RecordFunction&, at::ObserverContext*) {
     pass.ended_ns = clock_ns();
     if (pass.makes_graph) count_after_node(pass);
     pass.entered_ns = cursor->entered_ns;
-    cursor->site->heard += 1;
+    cursor->site->nodes_run += 1;
     cursor->meters.node_ended(cursor->thread);
   });
 }
@@ -118,7 +118,7 @@ void engine_begins(Cursor* cursor, Pass& pass) {
   cursor->site = engine;
 }
 
-// Called by a hook on a node, which runs before the engine tells us of the node.
+// Called by a hook on a node, which runs before the engine notifies us of the node.
 PyObject* reach_node(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
   auto node = torch::autograd::get_current_node();
@@ -145,7 +145,7 @@ std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool makes_graph, 
 // False: an exception.
 bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
   Cursor* cursor = Cursor::of(self);
-  if (listening != nullptr && !is_in_pass()) listening->turn(false);
+  if (observing != nullptr && !is_in_pass()) observing->turn(false);
   PassLock locked(cursor);
   // Here, and not in Python: an interrupt between the two would leave a pass that nobody ends.
   if (PyList_Append(cursor->passes, pass->started) < 0) return false;

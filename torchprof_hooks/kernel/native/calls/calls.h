@@ -149,9 +149,9 @@ void close_call(Cursor* cursor, Node* node, Nanoseconds end_ns) {
 
 // Books an entry, and calls `on_pause`.
 // outputs: None if it has returned nothing, or failed.
-int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
+int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outputs, bool notifies = true) {
   end_entry(cursor, node, end_ns);
-  if (!is_told || cursor->on_pause == Py_None) return 0;
+  if (!notifies || cursor->on_pause == Py_None) return 0;
   OurWork ours(cursor);
   Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
   return is_done(PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), outputs, nullptr)) ? 0 : -1;

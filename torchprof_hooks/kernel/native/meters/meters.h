@@ -111,8 +111,8 @@ class Meters {
 
 PyMethodDef meter_functions[] = {{"count_tensors", count_tensors, METH_O, nullptr},
                                  {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
-                                 {"hear_allocators", hear_allocators, METH_O, nullptr},
-                                 {"hears_allocators", hears_allocators, METH_NOARGS, nullptr},
+                                 {"observe_allocators", observe_allocators, METH_O, nullptr},
+                                 {"observes_allocators", observes_allocators, METH_NOARGS, nullptr},
                                  {nullptr, nullptr, 0, nullptr}};
 
 // What Python uses of the meters. False: an exception.
