@@ -10,8 +10,8 @@
 
 namespace {
 
-// Has the engine notify us of the end of the last node: from then on, devices work for `Pass::waiting`. It makes callbacks in the order
-// in which they were asked for, so this comes before those that nodes of the pass ask for.
+// Has the engine notify us of the end of the last node: from then on, devices work for `Pass::waiting`. It makes
+// callbacks in the order in which they were asked for, so this comes before those that nodes of the pass ask for.
 void await_last_node(Cursor* cursor, Pass& pass) {
   Node* waiting = std::exchange(pass.waiting, nullptr);
   if (waiting == nullptr) return;
