@@ -18,7 +18,7 @@ from tests.registered import registered
 from tests.thorough import IS_THOROUGH
 from torchprof_hooks import FunctionHook
 from torchprof_hooks.kernel import ended_steps
-from torchprof_hooks.kernel.reference import attribution as reference_nodes
+from torchprof_hooks.kernel.reference import attribution
 
 #: No test may depend on how busy the machine is.
 settings.register_profile(
@@ -89,7 +89,7 @@ def no_mode_stays() -> Iterator[None]:
 @pytest.fixture
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few steps fill the table of nodes that are remembered."""
-    monkeypatch.setattr(reference_nodes, "NODES_KEPT", 2048)
+    monkeypatch.setattr(attribution, "NODES_KEPT", 2048)
 
 
 @pytest.fixture

@@ -103,8 +103,8 @@ def registered() -> dict[str, object]:
         ],
         "implementation of calls": _implementation_of_calls(),
         "tensors are counted": CORE.module is not None and CORE.module.counts_tensors(),
-        "allocators are heard": CORE.module is not None
-        and CORE.module.hears_allocators(),
+        "allocators are observed": CORE.module is not None
+        and CORE.module.observes_allocators(),
         "function modes": torch._C._len_torch_function_stack(),
         "torch functions are on": torch._C._is_torch_function_enabled(),
         "notified of collections": [each for each in gc.callbacks if _is_ours(each)],

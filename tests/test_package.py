@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import distribution
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,15 @@ def test_measuring_imports_nothing_that_it_does_not_need(imported: list[str]) ->
     assert [name for name in imported if name.startswith(unwanted)] == []
     hooks_on_nodes = f"{package}kernel.node_hooks" in imported
     assert hooks_on_nodes == (CORE.name == "python")
+
+
+def test_the_kernels_cpp_knows_one_header_of_the_meters() -> None:
+    native = Path(torchprof_hooks.__file__).parent / "kernel/native"
+    included = {
+        line.split('"')[1].removeprefix("../")
+        for path in (*native.rglob("*.h"), native / "native.cpp")
+        if path.parent.name != "meters"
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith('#include "') and "meter" in line
+    }
+    assert included == {"meters/meters.h"}

@@ -169,7 +169,7 @@ LIES = {
         "ATen/record_function.h",
         "int64_t sequence_nr_ = -1;",
         "int64_t more = 7;\n  int64_t sequence_nr_ = -1;",
-        "what is told of autograd nodes and operators",
+        "what is reported of autograd nodes and operators",
     ),
     "pointer": Lie(
         "c10/core/Allocator.h",

@@ -4,19 +4,22 @@ has no room for more, and how much it goes through to find a call."""
 from __future__ import annotations
 
 import random
+from itertools import groupby
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.cores import NATIVE_CORE
 from tests.helpers import in_thread
 from torchprof_hooks import profile
 from torchprof_hooks.kernel.core import Node
 from torchprof_hooks.kernel.graph import reachable_nodes
-from torchprof_hooks.kernel.reference import attribution as reference_nodes
 from torchprof_hooks.kernel.reference import cursor as reference
+from torchprof_hooks.kernel.reference import node as reference_nodes
+from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.profiler import Profiler
 
@@ -46,6 +49,105 @@ class Calls:
 
     def owners(self, number: int) -> list[int]:
         return [code for _, code in self.cursor.owners_of(number)]
+
+
+# The examples of native/attribution.h and reference/attribution.py
+
+
+def three_nodes() -> torch.Tensor:
+    x = torch.ones(1, 2, requires_grad=True)
+    for _ in range(3):
+        x = x * 1
+    return x
+
+
+def net_of_the_examples() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+
+
+def intervals(prof: Profiler, first: int) -> list[tuple[int, int, str, str]]:
+    """Of the calls that own nodes, from the first number on: (low, high, name of the
+    innermost one, phase)."""
+    steps: Any = prof._threads.rounds[0]._steps
+
+    def owner(number: int) -> tuple[str, str]:
+        chain = steps.tracker.owners_of(number)
+        if not chain:
+            return "", ""
+        site = steps.tracker.sites[chain[-1][1]]
+        return site.path[-1].rpartition(".")[2], site.phase
+
+    numbers = range(first, next_sequence_number())
+    runs = [(key, [*run]) for key, run in groupby(numbers, owner)]
+    return [(run[0], run[-1] + 1, *key) for key, run in runs]
+
+
+def test_example_each_call_owns_the_interval_of_its_nodes() -> None:
+    def run() -> list[Any]:
+        three_nodes()
+        with profile() as prof:
+            loss = net_of_the_examples()(torch.ones(1, 2)).sum()
+            assert set(reachable_nodes([loss.grad_fn]) or ()) == set(range(3, 9))
+            return intervals(prof, 0)
+
+    assert in_thread(run) == [
+        (0, 3, "", ""),
+        (3, 5, "0", "forward"),
+        (5, 6, "1", "forward"),
+        (6, 8, "2", "forward"),
+        (8, 9, "", ""),
+    ]
+
+
+def test_example_a_checkpoint_calls_again_in_intervals_of_its_own() -> None:
+    def run() -> list[Any]:
+        x, net, found = three_nodes(), net_of_the_examples(), list[Any]()
+        with profile() as prof:
+            net.register_forward_hook(lambda *_: found.append(intervals(prof, 3)))
+            checkpoint(net, x, use_reentrant=True).sum().backward()
+        return [*found[-1]]  # when it was called again, before the nested pass
+
+    assert in_thread(run) == [
+        (3, 5, "", ""),
+        (5, 7, "0", "recompute"),
+        (7, 8, "1", "recompute"),
+        (8, 10, "2", "recompute"),
+    ]
+
+
+def test_example_what_a_pass_makes_belongs_to_the_backward_that_makes_it() -> None:
+    def run() -> list[Any]:
+        three_nodes()
+        with profile() as prof:
+            net = net_of_the_examples()
+            loss = net(torch.ones(1, 2)).sum()
+            torch.autograd.grad(loss, [*net.parameters()], create_graph=True)
+            return intervals(prof, 9)
+
+    found = in_thread(run)
+    assert [(name, phase) for _, _, name, phase in found] == [
+        ("2", "backward"),
+        ("1", "backward"),
+        ("0", "backward"),
+    ]
+    if torch.__version__.startswith("2.13."):  # others may make more, or fewer
+        assert [found[:2] for found in found] == [(9, 14), (14, 15), (15, 21)]
+
+
+@NATIVE_CORE
+def test_example_each_thread_has_its_own_numbers() -> None:
+    calls = Calls(Tracker(), Node)
+
+    def elsewhere() -> None:
+        calls.begin(0)
+        calls.begin(0)
+        calls.end(2)
+        calls.end(5)
+
+    calls.begin(4)
+    in_thread(elsewhere)
+    assert calls.cursor.owners_of(4) is None  # both threads have made one
+    assert calls.owners(1) == [0, 1, 2]
 
 
 @NATIVE_CORE

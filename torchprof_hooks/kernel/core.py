@@ -24,7 +24,6 @@ else:
     NATIVE = CORE.module
 
 if TYPE_CHECKING or CORE.module is None:
-    from torchprof_hooks.kernel.reference.attribution import Node
     from torchprof_hooks.kernel.reference.cursor import (
         Cursor,
         Interceptor,
@@ -32,6 +31,7 @@ if TYPE_CHECKING or CORE.module is None:
         carry_no_ended,
         interrupt_by_collections,
     )
+    from torchprof_hooks.kernel.reference.node import Node
 else:
     Node, Cursor = CORE.module.Node, CORE.module.Cursor
     Interceptor = CORE.module.Interceptor

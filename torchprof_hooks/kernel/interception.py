@@ -64,7 +64,7 @@ class Interception(Attachment):
         """Show modules to the users that there are now, and to their cursors."""
         shown: object = None
         while shown != (to_show := self._to_show()):  # other threads change them, too
-            self._interceptor.show_to(*to_show)
+            self._interceptor.notify(*to_show)
             shown = to_show
 
     def _to_show(self) -> tuple[tuple[Cursor, ...], Callable[..., None] | None]:

@@ -137,7 +137,7 @@ class HookedPasses(Passes):
         running.node = node._sequence_nr()
         kept, opens = _owners(tracker, running, node)
         self._move(tracker, running, kept, opens, now_ns)
-        tracker.site.heard += 1
+        tracker.site.nodes_run += 1
 
     def nodes_end(self, tracker: OpenCalls, running: BackwardPass) -> None:
         """The engine has run all nodes of the pass."""

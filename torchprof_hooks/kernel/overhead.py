@@ -52,7 +52,7 @@ def counted_ns(
         return 0
     each_ns, found = call_ns(), 0.0
     for site, count, ns in zip(sites, calls, own_ns, strict=True):
-        found += site.heard * each_ns  # each node is a move as well
+        found += site.nodes_run * each_ns  # each node is a move as well
         if site.phase == "profiler":
             found += ns
         elif site.phase != "backward":

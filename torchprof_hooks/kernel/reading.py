@@ -104,7 +104,7 @@ class Reading(Protocol):
     def our_work(self) -> AbstractContextManager[None]:
         """What this thread does inside is profiler overhead."""
 
-    def hear_operators(self, does: bool, /) -> None:
+    def observe_operators(self, does: bool, /) -> None:
         """Begin, or end, having `functions` called for this thread's operators."""
 
     def read_memory(self) -> tuple[Int64s, ...]:

@@ -87,7 +87,7 @@ class Site(Node):
         self.function = function  # name of the function that is called here, if one is
         self.is_function = function is not None
         self.is_called = phase in CALLED_PHASES
-        self.sees_operators = phase in _WITH_FUNCTIONS
+        self.observes_operators = phase in _WITH_FUNCTIONS
         self.communicates = phase == "communication"
         self.is_region = False  # see above
         self.caller = self if caller is None else caller  # the outermost calls itself

@@ -83,10 +83,10 @@ class OperatorCalls(Observer):
         self._tree = reading.tree
 
     def began(self) -> None:
-        self.reading.hear_operators(True)
+        self.reading.observe_operators(True)
 
     def ended(self) -> None:
-        self.reading.hear_operators(False)
+        self.reading.observe_operators(False)
 
     def given_up(self) -> None:
         self.ended()
@@ -115,7 +115,7 @@ class OperatorCalls(Observer):
         """
         around = caller.living_module()
         if caller.is_region or (around is not None and is_compiled_module(around)):
-            caller.sees_operators = False  # a part of a compiled region
+            caller.observes_operators = False  # a part of a compiled region
             return None
         if is_tracing():
             return None
@@ -155,7 +155,7 @@ class OperatorCalls(Observer):
         path = partial(self._path, caller, call)
         site = self._tree.new_site(caller, path, phase, function=function.name)
         # What an operator calls is a part of it.
-        site.sees_operators &= function.runs == _CUSTOM
+        site.observes_operators &= function.runs == _CUSTOM
         if function.runs != _CUSTOM and shapes is not None:
             site.count_work(shapes == OTHER_SHAPES)
         return site

@@ -37,16 +37,16 @@ class MemoryMeter(Observer):
 
     On the CPU, it counts what one thread, the first to start or read it, allocates for
     tensors while `counted_tensors` has users: the core then stands in front of torch's
-    allocator. Others that are notified of allocations, such as ``torch.profiler``,
-    still are. Used bytes are taken from the system, so they are the acquired ones as
+    allocator. Others that observe allocations, such as ``torch.profiler``, are notified
+    as before. Used bytes are taken from the system, so they are the acquired ones as
     well; the current level is what the thread has not given back. The highest level
     between any two readings is kept, so the peak of each call is exact; that of the run
     counts from the level at its begin.
 
     On a device, it reads the counters of the allocator: the highest level within a call
     is the highest of the readings within it, or the allocator's own peak, if that rose
-    during the call. Who holds what is in use is known of a device, too, if the core is
-    notified of its blocks, while `observed_allocators` has users.
+    during the call. Who has what is in use is known of a device, too, if the core
+    observes its blocks while `observed_allocators` has users.
 
     counter: what is read of a device; None: the memory is the CPU's.
     log: the sums; and the calls one by one, if it has an `on_fold`.
@@ -141,8 +141,7 @@ def _meter_of_core(counter: AllocatorCounter | None) -> Any:
 
 
 class _Counting(Attachment):
-    """What the native core does to be notified of blocks of memory. Its users are
-    trackers.
+    """What the native core does to observe blocks of memory. Its users are trackers.
 
     name: of the function of the core that begins and ends it, and returns whether it
         goes on.
@@ -156,7 +155,7 @@ class _Counting(Attachment):
         self._turn(True)
 
     def take_off(self) -> bool:
-        """Hear of no more; False while somebody else has taken that place. Tensors that
+        """Observe no more; False while somebody else has taken that place. Tensors that
         were counted are still subtracted when freed."""
         return not self._turn(False)
 
@@ -166,5 +165,5 @@ class _Counting(Attachment):
 
 #: The core stands in front of torch's allocator for the CPU.
 counted_tensors: Final = _Counting("count_tensors")
-#: The core observes what allocators of devices report to torch's profiler.
-observed_allocators: Final = _Counting("hear_allocators")
+#: It observes what allocators of devices report to torch's profiler.
+observed_allocators: Final = _Counting("observe_allocators")

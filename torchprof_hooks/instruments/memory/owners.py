@@ -79,7 +79,7 @@ class MemoryOwners(Observer):
     more memory was in use since than ever before (a model may have got others). What is
     known of a block holds for the moment of the peak, too.
 
-    meter: what counts the memory. Of a device, the core hears of no blocks while
+    meter: what counts the memory. Of a device, the core observes no blocks while
         nothing is measured: what is in use when it goes on is nobody's, until it is met
         again.
     """
@@ -152,7 +152,7 @@ class MemoryOwners(Observer):
 
     def added_to(self, profile: ProfileData) -> ProfileData:
         """The profile, with the peak, and who had what then."""
-        if self._log.hears_all:
+        if self._log.is_complete:
             return replace(profile, memory=self._summary())
         source = self._meter.name
         unknown = (

@@ -1,5 +1,5 @@
 // What Python calls around its collections of garbage: each is an interruption of the calls that are open
-// in the thread. See `around_collection` in core/reference_interceptor.py.
+// in the thread. See `around_collection` in reference/cursor.py.
 //
 // Before Python 3.12, a collection may begin wherever an object is made, also while torch
 // iterates over its hooks. No Python code may run there: it could let another thread in,
@@ -14,7 +14,7 @@
 namespace {
 
 constexpr long kFull = 2;  // the generation whose collection goes through all objects
-Nanoseconds collection_began_ns = 0;  // 0: we were told of the begin of no full one
+Nanoseconds collection_began_ns = 0;  // 0: nobody notified us of the begin of a full one
 PyObject* interrupted = nullptr;  // a tuple of cursors
 
 PyObject* around_collection(PyObject*, PyObject* const* args, Py_ssize_t count) {

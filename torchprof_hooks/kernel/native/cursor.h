@@ -1,11 +1,10 @@
-// A cursor, and the backward passes that run for it. See core/reference.py.
+// A cursor, and the backward passes that run for it. See reference/cursor.py.
 
 #pragma once
 
 #include "backward/carried.h"
 #include "log.h"
-#include "meters/device_meter.h"
-#include "meters/memory_meter.h"
+#include "meters/meters.h"
 #include "node.h"
 #include "tools.h"
 
@@ -15,19 +14,12 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 namespace {
 
-// A call that owns autograd nodes: its entry in a tape.
-struct Owner {
-  Tape* tape = nullptr;
-  int64_t entry = kNone;
-};
-
 // A call whose backward is open.
-// owner: its entry is kNone for an autograd node that is booked under its own name, and kEngine for
+// owner: its index is kNone for an autograd node that is booked under its own name, and kEngine for
 // the engine itself, until the first node runs. node: where the backward is booked.
 struct OpenBackward {
   Owner owner;
@@ -52,7 +44,7 @@ struct Pass : std::enable_shared_from_this<Pass> {
   Nanoseconds entered_ns = 0;  // `Cursor::entered_ns` at that moment
   bool is_over = false;        // has been removed, maybe while a function still works on it
   Node* owner() const { return open.empty() ? base : open.back().node; }
-  bool has_begun() const { return open.empty() || open.front().owner.entry != kEngine; }
+  bool has_begun() const { return open.empty() || open.front().owner.index != kEngine; }
 };
 
 struct Cursor;
@@ -93,26 +85,21 @@ struct CursorState {
   // A CallListener and FunctionCalls, or None.
   PyObject *callbacks = Py_NewRef(Py_None), *functions = Py_NewRef(Py_None);
   Log* log = reinterpret_cast<Log*>(Log::make(log_type));
-  PyObject *memory = Py_NewRef(Py_None), *device = Py_NewRef(Py_None);  // MemoryMeter, DeviceMeter
+  Meters meters;
   Nanoseconds entered_ns;
-  char gives_time_back = 1, owns_nodes, hears_operators;
+  char gives_time_back = 1, owns_nodes, is_observing;
   // The function in whose open call operations are counted, or null; and what was counted so far.
   Node* counted;
   Work work;
   ska::flat_hash_set<uint64_t> without_work;  // operators for which there is no formula, by name
-  // Each thread numbers the autograd nodes that it makes, so each has a tape: `own_tape` is that of the
-  // followed thread; `tapes`, by torch's number of the thread, are of others in which the engine runs
-  // parts of passes. The mutex of `running` guards them while passes run.
-  Tape own_tape;
-  std::unordered_map<uint64_t, Tape> tapes;
-  uint64_t own_thread = at::RecordFunction::currentThreadId();
+  Tapes tapes{at::RecordFunction::currentThreadId()};  // while passes run, the mutex of `running` guards them
   std::shared_ptr<Running> running = std::make_shared<Running>();
   PyObject* raised;  // an exception that could not pass through the engine (see WithPython), or null
 
   template <class Function>
   void each_held(Function function) {
     function(sites), function(passes), function(on_pause), function(callbacks);
-    function(functions), function(log), function(memory), function(device), function(raised);
+    function(functions), function(log), function(raised), meters.each_held(function);
   }
 };
 
@@ -120,20 +107,20 @@ struct Cursor : WithPart<Cursor, CursorState> {};
 
 inline bool is_in_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-// The cursors that hear of this thread's operators: torch calls us by a thread-local callback. It is
-// off while no cursor wants to hear: in backward passes and steps of optimizers.
+// The cursors that observe this thread's operators: torch calls a thread-local callback of ours. It is
+// off while no cursor wants that: in backward passes and steps of optimizers.
 //
 // While the engine runs a node, it installs the callbacks that were there when the pass began, and
 // afterwards restores those of before. So a change that is made in a pass lasts until the node ends,
 // and we add and remove our callback only outside of passes.
-struct Listening {
+struct Observing {
   std::vector<Cursor*> cursors;  // owned references
-  std::vector<Cursor*> left;     // also owned, until no operator runs that they have heard of
+  std::vector<Cursor*> left;     // also owned, until no operator runs that they have observed
   at::CallbackHandle handle = 0;
-  int running = 0;  // how many operators run that a cursor has heard of
+  int running = 0;  // how many operators run that a cursor has observed
   bool is_on = false, is_on_in_node = false, is_asking = false;
 
-  ~Listening() {
+  ~Observing() {
     if ((cursors.empty() && left.empty()) || !Py_IsInitialized()) return;
     WithGil gil;
     for (auto* list : {&cursors, &left})
@@ -149,22 +136,22 @@ struct Listening {
   }
 };
 
-// Null in a thread whose operators no cursor has ever wanted to hear of.
-thread_local Listening* listening = nullptr;
+// Null in a thread whose operators no cursor has ever observed.
+thread_local Observing* observing = nullptr;
 
-Listening& make_listening() {
-  struct Kept : Listening {
-    ~Kept() { listening = nullptr; }
+Observing& make_observing() {
+  struct Kept : Observing {
+    ~Kept() { observing = nullptr; }
   };
   static thread_local Kept kept;
-  return *(listening = &kept);
+  return *(observing = &kept);
 }
 
 // Turns the callback on or off, after the thread has moved to another call, as that call wants.
-inline void listen_if_wanted(Cursor* cursor) {
-  Listening* here = listening;
+inline void observe_if_wanted(Cursor* cursor) {
+  Observing* here = observing;
   if (here == nullptr || cursor->site == nullptr) return;
-  bool is_wanted = cursor->site->sees_operators || cursor->site->is_function;
+  bool is_wanted = cursor->site->observes_operators || cursor->site->is_function;
   if (!is_in_pass()) here->is_on_in_node = false;
   if (is_wanted ? here->is_on && !is_in_pass() : !here->is_on_in_node) return;
   for (Cursor* one : here->cursors)
@@ -173,19 +160,13 @@ inline void listen_if_wanted(Cursor* cursor) {
 
 inline void go_to(Cursor* cursor, Node* node) {
   cursor->site = node;
-  listen_if_wanted(cursor);
+  observe_if_wanted(cursor);
 }
 
-// Called in the child of a fork: another thread may have held the lock of unused events.
+// Called in the child of a fork.
 void forget_other_threads() {
-  new (&unused_events()) UnusedEvents();
+  reset_meters_in_fork();
   forks++;
-}
-
-// The meter of memory, or null.
-inline MemoryMeter* memory_of(Cursor* cursor) {
-  PyObject* memory = cursor->memory;
-  return memory == nullptr || memory == Py_None ? nullptr : MemoryMeter::of(memory);
 }
 
 PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
@@ -194,19 +175,15 @@ PyObject* cursor_new(PyTypeObject* type, PyObject*, PyObject*) {
   return self;
 }
 
-void unfollow(Cursor* cursor) {
-  if (MemoryMeter* meter = memory_of(cursor)) meter->ledger->unfollow(&cursor->site);
-}
-
 int cursor_clear(PyObject* self) {
-  unfollow(Cursor::of(self));
+  Cursor::of(self)->meters.unfollow(&Cursor::of(self)->site);
   Cursor::of(self)->site = Cursor::of(self)->outside = nullptr;
   Cursor::of(self)->garbage = Cursor::of(self)->profiler = nullptr;
   return Cursor::clear(self);
 }
 
 void cursor_dealloc(PyObject* self) {
-  unfollow(Cursor::of(self));  // the meter may live longer
+  Cursor::of(self)->meters.unfollow(&Cursor::of(self)->site);
   Cursor::dealloc(self);
 }
 
@@ -220,25 +197,17 @@ template <auto field>
 int cursor_set_node(PyObject* self, PyObject* value, void*) {
   if (value == nullptr || !is_node(value)) return -1;
   Cursor::of(self)->*field = Node::of(value);
-  listen_if_wanted(Cursor::of(self));
+  observe_if_wanted(Cursor::of(self));
   return 0;
 }
 
-// None is always allowed.
-template <auto field, bool (*is_allowed)(PyObject*)>
-int cursor_set(PyObject* self, PyObject* value, void*) {
-  if (value == nullptr || (value != Py_None && !is_allowed(value))) {
-    PyErr_SetString(PyExc_TypeError, "not for this attribute");
-    return -1;
-  }
-  Py_SETREF(Cursor::of(self)->*field, Py_NewRef(value));
-  return 0;
+template <auto which>
+PyObject* cursor_get_meter(PyObject* self, void*) {
+  PyObject* meter = Cursor::of(self)->meters.*which;
+  return Py_NewRef(meter ? meter : Py_None);
 }
 
-template <PyTypeObject** type>
-bool is_a(PyObject* value) {
-  return PyObject_TypeCheck(value, *type);
-}
+int cursor_set_device(PyObject* self, PyObject* value, void*) { return Cursor::of(self)->meters.set_device(value); }
 
 // Calls `function` with the node of each open call, innermost first.
 template <class Function>
@@ -246,17 +215,10 @@ void each_open(Cursor* cursor, Function function) {
   for (Node* node = cursor->site; node != cursor->outside && node->caller; node = node->around()) function(node);
 }
 
-// Calls that are open by now are measured from here on: another meter has read their begin.
 int cursor_set_memory(PyObject* self, PyObject* value, void*) {
-  if (cursor_set<&Cursor::memory, is_a<&meter_type>>(self, value, nullptr) < 0) return -1;
   Cursor* cursor = Cursor::of(self);
-  MemoryMeter* meter = memory_of(cursor);
-  if (meter == nullptr) return 0;
-  meter->ledger->follow(&cursor->site);
-  if (cursor->site == nullptr) return 0;
-  each_open(cursor, [meter](Node* node) {
-    if (node->is_metered) meter->opened(node, meter->read());
-  });
+  if (cursor->meters.set_memory(value, &cursor->site) < 0) return -1;
+  if (cursor->site != nullptr) each_open(cursor, [cursor](Node* node) { cursor->meters.go_on(node); });
   return 0;
 }
 
@@ -264,45 +226,6 @@ inline bool is_open(Cursor* cursor, Node* node) {
   bool is_found = false;
   each_open(cursor, [&](Node* open) { is_found |= open == node; });
   return is_found;
-}
-
-// The meter of a device, or null until the program uses one, and in steps without stamps.
-inline DeviceMeter* device_of(Cursor* cursor) {
-  PyObject* device = cursor->device;
-  if (device == nullptr || device == Py_None) return nullptr;
-  return DeviceMeter::of(device)->is_read() ? DeviceMeter::of(device) : nullptr;
-}
-
-// The thread enters the call at `node`, or returns to it. It is on the device of the innermost module around
-// it whose parameters are all on one.
-inline void enter_on_device(Cursor* cursor, Node* node) {
-  DeviceMeter* device = device_of(cursor);
-  if (device == nullptr) return;
-  Node* placed = node;
-  while (placed->device < 0 && placed->caller != nullptr) placed = placed->around();
-  bool is_home = long(PyThread_get_thread_ident()) == cursor->thread;
-  device->enter(node->code, placed->device, is_home, node->communicates);
-}
-
-// Begins to read the device if the program has begun to use it. Asked only where an entry begins, or
-// a call that is new, so that a program that never uses a device pays for no readings. Open calls
-// are measured from here on.
-inline void look_for_device(Cursor* cursor) {
-  PyObject* device = cursor->device;
-  if (device == nullptr || device == Py_None || DeviceMeter::of(device)->is_awake) return;
-  DeviceMeter::of(device)->wake(cursor->site->code);
-}
-
-// The tape of the running thread.
-inline Tape* tape_here(Cursor* cursor) {
-  uint64_t here = at::RecordFunction::currentThreadId();
-  return here == cursor->own_thread ? &cursor->own_tape : &cursor->tapes[here];
-}
-
-// The call around an owner.
-inline Owner around(Cursor* cursor, Owner owner) {
-  int64_t parent = owner.tape->parent_of(owner.entry);
-  return parent >= kNone ? Owner{owner.tape, parent} : Owner{&cursor->own_tape, Tape::in_other(parent)};
 }
 
 // Locks the mutex of a cursor's passes. The thread that has it may be waiting for the GIL, so we must

@@ -1,4 +1,4 @@
-// Sums over closed calls. See core/span_log.py.
+// Sums over closed calls. See reference/span_log.py.
 
 #pragma once
 

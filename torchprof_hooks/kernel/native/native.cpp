@@ -1,13 +1,13 @@
 // The native core: a Cursor follows one thread through its tree of calls, and books what each took.
 //
-// It does the same as core/reference.py, under the same names; that file explains them.
+// It does the same as reference/cursor.py, under the same names; that file explains them.
 // Only hot code is here: no names of modules, no files, no reports. Rare cases are left
 // to methods of the Python class that derives from Cursor.
 //
 // Forward: an interceptor (calls/interceptor.h) or torch's hooks call forward_pre and forward_post.
 // Backward: the autograd engine calls us before and after each node (at::RecordFunction),
 // with the number of the node and of the thread that made it, and without Python's global
-// interpreter lock (the GIL).
+// interpreter lock (the GIL). Whose node it is: attribution.h.
 
 #include "backward/passes.h"
 #include "calls/operators.h"
@@ -42,9 +42,8 @@ PyGetSetDef cursor_getset[] = {
     {"outside", cursor_get<&Cursor::outside>, cursor_set_node<&Cursor::outside>, nullptr, nullptr},
     {"garbage", cursor_get<&Cursor::garbage>, cursor_set_node<&Cursor::garbage>, nullptr, nullptr},
     {"profiler", cursor_get<&Cursor::profiler>, cursor_set_node<&Cursor::profiler>, nullptr, nullptr},
-    {"memory", cursor_get<&Cursor::memory>, cursor_set_memory, nullptr, nullptr},
-    {"device", cursor_get<&Cursor::device>, cursor_set<&Cursor::device, is_a<&device_meter_type>>, nullptr,
-     nullptr},
+    {"memory", cursor_get_meter<&Meters::memory>, cursor_set_memory, nullptr, nullptr},
+    {"device", cursor_get_meter<&Meters::device>, cursor_set_device, nullptr, nullptr},
     {"tape_sizes", tape_sizes, nullptr, nullptr, nullptr},
     {"open_backward", open_backward, nullptr, nullptr, nullptr},
     {"pass_owner", pass_owner, nullptr, nullptr, nullptr},
@@ -57,7 +56,7 @@ PyMethodDef cursor_methods[] = {
     {"open_entry", open_entry, METH_O, nullptr},
     {"close_entry", FASTCALL(close_entry), METH_FASTCALL, nullptr},
     {"end_entry", py_end_entry, METH_VARARGS, nullptr},
-    {"hear_operators", hear_operators, METH_O, nullptr},
+    {"observe_operators", observe_operators, METH_O, nullptr},
     {"look_for_device", py_look_for_device, METH_NOARGS, nullptr},
     {"owners_moved", owners_moved, METH_VARARGS, nullptr},
     {"book", append, METH_O, nullptr},
@@ -86,10 +85,6 @@ PyType_Slot cursor_slots[] = {SLOT(Py_tp_new, cursor_new),
 PyType_Spec cursor_spec = {MODULE "Cursor", sizeof(Cursor), 0, kWithCycles, cursor_slots};
 
 PyMethodDef module_methods[] = {{"set_clock", set_clock, METH_O, nullptr},
-                                {"count_tensors", count_tensors, METH_O, nullptr},
-                                {"counts_tensors", counts_tensors, METH_NOARGS, nullptr},
-                                {"hear_allocators", hear_allocators, METH_O, nullptr},
-                                {"hears_allocators", hears_allocators, METH_NOARGS, nullptr},
                                 {"around_collection", FASTCALL(around_collection), METH_FASTCALL, nullptr},
                                 {"interrupt_by_collections", interrupt_by_collections, METH_O, nullptr},
                                 {"carry_no_ended", py_carry_no_ended, METH_NOARGS, nullptr},
@@ -115,16 +110,14 @@ PyMODINIT_FUNC PyInit_torchprof_hooks_native() {
   names.intern();
   measure_interceptor();
   PyTypeObject* interceptor_type;
-  std::pair<PyType_Spec*, PyTypeObject**> types[] = {
-      {&node_spec, &node_type},     {&log_spec, &log_type},       {&meter_spec, &meter_type},
-      {&cursor_spec, &cursor_type}, {&device_meter_spec, &device_meter_type},
-      {&interceptor_spec, &interceptor_type},     {&intercepted_call_spec, &intercepted_call_type}};
-  for (auto [spec, type] : types) {
-    *type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(spec));
-    if (*type == nullptr || PyModule_AddType(module, *type) < 0) return nullptr;
-  }
-  unused_events();
-  memory::allocator();  // made before other threads can use it: torch publishes it without a lock
+  std::pair<PyType_Spec*, PyTypeObject**> types[] = {{&node_spec, &node_type},
+                                                     {&log_spec, &log_type},
+                                                     {&cursor_spec, &cursor_type},
+                                                     {&interceptor_spec, &interceptor_type},
+                                                     {&intercepted_call_spec, &intercepted_call_type}};
+  for (auto [spec, type] : types)
+    if (!add_type(module, spec, type)) return nullptr;
+  if (!add_meters(module)) return nullptr;
   pthread_atfork(nullptr, nullptr, forget_other_threads);
   // For Python to check, before anything else (see self_test.h).
   PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION);

@@ -1,9 +1,8 @@
-// A place in the tree of calls, with the state of the call that is open there. See
-// core/reference_nodes.py.
+// A place in the tree of calls, with the state of the call that is open there. See reference/node.py.
 
 #pragma once
 
-#include "backward/tape.h"
+#include "attribution.h"
 #include "clock.h"
 #include "tools.h"
 
@@ -43,14 +42,12 @@ struct BackwardChildren {
 };
 
 // The call that is open at a node.
-// low: number of the first autograd node that it can own. tape, entry: its entry in a tape; the tape is
-// null if it has none. ignored: how many calls inside are open that are not followed, of modules that
-// have an open call which is.
+// low: number of the first autograd node that it can own. owner: its slot in a tape, if it has one. ignored: how
+// many calls inside are open that are not followed, of modules that have an open call which is.
 struct OpenCall {
   Relaxed<Nanoseconds> start_ns;
   int64_t low;
-  Tape* tape;
-  int64_t entry;
+  Owner owner;
   int64_t ignored;
   // Readings of memory when it began, and the highest level since; valid if `is_metered`.
   Relaxed<char> is_metered;
@@ -66,10 +63,10 @@ struct NodeState : OpenCall {
   PyObject* caller;  // a Node; null for the outermost, which Python sees as its own caller
   int64_t code;
   uint64_t key;
-  int64_t heard;  // how many nodes of passes ran here
+  int64_t nodes_run;  // how many nodes of passes ran here
   int64_t cut;    // how many calls did not run to their end
   int device = -1;  // index of the device on which the parameters of its module are; below 0: of none, or of several
-  char is_entry, is_called, is_function, is_loading, sees_operators, communicates;
+  char is_entry, is_called, is_function, is_loading, observes_operators, communicates;
   // Whether the operations of calls of this function are counted: in the first call of each kind (see
   // `Key`), of which `work` is the most; or, if it stands for all shapes that have no node of their own
   // (`is_mixed`), in each call that ends, of which `work` is the sum. `with_gradients`: how many calls of
@@ -122,8 +119,8 @@ PyObject* node_continue_call_of(PyObject* self, PyObject* other) {
   node->key = before->key;
   static_cast<OpenCall&>(*node) = std::move(static_cast<OpenCall&>(*before));
   before->is_metered = 0;
-  before->tape = nullptr;
-  if (node->tape != nullptr) node->tape->entry(node->entry).code = int32_t(node->code);
+  before->owner = {};
+  if (node->owner.tape != nullptr) node->owner.code() = int32_t(node->code);
   Py_RETURN_NONE;
 }
 
@@ -167,14 +164,14 @@ PyMemberDef node_members[] = {
     {"start_ns", T_LONGLONG, offsetof(Node, start_ns), 0, nullptr},
     {"low", T_LONGLONG, offsetof(Node, low), 0, nullptr},
     {"ignored", T_LONGLONG, offsetof(Node, ignored), 0, nullptr},
-    {"heard", T_LONGLONG, offsetof(Node, heard), 0, nullptr},
+    {"nodes_run", T_LONGLONG, offsetof(Node, nodes_run), 0, nullptr},
     {"cut", T_LONGLONG, offsetof(Node, cut), 0, nullptr},
     {"device", T_INT, offsetof(Node, device), 0, nullptr},
     {"is_entry", T_BOOL, offsetof(Node, is_entry), 0, nullptr},
     {"is_called", T_BOOL, offsetof(Node, is_called), 0, nullptr},
     {"is_function", T_BOOL, offsetof(Node, is_function), 0, nullptr},
     {"is_loading", T_BOOL, offsetof(Node, is_loading), 0, nullptr},
-    {"sees_operators", T_BOOL, offsetof(Node, sees_operators), 0, nullptr},
+    {"observes_operators", T_BOOL, offsetof(Node, observes_operators), 0, nullptr},
     {"communicates", T_BOOL, offsetof(Node, communicates), 0, nullptr},
     {"is_mixed", T_BOOL, offsetof(Node, is_mixed), READONLY, nullptr},
     {"flops", T_LONGLONG, offsetof(Node, work.forward), READONLY, nullptr},

@@ -21,7 +21,7 @@ std::vector<int64_t> open_durations(Cursor* cursor, Nanoseconds now_ns) {
   return found;
 }
 
-// See `times_of` in core/span_log.py.
+// See `Times` in reference/span_log.py.
 PyObject* read_times(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
   std::vector<Sums> sums;
@@ -41,23 +41,14 @@ PyObject* read_times(PyObject* self, PyObject*) {
 // acquired, retained, peak.
 PyObject* read_memory(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
-  MemoryMeter* meter = memory_of(cursor);
-  if (meter == nullptr) return PyErr_Format(PyExc_TypeError, "no MemoryMeter is read");
-  std::vector<MemorySums> sums;
+  std::optional<std::vector<MemorySums>> sums;
   {
     PassLock locked(cursor);
-    sums = copy_of(meter, &MemoryMeter::sums);
-    memory::Reading now = meter->peek();
-    int64_t peak = now.peak;
-    each_open(cursor, [&](Node* node) {
-      if (!node->is_metered) return;
-      peak = std::max<int64_t>(peak, node->peak_bytes);
-      if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
-      sums[size_t(node->code)].add(taken_since(*node, now), peak - node->level_bytes);
-    });
+    std::vector<Node*> open;  // innermost first
+    each_open(cursor, [&](Node* node) { open.push_back(node); });
+    sums = cursor->meters.memory_so_far(open);
   }
-  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
-                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak));
+  return sums ? as_arrays(*sums) : PyErr_Format(PyExc_TypeError, "no MemoryMeter is read");
 }
 
 }  // namespace

@@ -109,6 +109,17 @@ struct WithPart : PyObject, Part {
   }
 };
 
+template <PyTypeObject** type>
+bool is_a(PyObject* value) {
+  return PyObject_TypeCheck(value, *type);
+}
+
+// Makes a type, and adds it to the module. False: an exception.
+inline bool add_type(PyObject* module, PyType_Spec* spec, PyTypeObject** type) {
+  *type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(spec));
+  return *type != nullptr && PyModule_AddType(module, *type) == 0;
+}
+
 // Gives back what a call into Python has returned. False: an exception.
 inline bool is_done(PyObject* answer) {
   Py_XDECREF(answer);
@@ -159,7 +170,7 @@ class WithGil {
 // Reports the exception that is set where it cannot be raised, as Python does with those of
 // destructors. An interrupt is not reported, but raised again in a moment.
 // about: the object whose code has raised it.
-inline void tell_unraisable(PyObject* about) {
+inline void report_unraisable(PyObject* about) {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
     PyErr_Clear();
     PyErr_SetInterrupt();

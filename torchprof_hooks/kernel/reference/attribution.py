@@ -1,95 +1,55 @@
-"""What the reference core knows of a place in the tree of calls, and whose autograd
-nodes are: the attribution, in few lines."""
+"""Whose node is it? Which call made which autograd node, so that a backward pass is
+booked on the calls whose nodes it runs.
+
+torch numbers the autograd nodes that a thread makes, one after the other. The thread's
+counter is read where a call begins (``low``) and where it ends (``high``): nodes with a
+number in ``[low, high)`` were made in the call. The interval of a call lies in those of
+the calls around it, so a node belongs to the innermost call whose interval has its
+number. Nothing is written into nodes, and it does not matter what inputs and outputs
+look like.
+
+An example. A thread has made nodes 0 to 2, and calls
+``net = Sequential(Linear, ReLU, Linear)``, and ``sum()``::
+
+    call   low  high  around  nodes that were made
+    net      3     8  -       all from 3 to 7
+    `0`      3     5  net     TBackward 3, AddmmBackward 4
+    `1`      5     6  net     ReluBackward 5
+    `2`      6     8  net     TBackward 6, AddmmBackward 7
+
+Whose is node 4? It is in [3, 5) and in [3, 8): of `0`, inside of net. Whose is node 8,
+of the sum? It is in no interval: the pass itself has it. Where a call ends, it is given
+the nodes of its interval that no call inside of it has: `0` has 3 and 4, `1` has 5, `2`
+has 6 and 7, and net has none for itself.
+
+Rules, with the numbers of torch 2.13:
+
+- AccumulateGrad has no number, and belongs to the node before it: ``HookedPasses`` puts
+  no hook on it.
+- Calls that are open own nodes, too, as a pass may run inside of a forward: the
+  innermost one that began before the node was made counts.
+- Nested passes need no rule. If net is in a reentrant checkpoint, its forward makes no
+  nodes. The checkpoint is node 3, the sum 4. When node 3 runs, it calls net again, with
+  [5, 10) and in that [5, 7), [7, 8), [8, 10); and the pass that it runs works for these
+  calls.
+- ``create_graph``: the pass makes nodes, which belong to the calls whose backward makes
+  them. While it works for a call, that is an owner with ``is_backward``: [9, 14) is of
+  the backward of `2`, [14, 15) of `1`, [15, 21) of `0`.
+- Both at once: calls in a nested pass have open owners with ``is_backward`` around
+  them. These are passed over: the pass around works for them already, and they would be
+  booked inside of themselves.
+- Threads: each counts its own nodes, from 0, and hooks on nodes do not know which
+  thread made a node. So this core follows one thread alone; the native core's tapes
+  (native/attribution.h) are by thread.
+- The newest `NODES_KEPT` nodes of ended calls are remembered. Older ones have no owner.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, Protocol
 
 #: Nodes of ended calls that are remembered: the newest. Older ones have no owner.
 NODES_KEPT: Final = 1 << 18
-
-
-class Node:
-    """What a cursor knows of one place in the tree of calls.
-
-    At most one call per node is open at a time in a thread, so the state of the open
-    call lives here, not on a stack.
-
-    code: position in the cursor's list of nodes.
-    caller: the node that the thread goes back to; the outermost one is its own caller.
-    key: id of the module, optimizer or data loader that is called here; else 0.
-    is_entry: whether a call here interrupts its caller instead of being a part of it.
-    is_called: whether calls here are forwards, or recomputations of forwards.
-    is_function: whether a function is called here.
-    is_loading: whether data is loaded here, and modules that are called from here are
-        a part of that.
-    sees_operators: whether operators that are called from here are functions.
-    children: nodes of the modules called from here, by id of the module. Only for this
-        core; others use `child` and the methods below it.
-    start_ns: when the open call began; moved forward by what interruptions took.
-    low: number of the first autograd node that the open call can own.
-    ignored: how many calls inside are open that are not followed, of modules that have
-        an open call which is.
-    owner: the open call, as an owner of autograd nodes; None: it owns none.
-    heard: how many autograd nodes of passes ran here.
-    cut: how many calls here did not run to their end.
-    device: for the native core, the index of the device that has the parameters of its
-        module; below 0: none has them all.
-    communicates: for the native core, whether this is an exchange with other processes.
-    """
-
-    __slots__ = (
-        "caller",
-        "children",
-        "code",
-        "communicates",
-        "cut",
-        "device",
-        "heard",
-        "ignored",
-        "is_called",
-        "is_entry",
-        "is_function",
-        "is_loading",
-        "key",
-        "low",
-        "owner",
-        "sees_operators",
-        "start_ns",
-    )
-
-    def __init__(self, *given: Any) -> None:
-        self.caller: Node = self
-        self.children: dict[int, Node] = {}
-        self.code = self.key = self.start_ns = self.low = 0
-        self.heard = self.cut = self.ignored = 0
-        self.device = -1
-        self.is_entry = self.is_called = self.is_function = self.is_loading = False
-        self.sees_operators = self.communicates = False
-        self.owner: Owner | None = None
-
-    def child(self, key: int) -> Any:
-        """The node of calls of the module whose id is `key`, from here."""
-        return self.children.get(key)
-
-    def add_child(self, key: int, child: Node) -> None:
-        """Make `child` the node of calls, from here, of the module whose id is
-        `key`."""
-        self.children[key] = child
-
-    def forget_child(self, key: int) -> None:
-        """Forget the node of the module with this id: its next call, from here, is a
-        new one."""
-        self.children.pop(key, None)
-
-    def continue_call_of(self, other: Any) -> None:
-        """Move the call that is open at `other` to this node."""
-        self.key = other.key
-        self.start_ns = other.start_ns
-        self.low = other.low
-        self.owner, other.owner = other.owner, None
-        if self.owner is not None:
-            self.owner.code = self.code
 
 
 class Owner:
@@ -118,22 +78,27 @@ class Owner:
         return self.is_open and self.is_backward
 
 
+class Place(Protocol):
+    """Where calls are booked: at most one is open there at a time, its `owner`."""
+
+    code: int
+    owner: Owner | None
+
+
 class Owners:
-    """Knows which call made which autograd node. A thread numbers the nodes that it
-    makes; its counter is read where a call begins and where it ends, and the node
-    belongs to the innermost call between whose numbers its own is."""
+    """Knows which call made which autograd node."""
 
     def __init__(self) -> None:
         self._innermost: Owner | None = None  # of those that are open
         self._ended: dict[int, Owner] = {}  # by number of the node
 
-    def own_from(self, site: Node, low: int, is_backward: bool = False) -> None:
+    def own_from(self, site: Place, low: int, is_backward: bool = False) -> None:
         """The call at `site` owns the nodes that are made from number `low` on, as far
         as no call inside of it does."""
         owner = Owner(site.code, low, self._innermost, is_backward)
         site.owner = self._innermost = owner
 
-    def own_until(self, site: Node, high: int) -> None:
+    def own_until(self, site: Place, high: int) -> None:
         """The call at `site` owns no nodes from number `high` on, and neither do calls
         that were left open inside of it."""
         owner, site.owner = site.owner, None

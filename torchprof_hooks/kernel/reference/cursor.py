@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from torchprof_hooks.kernel.reference.attribution import Node, Owners
+from torchprof_hooks.kernel.reference.attribution import Owners
+from torchprof_hooks.kernel.reference.node import Node
 from torchprof_hooks.kernel.reference.span_log import FOLD_AT, Int64s, SpanLog, Times
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
 from torchprof_hooks.kernel.torch_names.modules import IMPLEMENTATION, is_asking
@@ -42,8 +43,8 @@ class Cursor(Owners):
     passes: backward passes that run.
     owns_nodes: whether passes are followed, and divided among the owners of their
         nodes.
-    callbacks: told when a module is `called`, after the call is open, and when it has
-        `returned`, after the call is booked; None if nobody wants to know.
+    callbacks: notified when a module is `called`, after the call is open, and when it
+        has `returned`, after the call is booked; None if nobody wants to know.
     on_pause: called with an entry that ended, when, and what it returned; of forwards,
         only for outermost ones. Or None.
     """
@@ -136,8 +137,8 @@ class Cursor(Owners):
         if outputs is None:
             self.count_if_aborted()
         if site.is_entry and self.owns_nodes:
-            is_told = self.site is self.outside
-            self.finish_entry(site, end_ns, outputs, is_told)
+            notifies = self.site is self.outside
+            self.finish_entry(site, end_ns, outputs, notifies)
         else:
             self.book((site.code, site.start_ns, end_ns))
         self.fold_if_due()
@@ -165,11 +166,11 @@ class Cursor(Owners):
         self.finish_entry(site, end_ns, outputs)
 
     def finish_entry(
-        self, site: Node, end_ns: int, outputs: object, is_told: bool = True
+        self, site: Node, end_ns: int, outputs: object, notifies: bool = True
     ) -> None:
         """Book an entry, and call `on_pause`."""
         self.end_entry(site, end_ns)
-        if is_told and self.on_pause is not None:
+        if notifies and self.on_pause is not None:
             self.on_pause(site, end_ns, outputs)
 
     def end_entry(self, site: Node, end_ns: int) -> None:
@@ -209,8 +210,8 @@ class Cursor(Owners):
         look_for_device: Callable[[], None]
         read_memory: Callable[[], tuple[Int64s, ...]]
         owners_moved: Callable[[list[Any], list[Any]], None]
-        #: Begins, or ends, hearing of this thread's operators (see `OperatorCalls`).
-        hear_operators: Callable[[bool], None]
+        #: Begins, or ends, observing this thread's operators (see `OperatorCalls`).
+        observe_operators: Callable[[bool], None]
         #: What the newest pass is working for, and how many calls are open in it.
         pass_owner: Node | None
         open_backward: int
@@ -230,8 +231,8 @@ class Cursor(Owners):
 
 
 class Interceptor(property):
-    """Shows calls of modules to cursors. It takes the place of the attribute that torch
-    calls, if it is not None, in place of a module's own implementation of calls.
+    """Notifies cursors of calls of modules. It takes the place of the attribute that
+    torch calls, if it is not None, in place of a module's own implementation of calls.
 
     It is a property whose getter returns None: this is what torch.compile and
     torch.export trace, and so they make the same with and without it.
@@ -239,24 +240,24 @@ class Interceptor(property):
 
     def __init__(self, getter: Callable[[Any], None]) -> None:
         super().__init__(getter)
-        self._shown: tuple[Cursor, ...] = ()
+        self._notified: tuple[Cursor, ...] = ()
         self._watcher: Callable[[torch.nn.Module, Any], object] | None = None
 
-    def show_to(
+    def notify(
         self,
         cursors: tuple[Cursor, ...],
         watcher: Callable[[torch.nn.Module, Any], object] | None = None,
     ) -> None:
-        """Notify these cursors of all calls, in this order.
+        """From now on, notify these cursors of all calls, in this order.
 
-        watcher: called before each call; cursors that it adds see the call.
+        watcher: called before each call; cursors that it adds are notified of the call.
         """
-        self._shown, self._watcher = cursors, watcher
+        self._notified, self._watcher = cursors, watcher
 
     def __get__(self, module: Any, kind: type | None = None) -> Any:
         if module is None:
             return None
-        is_wanted = self._watcher is not None or any(map(_works_here, self._shown))
+        is_wanted = self._watcher is not None or any(map(_works_here, self._notified))
         if is_wanted and is_asking(sys._getframe(1)):
             return partial(self._call, module)
         return _held(module).get(IMPLEMENTATION)
@@ -283,20 +284,20 @@ class Interceptor(property):
         return outputs
 
     def _begin(self, begun: list[Cursor], module: torch.nn.Module, args: Any) -> None:
-        """Show the begin of a call to cursors, which then are in `begun`."""
+        """Notify cursors of the begin of a call; they then are in `begun`."""
         if self._watcher is not None:
             self._watcher(module, args)
-        for cursor in filter(_works_here, self._shown):
+        for cursor in filter(_works_here, self._notified):
             begun.append(cursor)
             cursor.forward_pre(module, args)
 
     def forward_pre(self, module: torch.nn.Module, args: Any) -> None:
-        """Show the begin of a block of code that counts as a call."""
+        """Notify cursors of the begin of a block of code that counts as a call."""
         self._begin([], module, args)
 
     def forward_post(self, module: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """Show the end of such a block."""
-        _end([*filter(_works_here, self._shown)], module, args, outputs)
+        """Notify cursors of the end of such a block."""
+        _end([*filter(_works_here, self._notified)], module, args, outputs)
 
 
 _works_here: Final = operator.methodcaller("works_here")
@@ -315,8 +316,8 @@ def _implementation(module: Any) -> Callable[..., Any]:
 
 
 def _end(begun: list[Cursor], module: Any, args: Any, outputs: Any) -> None:
-    """Show the end of a call to all cursors, even if one raises. Those with `on_pause`
-    come last: calling it may end the steps of others."""
+    """Notify all cursors of the end of a call, even if one raises. Those with
+    `on_pause` come last: calling it may end the steps of others."""
     raised: BaseException | None = None
     for cursor in sorted(begun, key=_has_pause):
         try:

@@ -18,7 +18,7 @@ struct Node;
 struct Pass;
 struct Running;
 
-// site: of the cursor that follows the pass: tells cursors apart.
+// site: of the cursor that follows the pass: distinguishes cursors.
 struct CarriedPass {
   const Relaxed<Node*>* site;
   std::shared_ptr<Running> running;

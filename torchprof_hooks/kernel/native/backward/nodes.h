@@ -13,18 +13,16 @@
 
 namespace {
 
-// With create_graph=True, a pass makes nodes itself. They belong to the calls whose backward makes
-// them, so open owners have entries in a tape, too. Each thread numbers the nodes that it makes, and the
-// engine may run parts of a pass in other threads than the followed one. But both numbers of an entry
-// must come from one thread: where a pass goes on in another thread, the entries of all open owners end
-// in the tape of the old thread, and new ones begin in that of the new one.
+// With create_graph=True, a pass makes nodes itself, so its open owners have slots in a tape (see attribution.h).
+// Both numbers of a slot must come from one thread: where a pass goes on in another thread, the slots of all
+// open owners end in the tape of the old thread, and new ones begin in that of the new one.
 
-// Ends the entries of all open owners but the first `kept`, at the number that was read last.
+// Closes the slots of all open owners but the first `kept`, at the number that was read last.
 void end_made(const Pass& pass, size_t kept) {
   for (size_t place = pass.open.size(); place > kept; place--) own_until(pass.open[place - 1].node, pass.number);
 }
 
-// Reads this thread's counter of nodes. If the pass has come from another thread, its entries do, too.
+// Reads this thread's counter of nodes. If the pass has come from another thread, its slots do, too.
 void count_here(Cursor* cursor, Pass& pass) {
   uint64_t here = at::RecordFunction::currentThreadId();
   int64_t number = next_number();
@@ -32,7 +30,7 @@ void count_here(Cursor* cursor, Pass& pass) {
     end_made(pass, 0);
     pass.counts_in = here;
     for (const OpenBackward& one : pass.open)
-      if (one.owner.entry != kEngine) own_from(cursor, one.node, number, true);
+      if (one.owner.index != kEngine) own_from(cursor, one.node, number, true);
   }
   pass.number = number;
 }
@@ -104,10 +102,9 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     abort_down_to(cursor, pass.owner(), now_ns);
   }
   if (pass.is_over) return;
-  MemoryMeter* meter = memory_of(cursor);
-  memory::Reading bytes{};
-  if (meter != nullptr) bytes = meter->read(pass.owner());
-  enter_on_device(cursor, !opens.empty() ? opens.back().node : kept != 0 ? pass.open[kept - 1].node : pass.base);
+  memory::Reading bytes = cursor->meters.read(pass.owner());
+  Node* next = !opens.empty() ? opens.back().node : kept != 0 ? pass.open[kept - 1].node : pass.base;
+  cursor->meters.enter(next, cursor->thread);
   if (pass.makes_graph) {
     count_here(cursor, pass);
     end_made(pass, kept);
@@ -116,32 +113,15 @@ void move(Cursor* cursor, Pass& pass, size_t kept, c10::ArrayRef<OpenBackward> o
     Node* node = pass.open.back().node;
     pass.open.pop_back();
     cursor->log->book(node->code, node->start_ns, now_ns);
-    if (meter != nullptr) meter->closed(node, bytes);
+    cursor->meters.closed(node, bytes);
   }
   for (const OpenBackward& one : opens) {
     one.node->start_ns = now_ns;
-    if (meter != nullptr) meter->opened(one.node, bytes);
+    cursor->meters.opened(one.node, bytes);
     if (pass.makes_graph) own_from(cursor, one.node, pass.number, true);
     pass.open.push_back(one);
   }
   cursor->site = pass.owner();
-}
-
-// Whether the pass has to leave the open call `one` to get to the call `other`: `one` is not around
-// `other`. A chain of calls in the tape of another thread goes on in that of the followed thread.
-bool is_left_for(Cursor* cursor, const Owner& one, const Owner& other) {
-  return one.tape == other.tape ? one.entry > other.entry : one.tape != &cursor->own_tape;
-}
-
-// The call that made the node with this number, which `thread` has made.
-Owner owner_of(Cursor* cursor, int64_t number, uint64_t thread) {
-  Tape* tape = &cursor->own_tape;
-  if (thread != cursor->own_thread) {
-    auto found = cursor->tapes.find(thread);
-    if (found == cursor->tapes.end()) return {};
-    tape = &found->second;
-  }
-  return {tape, tape->find(number)};
 }
 
 // The engine's own node, at which a pass with several roots begins. No function made it.
@@ -171,21 +151,20 @@ void node_begins(Cursor* cursor, Pass& pass, int64_t number, uint64_t made_by, c
   // Each open call is inside of the one before, but for the last, which may be an autograd node
   // under its own name, or the engine.
   size_t kept = pass.open.size();
-  if (kept != 0 && pass.open[kept - 1].owner.entry < 0) kept--;
-  // The thread that made the node gave it its number, so the owner is in the tape of that thread.
-  Owner owner = owner_of(cursor, number, made_by);
+  if (kept != 0 && pass.open[kept - 1].owner.index < 0) kept--;
+  Owner owner = cursor->tapes.owner_of(number, made_by);
   c10::SmallVector<std::pair<Owner, int64_t>, 16> entered;  // with their codes, innermost first
-  while (owner.entry != kNone) {
+  while (owner.index != kNone) {
     const Owner* last = kept == 0 ? nullptr : &pass.open[kept - 1].owner;
-    if (last != nullptr && is_left_for(cursor, *last, owner)) {
+    if (last != nullptr && cursor->tapes.is_left_for(*last, owner)) {
       kept--;
       continue;
     }
-    if (last != nullptr && last->tape == owner.tape && last->entry == owner.entry) break;
-    entered.push_back({owner, owner.tape->entry(owner.entry).code});
-    owner = around(cursor, owner);
+    if (last != nullptr && *last == owner) break;
+    entered.push_back({owner, owner.code()});
+    owner = cursor->tapes.around(owner);
   }
-  if (owner.entry == kNone) kept = 0;  // no open call is around it
+  if (owner.index == kNone) kept = 0;  // no open call is around it
   if (entered.empty() && kept == pass.open.size() && !pass.names_nodes) return;  // the usual case
   auto stays = pass.shared_from_this();
   c10::SmallVector<OpenBackward, 16> opens;

@@ -10,21 +10,15 @@
 
 namespace {
 
-// The meter of the device that this thread of the engine serves; null: this is the followed thread.
-DeviceMeter* device_of_engine(Cursor* cursor) {
-  return long(PyThread_get_thread_ident()) == cursor->thread ? nullptr : device_of(cursor);
-}
-
-// From the last node of the pass on, devices work for `Pass::waiting`. The engine makes callbacks in the order
-// in which they were asked for, so this comes before those that nodes of the pass ask for.
-void tell_of_last_node(Cursor* cursor, Pass& pass) {
+// Has the engine notify us of the end of the last node: from then on, devices work for `Pass::waiting`. It makes
+// callbacks in the order in which they were asked for, so this comes before those that nodes of the pass ask for.
+void await_last_node(Cursor* cursor, Pass& pass) {
   Node* waiting = std::exchange(pass.waiting, nullptr);
   if (waiting == nullptr) return;
   auto at_end = [running = cursor->running, pass = pass.shared_from_this(), waiting] {
     std::lock_guard<std::recursive_mutex> locked(running->mutex());
     if (pass->is_over) return;
-    bool is_home = long(PyThread_get_thread_ident()) == running->cursor->thread;
-    if (DeviceMeter* device = device_of(running->cursor)) device->enter(waiting->code, kCurrent, is_home);
+    running->cursor->meters.wait(waiting, running->cursor->thread);
   };
   torch::autograd::Engine::get_default_engine().queue_callback(at_end);
 }
@@ -32,10 +26,10 @@ void tell_of_last_node(Cursor* cursor, Pass& pass) {
 std::unique_ptr<at::ObserverContext> at_node_start(const at::RecordFunction& node) {
   each_followed([&](Cursor* cursor, Pass& pass) {
     auto stays = pass.shared_from_this();
-    tell_of_last_node(cursor, pass);
+    await_last_node(cursor, pass);
     node_begins(cursor, pass, node.seqNr(), node.forwardThreadId(), node.name());
     if (pass.is_over) return;
-    if (DeviceMeter* device = device_of_engine(cursor)) device->node_begins(pass.owner()->code, node.seqNr() < 0);
+    cursor->meters.node_begins(pass.owner(), node.seqNr() < 0, cursor->thread);
   });
   return nullptr;
 }
@@ -46,8 +40,8 @@ void at_node_end(const at::RecordFunction&, at::ObserverContext*) {
     pass.ended_ns = clock_ns();
     if (pass.makes_graph) count_after_node(pass);
     pass.entered_ns = cursor->entered_ns;
-    cursor->site->heard += 1;
-    if (DeviceMeter* device = device_of_engine(cursor)) device->node_ended();
+    cursor->site->nodes_run += 1;
+    cursor->meters.node_ended(cursor->thread);
   });
 }
 
@@ -124,7 +118,7 @@ void engine_begins(Cursor* cursor, Pass& pass) {
   cursor->site = engine;
 }
 
-// Called by a hook on a node, which runs before the engine tells us of the node.
+// Called by a hook on a node, which runs before the engine notifies us of the node.
 PyObject* reach_node(PyObject* self, PyObject*) {
   Cursor* cursor = Cursor::of(self);
   auto node = torch::autograd::get_current_node();
@@ -151,7 +145,7 @@ std::shared_ptr<Pass> new_pass(PyObject* started, Node* base, bool makes_graph, 
 // False: an exception.
 bool begin(PyObject* self, std::shared_ptr<Pass> pass) {
   Cursor* cursor = Cursor::of(self);
-  if (listening != nullptr && !is_in_pass()) listening->turn(false);
+  if (observing != nullptr && !is_in_pass()) observing->turn(false);
   PassLock locked(cursor);
   // Here, and not in Python: an interrupt between the two would leave a pass that nobody ends.
   if (PyList_Append(cursor->passes, pass->started) < 0) return false;

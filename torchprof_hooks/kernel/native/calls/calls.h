@@ -40,19 +40,17 @@ bool works_here(Cursor* cursor) {
 void open_node(Cursor* cursor, Node* node, int64_t low) {
   node->low = low;
   node->ignored = 0;
-  if (MemoryMeter* meter = memory_of(cursor)) meter->opened(node, meter->read(node->around()));
+  cursor->meters.opened(node, cursor->meters.read(node->around()));
   node->start_ns = clock_ns();
   go_to(cursor, node);  // not before: nobody is to find a call that is half open
-  if (device_of(cursor) != nullptr) {  // last: what is queued from here on is the call's
-    enter_on_device(cursor, node);
-    node->start_ns = clock_ns();
-  }
+  // Last: what is queued from here on is the call's.
+  if (cursor->meters.enter(node, cursor->thread)) node->start_ns = clock_ns();
 }
 
 // Reads the meters at the end of the call at `node`, before it is booked.
 void read_at_end(Cursor* cursor, Node* node) {
-  enter_on_device(cursor, node->around());
-  if (MemoryMeter* meter = memory_of(cursor)) meter->closed(node, meter->read(node));
+  cursor->meters.enter(node->around(), cursor->thread);
+  cursor->meters.closed(node, cursor->meters.read(node));
 }
 
 // Locks the tapes, if passes run.
@@ -68,14 +66,12 @@ class TapesLock {
 
 // The call at `node` owns the nodes that are made from number `low` on, until `own_until`.
 void own_from(Cursor* cursor, Node* node, int64_t low, bool is_backward = false) {
-  node->tape = tape_here(cursor);
-  int64_t outer = node->tape == &cursor->own_tape ? kNone : cursor->own_tape.top();
-  node->entry = node->tape->open(low, node->code, is_backward, outer);
+  node->owner = cursor->tapes.open(at::RecordFunction::currentThreadId(), low, node->code, is_backward);
 }
 
 void own_until(Node* node, int64_t high) {
-  Tape* tape = std::exchange(node->tape, nullptr);
-  if (tape != nullptr && tape->is_open(node->entry, node->code)) tape->close(node->entry, high);
+  Owner ended = std::exchange(node->owner, {});
+  if (ended.tape != nullptr) ended.tape->close(ended.index, node->code, high);
 }
 
 // `own_from` and `own_until`, for a call of a module or a function that begins, or has ended.
@@ -85,14 +81,14 @@ void own_calls(Cursor* cursor, Node* node, int64_t low) {
   own_from(cursor, node, low);
 }
 void end_own(Cursor* cursor, Node* node) {
-  if (node->tape == nullptr) return;
+  if (node->owner.tape == nullptr) return;
   TapesLock locked(cursor);
   own_until(node, next_number());
 }
 
 // Opens a call of a module or a function.
 void open_call(Cursor* cursor, Node* node, bool is_new = false) {
-  if (node->is_entry || is_new) look_for_device(cursor);
+  if (node->is_entry || is_new) cursor->meters.look_for_device(cursor->site);
   int64_t low = next_number();
   own_calls(cursor, node, low);
   open_node(cursor, node, low);
@@ -153,22 +149,18 @@ void close_call(Cursor* cursor, Node* node, Nanoseconds end_ns) {
 
 // Books an entry, and calls `on_pause`.
 // outputs: None if it has returned nothing, or failed.
-int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outputs, bool is_told = true) {
+int finish_entry(Cursor* cursor, Node* node, Nanoseconds end_ns, PyObject* outputs, bool notifies = true) {
   end_entry(cursor, node, end_ns);
-  if (!is_told || cursor->on_pause == Py_None) return 0;
+  if (!notifies || cursor->on_pause == Py_None) return 0;
   OurWork ours(cursor);
   Owned on_pause(Py_NewRef(cursor->on_pause)), end(PyLong_FromLongLong(end_ns));
   return is_done(PyObject_CallFunctionObjArgs(on_pause.get(), node, end.get(), outputs, nullptr)) ? 0 : -1;
 }
 
-bool is_fold_due(Cursor* cursor) {
-  MemoryMeter* meter = memory_of(cursor);
-  return is_full(cursor->log) || (meter != nullptr && is_full(meter));
-}
+bool is_fold_due(Cursor* cursor) { return is_full(cursor->log) || cursor->meters.is_fold_due(); }
 
 int fold_if_due(Cursor* cursor) {
-  MemoryMeter* meter = memory_of(cursor);
-  if (meter != nullptr && is_full(meter) && !is_done(fold(meter, kMemoryFields))) return -1;
+  if (!cursor->meters.fold_if_due()) return -1;
   if (!is_full(cursor->log)) return 0;
   return is_done(fold(cursor->log, kFields)) ? 0 : -1;
 }
@@ -181,7 +173,7 @@ bool check_count(Py_ssize_t count, Py_ssize_t wanted) {
 
 PyObject* open_entry(PyObject* self, PyObject* node) {
   if (!is_node(node)) return nullptr;
-  look_for_device(Cursor::of(self));
+  Cursor::of(self)->meters.look_for_device(Cursor::of(self)->site);
   open_node(Cursor::of(self), Node::of(node), next_number());
   Py_RETURN_NONE;
 }
@@ -199,7 +191,7 @@ PyObject* close_entry(PyObject* self, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* py_look_for_device(PyObject* self, PyObject*) {
-  look_for_device(Cursor::of(self));
+  Cursor::of(self)->meters.look_for_device(Cursor::of(self)->site);
   Py_RETURN_NONE;
 }
 
@@ -223,12 +215,10 @@ PyObject* owners_moved(PyObject* self, PyObject* args) {
   Cursor* cursor = Cursor::of(self);
   if (closed.empty() && opened.empty()) Py_RETURN_NONE;
   Node* left = closed.empty() ? opened.front()->around() : closed.front();
-  if (MemoryMeter* memory = memory_of(cursor)) {
-    memory::Reading now = memory->read(left);
-    for (Node* node : closed) memory->closed(node, now);
-    for (Node* node : opened) memory->opened(node, now);
-  }
-  enter_on_device(cursor, opened.empty() ? closed.back()->around() : opened.back());
+  memory::Reading now = cursor->meters.read(left);
+  for (Node* node : closed) cursor->meters.closed(node, now);
+  for (Node* node : opened) cursor->meters.opened(node, now);
+  cursor->meters.enter(opened.empty() ? closed.back()->around() : opened.back(), cursor->thread);
   Py_RETURN_NONE;
 }
 
@@ -261,7 +251,7 @@ PyObject* fold_log(PyObject* self, PyObject*) {
 
 // The tape
 
-// From Python: gives the call at `node` an entry in the tape. It owns autograd nodes from `low` on.
+// From Python: opens a slot of the call at `node`, which owns autograd nodes from `low` on.
 PyObject* py_own_from(PyObject* self, PyObject* args) {
   PyObject* node;
   long long low;
@@ -272,7 +262,7 @@ PyObject* py_own_from(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// From Python: ends the entry of the call at `node`. It owns no autograd nodes from `high` on.
+// From Python: closes the slot of the call at `node`, which owns no autograd nodes from `high` on.
 PyObject* py_own_until(PyObject* self, PyObject* args) {
   PyObject* node;
   long long high;
@@ -291,29 +281,30 @@ PyObject* owners_of(PyObject* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "L|p", &value, &is_last)) return nullptr;
   Cursor* cursor = Cursor::of(self);
   TapesLock locked(cursor);
-  Owner found{&cursor->own_tape, cursor->own_tape.find(value)};
-  for (auto& [_, tape] : cursor->tapes) {
-    int64_t entry = tape.find(value);
-    if (entry == kNone) continue;
-    if (found.entry != kNone) Py_RETURN_NONE;
-    found = {&tape, entry};
-  }
+  Owner found;
+  int threads = 0;
+  cursor->tapes.each([&](Tape& tape) {
+    int64_t index = tape.find(value);
+    if (index == kNone) return;
+    found = {&tape, index};
+    threads++;
+  });
+  if (threads > 1) Py_RETURN_NONE;
   Owned chain(PyList_New(0));
-  for (; chain && found.entry != kNone; found = around(cursor, found)) {
-    Owned one(Py_BuildValue("((LL)L)", (long long)(intptr_t)found.tape, (long long)found.entry,
-                            (long long)found.tape->entry(found.entry).code));
+  for (; chain && found.index != kNone; found = cursor->tapes.around(found)) {
+    Owned one(Py_BuildValue("((LL)L)", (long long)(intptr_t)found.tape, (long long)found.index,
+                            (long long)found.code()));
     if (!one || PyList_Append(chain.get(), one.get()) < 0) return nullptr;
   }
   if (!chain || PyList_Reverse(chain.get()) < 0) return nullptr;
   return Py_NewRef(chain.get());
 }
 
-// How many entries there are, and how many were looked at to find owners; for tests.
+// How many slots there are, and how many were looked at to find owners; for tests.
 PyObject* tape_sizes(PyObject* self, void*) {
-  Cursor* cursor = Cursor::of(self);
-  long long entries = cursor->own_tape.size(), steps = cursor->own_tape.steps;
-  for (auto& [_, tape] : cursor->tapes) entries += tape.size(), steps += tape.steps;
-  return Py_BuildValue("(LL)", entries, steps);
+  long long slots = 0, steps = 0;
+  Cursor::of(self)->tapes.each([&](const Tape& tape) { slots += tape.size(), steps += tape.steps; });
+  return Py_BuildValue("(LL)", slots, steps);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sees calls of modules at the place where torch looks for something to call instead of a
+// Notifies cursors of calls of modules, from the place where torch looks for something to call instead of a
 // module's own implementation.
 
 #pragma once
@@ -37,7 +37,7 @@ PyObject* call_alone(PyObject* module, PyObject* args, PyObject* kwargs) {
 // `interceptor_get` does not call this getter; torch.compile traces it, and so compiles the same with
 // and without us.
 struct Interceptor {
-  std::shared_ptr<Shown> shown;
+  std::shared_ptr<Notified> notified;
   PyObject* doc;  // the `__doc__` that property.__init__ sets on objects of derived classes
 };
 
@@ -50,15 +50,15 @@ Interceptor* interceptor_of(PyObject* self) {
 
 // Calls the watcher, if there is one, before a call begins. False: an exception.
 bool watch(PyObject* self, PyObject* module, PyObject* args) {
-  std::shared_ptr<Shown> shown = interceptor_of(self)->shown;  // a copy: the watcher may change it
-  return shown == nullptr || shown->watch(module, args);
+  std::shared_ptr<Notified> notified = interceptor_of(self)->notified;  // a copy: the watcher may change it
+  return notified == nullptr || notified->watch(module, args);
 }
 
-// Shows the end of a call that has raised. Meanwhile, its exception is the one that is being
+// Notifies the cursors of the end of a call that has raised. Meanwhile, its exception is the one that is being
 // handled (sys.exc_info), as where torch calls hooks: it is pushed onto the stack of handled
 // exceptions, as Python does for a generator. An exception that is raised in here is only
 // reported, and does not replace that of the call.
-void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
+void notify_failed(const NotifiedHere& notified, PyObject* module, PyObject* args) {
   PyObject* error = take_raised();
   PyThreadState* thread = PyThreadState_Get();
   _PyErr_StackItem handled{};
@@ -70,7 +70,7 @@ void show_failed(const ShownHere& shown, PyObject* module, PyObject* args) {
 #endif
   handled.previous_item = thread->exc_info;
   thread->exc_info = &handled;
-  if (!shown.end(module, args, Py_None)) tell_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
+  if (!notified.end(module, args, Py_None)) report_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
   thread->exc_info = handled.previous_item;
   set_raised(error);
 }
@@ -87,13 +87,13 @@ PyObject* intercepted_call_call(PyObject* self, PyObject* args, PyObject* kwargs
   InterceptedCall* call = reinterpret_cast<InterceptedCall*>(self);
   PyObject* module = call->module;
   if (!watch(call->interceptor, module, args)) return nullptr;
-  ShownHere shown(interceptor_of(call->interceptor)->shown);
-  PyObject* outputs = shown.begin(module, args) ? call_alone(module, args, kwargs) : nullptr;
+  NotifiedHere notified(interceptor_of(call->interceptor)->notified);
+  PyObject* outputs = notified.begin(module, args) ? call_alone(module, args, kwargs) : nullptr;
   if (outputs == nullptr) {
-    show_failed(shown, module, args);
+    notify_failed(notified, module, args);
     return nullptr;
   }
-  if (!shown.end(module, args, outputs)) Py_CLEAR(outputs);
+  if (!notified.end(module, args, outputs)) Py_CLEAR(outputs);
   return outputs;
 }
 
@@ -116,8 +116,8 @@ bool is_torch_asking() {
 
 PyObject* interceptor_get(PyObject* self, PyObject* module, PyObject*) {
   if (module == nullptr || module == Py_None) Py_RETURN_NONE;
-  const std::shared_ptr<Shown>& shown = interceptor_of(self)->shown;
-  if (shown != nullptr && shown->is_any_here() && is_torch_asking()) {
+  const std::shared_ptr<Notified>& notified = interceptor_of(self)->notified;
+  if (notified != nullptr && notified->is_any_here() && is_torch_asking()) {
     InterceptedCall* call = PyObject_New(InterceptedCall, intercepted_call_type);
     if (call == nullptr) return nullptr;
     call->interceptor = Py_NewRef(self);
@@ -142,21 +142,21 @@ int interceptor_set(PyObject*, PyObject* module, PyObject* value) {
 
 PyObject* interceptor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* self = PyProperty_Type.tp_new(type, args, kwargs);
-  if (self != nullptr) new (&interceptor_of(self)->shown) std::shared_ptr<Shown>();
+  if (self != nullptr) new (&interceptor_of(self)->notified) std::shared_ptr<Notified>();
   return self;
 }
 
 void interceptor_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   Py_CLEAR(interceptor_of(self)->doc);
-  interceptor_of(self)->shown.~shared_ptr();
+  interceptor_of(self)->notified.~shared_ptr();
   PyProperty_Type.tp_dealloc(self);
   Py_DECREF(type);
 }
 
-// Has the calls of all modules shown to these cursors, in this order, and to a watcher, unless
-// that is None (see `Shown`).
-PyObject* interceptor_show_to(PyObject* self, PyObject* args) {
+// From now on, notifies these cursors of the calls of all modules, in this order, and a watcher, unless
+// that is None (see `Notified`).
+PyObject* interceptor_notify(PyObject* self, PyObject* args) {
   PyObject *cursors, *watcher = Py_None;
   if (!PyArg_ParseTuple(args, "O!|O", &PyTuple_Type, &cursors, &watcher)) return nullptr;
   if (watcher == Py_None) watcher = nullptr;
@@ -164,8 +164,8 @@ PyObject* interceptor_show_to(PyObject* self, PyObject* args) {
     if (!is_a<&cursor_type>(PyTuple_GET_ITEM(cursors, place)))
       return PyErr_Format(PyExc_TypeError, "must be cursors");
   bool is_any = PyTuple_GET_SIZE(cursors) != 0 || watcher != nullptr;
-  std::shared_ptr<Shown> before = std::exchange(
-      interceptor_of(self)->shown, is_any ? std::make_shared<Shown>(cursors, watcher) : nullptr);
+  std::shared_ptr<Notified> before = std::exchange(
+      interceptor_of(self)->notified, is_any ? std::make_shared<Notified>(cursors, watcher) : nullptr);
   Py_RETURN_NONE;
 }
 
@@ -173,17 +173,17 @@ PyObject* interceptor_show_to(PyObject* self, PyObject* args) {
 // `interceptor_forward_post`, too.
 PyObject* interceptor_forward_pre(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 2) || !watch(self, args[0], args[1])) return nullptr;
-  if (!ShownHere(interceptor_of(self)->shown).begin(args[0], args[1])) return nullptr;
+  if (!NotifiedHere(interceptor_of(self)->notified).begin(args[0], args[1])) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* interceptor_forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (!check_count(count, 3)) return nullptr;
-  if (!ShownHere(interceptor_of(self)->shown).end(args[0], args[1], args[2])) return nullptr;
+  if (!NotifiedHere(interceptor_of(self)->notified).end(args[0], args[1], args[2])) return nullptr;
   Py_RETURN_NONE;
 }
 
-PyMethodDef interceptor_methods[] = {{"show_to", interceptor_show_to, METH_VARARGS, nullptr},
+PyMethodDef interceptor_methods[] = {{"notify", interceptor_notify, METH_VARARGS, nullptr},
                               {"forward_pre", FASTCALL(interceptor_forward_pre), METH_FASTCALL, nullptr},
                               {"forward_post", FASTCALL(interceptor_forward_post), METH_FASTCALL, nullptr},
                               {nullptr, nullptr, 0, nullptr}};

@@ -1,4 +1,4 @@
-// How calls of modules begin and end, as hooks or an interceptor show them to cursors.
+// How calls of modules begin and end: hooks or an interceptor notify cursors.
 
 #pragma once
 
@@ -50,7 +50,7 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
     cursor->site->ignored--;
     Py_RETURN_NONE;
   }
-  if (cursor->site != node) {  // an exception that we were not told of has left calls inside open
+  if (cursor->site != node) {  // an exception, of which nobody notified us, has left calls inside open
     Nanoseconds last_ns = std::max<Nanoseconds>(cursor->site->start_ns, cursor->log->last_end_ns);
     if (!abort_down_to(cursor, node, last_ns)) return nullptr;
   }
@@ -67,21 +67,21 @@ PyObject* forward_post(PyObject* self, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// All cursors that are shown modules, in the order in which they came; never changes. It has copies
+// All cursors that are notified of module calls, in the order in which they came; never changes. It has copies
 // of their thread numbers, side by side: to read the number in each cursor would take a cache miss
 // for each.
-// watcher: called before each call, in any thread; cursors that it adds see the call. Or null.
-class Shown {
+// watcher: called before each call, in any thread; cursors that it adds are notified of the call. Or null.
+class Notified {
  public:
-  Shown(PyObject* tuple, PyObject* watcher) : watcher_(Py_XNewRef(watcher)) {
+  Notified(PyObject* tuple, PyObject* watcher) : watcher_(Py_XNewRef(watcher)) {
     for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(tuple); place++) {
       cursors_.push_back(Cursor::of(Py_NewRef(PyTuple_GET_ITEM(tuple, place))));
       threads_.push_back(cursors_.back()->thread);
     }
   }
-  Shown(const Shown&) = delete;
-  Shown& operator=(const Shown&) = delete;
-  ~Shown() {
+  Notified(const Notified&) = delete;
+  Notified& operator=(const Notified&) = delete;
+  ~Notified() {
     for (Cursor* cursor : cursors_) Py_DECREF(cursor);
     Py_XDECREF(watcher_);
   }
@@ -91,7 +91,7 @@ class Shown {
     return watcher_ == nullptr || is_done(PyObject_CallFunctionObjArgs(watcher_, module, args, nullptr));
   }
 
-  // Calls `use` with each cursor that is to see the call that begins in this thread now, or ends.
+  // Calls `use` with each cursor that is to be notified of the call that begins in this thread now, or ends.
   // Stops when `use` returns false; returns whether it never did.
   template <class Use>
   bool each_here(Use use) const {
@@ -117,19 +117,19 @@ class Shown {
   std::vector<Cursor*> cursors_;
 };
 
-// The cursors that see one call. At its end, those with `on_pause` come last: it may end the steps
+// The cursors that are notified of one call. At its end, those with `on_pause` come last: it may end the steps
 // of other cursors.
-class ShownHere {
+class NotifiedHere {
  public:
-  explicit ShownHere(std::shared_ptr<Shown> shown) : shown_(std::move(shown)) {
-    if (shown_ == nullptr) return;
-    shown_->each_here([this](Cursor* cursor) {
+  explicit NotifiedHere(std::shared_ptr<Notified> notified) : notified_(std::move(notified)) {
+    if (notified_ == nullptr) return;
+    notified_->each_here([this](Cursor* cursor) {
       here_.push_back(cursor);
       return true;
     });
   }
   // `begin` and `end` return false with an exception. If a cursor raises in `begin`, those after it
-  // are not told of the call. For the others, that one included, the call has begun, and `end` is
+  // are not notified of the call. For the others, that one included, the call has begun, and `end` is
   // still to be called.
   bool begin(PyObject* module, PyObject* args) {
     PyObject* arguments[] = {module, args};
@@ -140,17 +140,17 @@ class ShownHere {
       }
     return true;
   }
-  // All cursors are told, even if one raises: the first exception is raised, and further ones
+  // All cursors are notified, even if one raises: the first exception is raised, and further ones
   // are only reported.
   bool end(PyObject* module, PyObject* args, PyObject* outputs) const {
     PyObject* arguments[] = {module, args, outputs};
     PyObject* raised = nullptr;
-    for (bool is_told : {false, true})
+    for (bool has_pause : {false, true})
       for (Cursor* cursor : here_) {
-        if ((cursor->on_pause != Py_None) != is_told) continue;
+        if ((cursor->on_pause != Py_None) != has_pause) continue;
         if (is_done(forward_post(cursor, arguments, 3))) continue;
         if (raised != nullptr)
-          tell_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
+          report_unraisable(reinterpret_cast<PyObject*>(Py_TYPE(module)));
         else
           raised = take_raised();
       }
@@ -159,7 +159,7 @@ class ShownHere {
   }
 
  private:
-  std::shared_ptr<Shown> shown_;  // keeps the cursors alive
+  std::shared_ptr<Notified> notified_;  // keeps the cursors alive
   c10::SmallVector<Cursor*, 4> here_;
 };
 

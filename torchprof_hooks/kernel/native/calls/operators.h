@@ -15,15 +15,15 @@
 
 namespace {
 
-// A running operator: what it is to each cursor that has heard of it.
-struct Heard : at::ObserverContext {
+// A running operator: what it is to each cursor that has observed it.
+struct ObservedOperator : at::ObserverContext {
   struct One {
     Cursor* cursor;
     Node *node, *counted;  // `counted`: the node in whose call its operations were counted, or null
   };
   c10::SmallVector<One, 2> each;
   int exceptions = std::uncaught_exceptions();  // when it began
-  bool is_quiet = false;  // no cursor hears of the operators that it calls
+  bool is_quiet = false;  // no cursor observes the operators that it calls
 };
 
 // The key of an operator in `Node::operators`: a hash of its name, of the shapes of its inputs, and
@@ -187,17 +187,17 @@ bool is_of_engine(const at::RecordFunction& function) {
   return std::strncmp(function.name(), "autograd::", 10) == 0;
 }
 
-// Whether no cursor needs to hear of the operators that this one calls: to all, they are parts of it,
+// Whether no cursor needs to observe the operators that this one calls: to all, they are parts of it,
 // and its work is known. Then our callback is off meanwhile. (If it is on, a step of small modules
 // takes 1.04 times as long.)
-bool wants_no_inner(const Listening& here, const Heard& heard) {
-  auto is_whole = [](const Heard::One& one) {
-    return one.node != nullptr && !one.node->sees_operators && one.cursor->counted == nullptr;
+bool wants_no_inner(const Observing& here, const ObservedOperator& observed) {
+  auto is_whole = [](const ObservedOperator::One& one) {
+    return one.node != nullptr && !one.node->observes_operators && one.cursor->counted == nullptr;
   };
-  return heard.each.size() == here.cursors.size() && std::all_of(heard.each.begin(), heard.each.end(), is_whole);
+  return observed.each.size() == here.cursors.size() && std::all_of(observed.each.begin(), observed.each.end(), is_whole);
 }
 
-void drop_left(Listening& here) {
+void drop_left(Observing& here) {
   if (here.running != 0 || here.left.empty()) return;
   WithGil gil;
   for (Cursor* cursor : std::exchange(here.left, {})) Py_DECREF(cursor);
@@ -217,20 +217,20 @@ Node* find_operator(Cursor* cursor, Node* caller, const at::RecordFunction& func
 }
 
 std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction& function) {
-  Listening* here = listening;
+  Observing* here = observing;
   if (here == nullptr || here->is_asking || is_of_engine(function)) return nullptr;
-  std::unique_ptr<Heard> heard;
+  std::unique_ptr<ObservedOperator> observed;
   bool is_wanted = false;
   here->running++;  // so that no cursor goes while Python runs in here
   long thread = long(PyThread_get_thread_ident());
   for (size_t place = 0; place < here->cursors.size(); place++) {
     Cursor* cursor = here->cursors[place];
     Node* caller = cursor->site;
-    bool is_inner = caller->is_function && !caller->sees_operators;  // a part of another operator
-    if (!cursor->hears_operators || cursor->thread != thread) continue;  // does not follow this thread now
-    if (!is_inner && !caller->sees_operators) continue;
+    bool is_inner = caller->is_function && !caller->observes_operators;  // a part of another operator
+    if (!cursor->is_observing || cursor->thread != thread) continue;  // does not follow this thread now
+    if (!is_inner && !caller->observes_operators) continue;
     is_wanted = true;
-    Heard::One one{cursor, nullptr, nullptr};
+    ObservedOperator::One one{cursor, nullptr, nullptr};
     here->is_asking = true;
     bool is_whole = false;
     if (!is_inner) {
@@ -248,18 +248,18 @@ std::unique_ptr<at::ObserverContext> at_operator_start(const at::RecordFunction&
     if (is_whole) one.counted = std::exchange(cursor->counted, nullptr);
     here->is_asking = false;
     if (one.node == nullptr && one.counted == nullptr) continue;
-    if (heard == nullptr) heard = std::make_unique<Heard>();
-    heard->each.push_back(one);
+    if (observed == nullptr) observed = std::make_unique<ObservedOperator>();
+    observed->each.push_back(one);
   }
   if (!is_wanted) here->turn(false);
-  if (heard == nullptr) {
+  if (observed == nullptr) {
     here->running--;
     drop_left(*here);
     return nullptr;
   }
-  heard->is_quiet = wants_no_inner(*here, *heard);
-  if (heard->is_quiet) at::disableCallback(here->handle);
-  return heard;
+  observed->is_quiet = wants_no_inner(*here, *observed);
+  if (observed->is_quiet) at::disableCallback(here->handle);
+  return observed;
 }
 
 void close_operator(Cursor* cursor, Node* node, Nanoseconds end_ns) {
@@ -278,9 +278,9 @@ void close_operator(Cursor* cursor, Node* node, Nanoseconds end_ns) {
 void at_operator_end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context == nullptr) return;
   Nanoseconds end_ns = clock_ns();
-  auto& each = static_cast<Heard*>(context)->each;
-  bool is_cut = std::uncaught_exceptions() > static_cast<Heard*>(context)->exceptions;
-  Listening& here = *listening;
+  auto& each = static_cast<ObservedOperator*>(context)->each;
+  bool is_cut = std::uncaught_exceptions() > static_cast<ObservedOperator*>(context)->exceptions;
+  Observing& here = *observing;
   here.is_asking = true;
   for (auto one = each.rbegin(); one != each.rend(); ++one) {
     if (one->counted != nullptr && one->cursor->site == one->counted) one->cursor->counted = one->counted;
@@ -289,13 +289,13 @@ void at_operator_end(const at::RecordFunction&, at::ObserverContext* context) {
     end_counting(one->cursor, one->node, is_cut);
     close_operator(one->cursor, one->node, end_ns);
   }
-  if (static_cast<Heard*>(context)->is_quiet && here.handle != 0) at::reenableCallback(here.handle);
+  if (static_cast<ObservedOperator*>(context)->is_quiet && here.handle != 0) at::reenableCallback(here.handle);
   here.is_asking = false;
   here.running--;
   drop_left(here);
 }
 
-bool Listening::settle() {
+bool Observing::settle() {
   if (!is_in_pass() && cursors.empty() && handle != 0) {
     at::removeCallback(std::exchange(handle, 0));
     is_on = false;
@@ -308,18 +308,18 @@ bool Listening::settle() {
   return handle != 0;
 }
 
-// Begins, or ends, that the cursor hears of the operators of this thread. Another thread can only end
+// Begins, or ends, that the cursor observes the operators of this thread. Another thread can only end
 // it.
-PyObject* hear_operators(PyObject* self, PyObject* wanted) {
+PyObject* observe_operators(PyObject* self, PyObject* wanted) {
   Cursor* cursor = Cursor::of(self);
   int is_wanted = PyObject_IsTrue(wanted);
   if (is_wanted < 0) return nullptr;
   bool is_here = long(PyThread_get_thread_ident()) == cursor->thread;
-  cursor->hears_operators = is_wanted && is_here;
+  cursor->is_observing = is_wanted && is_here;
   if (!is_here) Py_RETURN_NONE;
-  Listening& here = make_listening();
+  Observing& here = make_observing();
   auto is_over = [&](Cursor* one) {
-    if (one->hears_operators && one != cursor) return false;
+    if (one->is_observing && one != cursor) return false;
     here.left.push_back(one);
     return true;
   };
@@ -327,7 +327,7 @@ PyObject* hear_operators(PyObject* self, PyObject* wanted) {
   if (is_wanted) here.cursors.push_back(Cursor::of(Py_NewRef(self)));
   if (here.cursors.empty()) here.turn(false);
   here.settle();
-  listen_if_wanted(cursor);
+  observe_if_wanted(cursor);
   drop_left(here);
   Py_RETURN_NONE;
 }

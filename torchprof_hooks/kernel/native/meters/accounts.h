@@ -67,7 +67,7 @@ struct Block {
 };
 
 // Reads an account, and keeps the peak since its own last reading.
-// ledger: is told of the blocks that the account's thread takes; null: none is.
+// ledger: is notified of the blocks that the account's thread takes; null: none is.
 struct Reader {
   Account* account = nullptr;
   int64_t peak = 0;
@@ -84,15 +84,15 @@ class Account {
     if (level > get(peak_)) set(peak_, level);
   }
   void gave(int64_t bytes) { level_.fetch_sub(bytes, std::memory_order_relaxed); }
-  // Tells the ledgers of a block that the thread has taken.
-  void tell(Block* block) {
+  // Notifies the ledgers of a block that the thread has taken.
+  void notify(Block* block) {
     if (ledgers_.load(std::memory_order_relaxed) == 0) return;
     Locked locked(lock_);
     for (Reader* one : readers_)
       if (one->ledger != nullptr) one->ledger->took(block->unused(), block->bytes);
   }
 
-  void tell_failure(int64_t bytes) {
+  void notify_failure(int64_t bytes) {
     Locked locked(lock_);
     for (Reader* one : readers_)
       if (one->ledger != nullptr) one->ledger->failed(bytes);
@@ -100,14 +100,14 @@ class Account {
 
   void add_reader(Reader* reader) {
     Locked locked(lock_);
-    tell_peak();
+    note_peak();
     readers_.push_back(reader);
     if (reader->ledger != nullptr) ledgers_++;
     reader->account = this;
     reader->peak = get(level_);
   }
-  // Which ledger is told of blocks for the reader; null: none.
-  void tell_for(Reader* reader, Ledger* ledger) {
+  // Which ledger is notified of blocks for the reader; null: none.
+  void set_ledger(Reader* reader, Ledger* ledger) {
     Locked locked(lock_);
     ledgers_ += (ledger != nullptr) - (reader->ledger != nullptr);
     reader->ledger = ledger;
@@ -125,7 +125,7 @@ class Account {
 
   Reading read(Reader* reader) {
     Locked locked(lock_);
-    tell_peak();
+    note_peak();
     int64_t level = get(level_);
     Reading found = with(level, reader->peak);
     reader->peak = level;
@@ -140,13 +140,13 @@ class Account {
  private:
   // What is used is acquired from the system: torch's allocator for the CPU keeps nothing.
   Reading with(int64_t level, int64_t peak) { return {get(used_), get(used_), level, peak}; }
-  // Tells all readers the peak until now, and begins a new one. The caller has `lock_`.
-  void tell_peak() {
+  // Notes the peak until now for all readers, and begins a new one. The caller has `lock_`.
+  void note_peak() {
     for (Reader* one : readers_) one->peak = std::max(one->peak, get(peak_));
     set(peak_, get(level_));
   }
 
-  // Atomic, so that other threads never see half of a number.
+  // Atomic, so that other threads never read half of a number.
   using Number = std::atomic<int64_t>;
   static int64_t get(const Number& number) { return number.load(std::memory_order_relaxed); }
   static void set(Number& number, int64_t value) { number.store(value, std::memory_order_relaxed); }

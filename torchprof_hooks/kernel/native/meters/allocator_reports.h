@@ -1,4 +1,4 @@
-// Hears of each block that the allocators of devices hand out and get back, and of blocks that they do
+// Observes each block that the allocators of devices hand out and get back, and blocks that they do
 // not have: what they report to torch's profiler, whether it runs or not.
 //
 // torch hands such reports to one listener, which it takes for its own profiler; so their calls are
@@ -26,22 +26,22 @@ class AllocatorReports {
     return only;
   }
 
-  // does: begins to hear of them, also from libraries that were loaded since. Else ends it.
-  // Returns whether any library's reports are heard now.
-  bool hear(bool does) {
+  // does: begins to observe them, also of libraries that were loaded since. Else ends it.
+  // Returns whether any library is observed now.
+  bool observe(bool does) {
     std::lock_guard<std::mutex> locked(redirecting_);
     int changed = redirect({{usage_, reinterpret_cast<void*>(&usage)}, {failure_, reinterpret_cast<void*>(&failure)}}, does);
     libraries_ += does ? changed : -changed;
     if (libraries_ != 0) return true;
-    while (Ledger* left = first_listener()) leave(left);  // they would not hear of what is given back
+    while (Ledger* left = first_listener()) leave(left);  // nobody would notify them of what is given back
     return false;
   }
-  bool is_heard() {
+  bool is_observed() {
     std::lock_guard<std::mutex> locked(redirecting_);
     return libraries_ != 0;
   }
 
-  // Tells the ledger of all blocks of a device from now on, until `leave`. allocated: what the device's
+  // Notifies the ledger of all blocks of a device from now on, until `leave`. allocated: what the device's
   // allocator has handed out already.
   void listen(Ledger* ledger, DeviceBytes* device, int64_t allocated) {
     Locked locked(lock_);

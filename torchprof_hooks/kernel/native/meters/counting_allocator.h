@@ -129,7 +129,7 @@ class CountingAllocator final : public c10::Allocator {
     if (!data.compare_exchange_deleter(free, &give_back)) return data;
     Block* block = blocks().insert(address, int64_t(bytes), free, &taker);
     taker.took(int64_t(bytes));
-    taker.tell(block);
+    taker.notify(block);
     return data;
   }
   bool is_simple_data_ptr(const c10::DataPtr& data) const override { return Turn(this).inner->is_simple_data_ptr(data); }
@@ -162,7 +162,7 @@ class CountingAllocator final : public c10::Allocator {
     try {
       return inner->allocate(bytes);
     } catch (...) {
-      Accounts::here().tell_failure(int64_t(bytes));
+      Accounts::here().notify_failure(int64_t(bytes));
       throw;
     }
   }

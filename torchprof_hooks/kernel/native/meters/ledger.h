@@ -36,7 +36,7 @@ struct Holding {
   bool is_listed = false;
 };
 
-// The blocks that one thread takes while it is on, and those of others that it is told of; of a device,
+// The blocks that one thread takes while it is on, and those of others that it is notified of; of a device,
 // all that its allocator hands out.
 //
 // A cell has the bytes in use of one owner and kind. Nothing is copied when more is in use than ever
@@ -110,7 +110,7 @@ class Ledger {
     has_more(code, kind, bytes);
     if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
-  // The same, of one that is never heard of again.
+  // The same, of one of which no news ever comes.
   void is_there(const void* address, int64_t bytes, int32_t code, Kind kind) {
     Locked locked(lock_);
     if (!untracked_.insert(address).second) return;
@@ -120,10 +120,10 @@ class Ledger {
     if (events_.is_on()) events_.add(kWasInUse, 0, bytes, code, kind);
   }
 
-  // Of a device, the ledger is told of the blocks of all threads, and of how much the allocator has handed
-  // out. What it has not heard of is the rest: it was there before, and belongs to nobody, unless it is met.
+  // Of a device, the ledger is notified of the blocks of all threads, and of how much the allocator has handed
+  // out. What it does not know is the rest: it was there before, and belongs to nobody, until a tensor is found in it.
 
-  // Begins to hear of blocks. allocated: what the allocator has handed out.
+  // Begins to observe blocks. allocated: what the allocator has handed out.
   void begin(int64_t allocated) {
     Locked locked(lock_);
     is_on_ = true;
@@ -154,12 +154,12 @@ class Ledger {
     holdings_++;
     move(holding, kind, code);
   }
-  // Whether it has heard of a block since it began.
-  bool has_heard() {
+  // Whether it was notified of a block since it began.
+  bool has_observed() {
     Locked locked(lock_);
     return serial_ > rest_serial_;
   }
-  // Whether what it has heard adds up: not if blocks were given back without a report.
+  // Whether what it knows adds up: not if blocks were given back without a report.
   bool is_right() {
     Locked locked(lock_);
     return !is_wrong_;
@@ -326,7 +326,7 @@ class Ledger {
     Cell& found = cell(code, kind);
     if (found.epoch == epoch_) found.saved += bytes;
   }
-  // What was met is a part of the peak, too, unless it may have come later.
+  // What was found is a part of the peak, too, unless it may have come later.
   void has_more(int32_t code, Kind kind, int64_t bytes) {
     if (has_missed_) return rose(code);
     add_to_peak(code, kind, bytes);

@@ -45,8 +45,8 @@ struct MemoryReader {
   int64_t high_water_bytes = 0, blamed = 0;  // the most above that, and the code of the node that ran then
   SpinLock lock;                             // guards `sums` and `kept`
   memory::Ledger* ledger = new memory::Ledger();  // off, but for profiles
-  bool has_missed = false;    // whether the ledger has not heard of all that a device's allocator did
-  int64_t used_at_begin = 0;  // what that had handed out when the ledger began to hear of it
+  bool has_missed = false;    // whether the ledger was not notified of all that a device's allocator did
+  int64_t used_at_begin = 0;  // what that had handed out when the ledger began to observe it
 
   ~MemoryReader() {
     if (reader.account != nullptr) reader.account->remove_reader(&reader);
@@ -76,8 +76,8 @@ struct MemoryReader {
   void keep_owners(bool does) {
     if (!device) {
       ledger->turn(does);
-      memory::Ledger* told = does ? ledger : nullptr;
-      reader.account ? reader.account->tell_for(&reader, told) : void(reader.ledger = told);
+      memory::Ledger* wanted = does ? ledger : nullptr;
+      reader.account ? reader.account->set_ledger(&reader, wanted) : void(reader.ledger = wanted);
       return;
     }
     auto& reports = memory::AllocatorReports::all();
@@ -86,12 +86,12 @@ struct MemoryReader {
       used_at_begin = now.used;
       reports.listen(ledger, &*device, now.level);
     } else if (!does) {
-      has_missed |= !hears_all();
+      has_missed |= !is_complete();
       reports.leave(ledger);
     }
   }
-  // Whether it has heard of all blocks until now: a device's allocator counts them, too.
-  bool hears_all() {
+  // Whether it was notified of all blocks until now: a device's allocator counts them, too.
+  bool is_complete() {
     if (!device) return true;
     if (has_missed || !ledger->is_right()) return false;
     if (!memory::AllocatorReports::all().is_listening(ledger)) return true;
@@ -99,7 +99,7 @@ struct MemoryReader {
       int64_t before = ledger->level();
       memory::Reading now = device->peek();
       if (now.level != before && now.level != ledger->level()) continue;
-      return now.used == used_at_begin || ledger->has_heard();
+      return now.used == used_at_begin || ledger->has_observed();
     }
     return false;
   }
@@ -136,6 +136,26 @@ struct MemoryMeter : WithPart<MemoryMeter, MemoryReader> {};
 PyTypeObject* meter_type;
 //: Numbers of one call in `kept`.
 constexpr size_t kMemoryFields = 5;
+
+// The sums of all calls, with what those at the `open` nodes have done so far, innermost first.
+std::vector<MemorySums> sums_so_far(MemoryMeter* meter, const std::vector<Node*>& open) {
+  std::vector<MemorySums> sums = copy_of(meter, &MemoryMeter::sums);
+  memory::Reading now = meter->peek();
+  int64_t peak = now.peak;
+  for (Node* node : open) {
+    if (!node->is_metered) continue;
+    peak = std::max<int64_t>(peak, node->peak_bytes);
+    if (size_t(node->code) >= sums.size()) sums.resize(size_t(node->code) + 1);
+    sums[size_t(node->code)].add(taken_since(*node, now), peak - node->level_bytes);
+  }
+  return sums;
+}
+
+// used, acquired, retained, peak
+PyObject* as_arrays(const std::vector<MemorySums>& sums) {
+  return Py_BuildValue("NNNN", each_of(sums, &MemorySums::used), each_of(sums, &MemorySums::acquired),
+                       each_of(sums, &MemorySums::retained), each_of(sums, &MemorySums::peak));
+}
 
 // MemoryMeter(): of tensors on the CPU. MemoryMeter(kind, index, counter): of that device, see
 // `DeviceBytes`.
@@ -181,7 +201,7 @@ PyObject* meter_start(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// keep_owners(does): whether the blocks that are taken from now on are told to the ledger.
+// keep_owners(does): whether the ledger is notified of the blocks that are taken from now on.
 PyObject* meter_keep_owners(PyObject* self, PyObject* does) {
   int is_wanted = PyObject_IsTrue(does);
   if (is_wanted < 0) return nullptr;
@@ -189,10 +209,10 @@ PyObject* meter_keep_owners(PyObject* self, PyObject* does) {
   Py_RETURN_NONE;
 }
 
-PyObject* meter_hears_all(PyObject* self, void*) { return PyBool_FromLong(MemoryMeter::of(self)->hears_all()); }
+PyObject* meter_is_complete(PyObject* self, void*) { return PyBool_FromLong(MemoryMeter::of(self)->is_complete()); }
 
 // turned_out([(storage, kind, code, moves, tensor), ...]): tensors, by the addresses of their storages
-// (`StorageImpl`), turn out to be of these kinds. code: that of their owner, if the ledger has not seen
+// (`StorageImpl`), turn out to be of these kinds. code: that of their owner, if the ledger does not know
 // who took them, or if `moves`.
 PyObject* meter_turned_out(PyObject* self, PyObject* all) {
   if (!PyList_Check(all)) return PyErr_SetString(PyExc_TypeError, "not a list"), nullptr;
@@ -317,14 +337,14 @@ PyObject* counts_tensors(PyObject*, PyObject*) {
   return PyBool_FromLong(memory::allocator().is_counting());
 }
 
-// Begins, or ends, hearing of what devices' allocators do. Returns whether any is heard of now.
-PyObject* hear_allocators(PyObject*, PyObject* does) {
+// Begins, or ends, observing what devices' allocators do. Returns whether any is observed now.
+PyObject* observe_allocators(PyObject*, PyObject* does) {
   int is_wanted = PyObject_IsTrue(does);
   if (is_wanted < 0) return nullptr;
-  return PyBool_FromLong(memory::AllocatorReports::all().hear(is_wanted));
+  return PyBool_FromLong(memory::AllocatorReports::all().observe(is_wanted));
 }
 
-PyObject* hears_allocators(PyObject*, PyObject*) { return PyBool_FromLong(memory::AllocatorReports::all().is_heard()); }
+PyObject* observes_allocators(PyObject*, PyObject*) { return PyBool_FromLong(memory::AllocatorReports::all().is_observed()); }
 
 PyMemberDef meter_members[] = {
     {"on_fold", T_OBJECT, offsetof(MemoryMeter, on_fold), 0, nullptr},
@@ -340,7 +360,7 @@ PyGetSetDef meter_getset[] = {{"used", meter_sums<&MemorySums::used>, nullptr, n
                               {"level_bytes", meter_of_ledger<&memory::Ledger::level>, nullptr, nullptr, nullptr},
                               {"peak_bytes", meter_of_ledger<&memory::Ledger::peak>, nullptr, nullptr, nullptr},
                               {"peak_code", meter_of_ledger<&memory::Ledger::peak_code>, nullptr, nullptr, nullptr},
-                              {"hears_all", meter_hears_all, nullptr, nullptr, nullptr},
+                              {"is_complete", meter_is_complete, nullptr, nullptr, nullptr},
                               {"failure", meter_failure, nullptr, nullptr, nullptr},
                               {"sizes", meter_sizes, nullptr, nullptr, nullptr},
                               {"epoch", meter_of_ledger<&memory::Ledger::epoch>, nullptr, nullptr, nullptr},

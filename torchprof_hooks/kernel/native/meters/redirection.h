@@ -1,4 +1,4 @@
-// Redirects calls of torch's functions to ours, for as long as we want to hear of them: in the tables
+// Redirects calls of torch's functions to ours, for as long as we observe them: in the tables
 // through which libraries call what is defined in others (the ELF format's global offset tables).
 
 #pragma once

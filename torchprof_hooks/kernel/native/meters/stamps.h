@@ -20,7 +20,7 @@ namespace {
 
 // A timing event in a stream.
 // event: as the device's backend has it: `c10::Event` would ask the device whether it has passed two
-// events before it tells the time between them. code: of the call to which the time belongs that its
+// events before it gives the time between them. code: of the call to which the time belongs that its
 // device took since the last stamp there, or `kNobody`.
 struct Stamp {
   void* event;
