@@ -6,20 +6,20 @@ from __future__ import annotations
 import gc
 import shutil
 import weakref
-from collections import Counter
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import torchprof_hooks
+from tests.cores import NATIVE_CORE
 from tests.running import python
-from torchprof_hooks.kernel.make_tracker import new_tracker
+from torchprof_hooks import instruments, profile
+from torchprof_hooks.hooks import measuring
 from torchprof_hooks.kernel.observer import Observer
-from torchprof_hooks.kernel.reading import Reading
-from torchprof_hooks.kernel.subscriptions import TrackerSubscription
-from torchprof_hooks.kernel.tree import Site
 
 PACKAGE = Path(torchprof_hooks.__file__).parent
 INSTRUMENTS = sorted(
@@ -81,34 +81,37 @@ def test_each_instrument_can_be_taken_away(tmp_path: Path) -> None:
     assert len(INSTRUMENTS) >= 10
 
 
-class ReturnedTensors(Observer):
-    """How many tensors modules return."""
-
-    def follow(self, reading: Reading) -> None:
-        super().follow(reading)
-        self.found = Counter[str]()
-        reading.callbacks = self
-
-    def called(self, site: Site, args: Any) -> None: ...
-    def aborted(self, site: Site) -> None: ...
-    def forget(self, module: nn.Module) -> None: ...
-
-    def returned(self, site: Site, outputs: Any) -> None:
-        self.found[site.name] += len(outputs) if isinstance(outputs, tuple) else 1
-
-
 class Pair(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x, x
 
 
-def test_an_instrument_of_ones_own_observes_calls() -> None:
-    observer = ReturnedTensors()
-    subscription = TrackerSubscription(new_tracker(observers=[observer]))
-    subscription.open()
-    nn.Sequential(nn.Identity(), Pair())(torch.ones(1))
-    subscription.close()
-    assert observer.found == {"Sequential": 2, "Sequential.0": 1, "Sequential.1": 2}
+@NATIVE_CORE
+def test_the_example_observes_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its column stands in the place of one that there is. Memory is observed, too: one
+    listener does not take the place of another one."""
+    lines = str(Observer.__doc__).partition("return:\n")[2].partition("``tensors``")[0]
+    example: dict[str, Any] = {}
+    exec(dedent(lines).replace('"tensors"', '"flops"'), example)
+    chosen = instruments.of_a_profile
+
+    def with_example(**options: Any) -> list[Observer]:
+        return [example["ReturnedTensors"](), *chosen(**options)]
+
+    monkeypatch.setattr(measuring, "of_a_profile", with_example)
+    model = nn.Sequential(nn.Linear(1, 1), Pair())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with profile(memory=True) as prof:
+        for _ in range(5):
+            sum(model(torch.ones(1))).sum().backward()
+            optimizer.step()
+    for part, steps in (prof.profile.start_up, 1), (prof.profile.loop, 4):
+        found = {row.name: row.phases["forward"].flops for row in part.rows()}
+        assert found["Sequential"] == steps * 2
+        assert found["Sequential.0"] == steps
+        assert found["Sequential.1"] == steps * 2
+    assert prof.profile.memory is not None
+    assert prof.profile.memory.step is not None
 
 
 def test_what_measures_is_freed_as_soon_as_nobody_needs_it() -> None:

@@ -62,16 +62,53 @@ class Callbacks(Protocol):
     def backward_postprocess(self, args: LinkCall) -> None: ...
 
 
-class CallListener(Protocol):
-    """Whom a cursor notifies of calls of modules (see `Cursor.callbacks`)."""
+class CallListener:
+    """Is notified of calls of modules, and of blocks that count as calls."""
 
-    def called(self, site: Site, args: Any) -> None: ...
-    def returned(self, site: Site, outputs: Any) -> None: ...
-    def aborted(self, site: Site) -> None: ...
-    def forget(self, module: torch.nn.Module) -> None: ...
+    def called(self, site: Site, args: Any) -> None:
+        """A call has begun. What is done here is time of the call."""
+
+    def returned(self, site: Site, outputs: Any) -> None:
+        """It is over, and booked: what is done here is time of the caller. The step
+        that an outermost call ends, if it does, is over, too.
+
+        outputs: None also if the call has raised (`error_of_call`), and of a block.
+        """
+
+    def aborted(self, site: Site) -> None:
+        """An interrupt has ended it: `returned` does not follow."""
+
+    def forget(self, module: torch.nn.Module) -> None:
+        """A hook was taken off `module`: nobody is to know of its open calls."""
 
 
-class LinkCallbacks:
+class Listeners(CallListener):
+    """Several of them, in their order.
+
+    every: these.
+    """
+
+    def __init__(self, every: tuple[CallListener, ...]) -> None:
+        self.every = every
+
+    def called(self, site: Site, args: Any) -> None:
+        for listener in self.every:
+            listener.called(site, args)
+
+    def returned(self, site: Site, outputs: Any) -> None:
+        for listener in self.every:
+            listener.returned(site, outputs)
+
+    def aborted(self, site: Site) -> None:
+        for listener in self.every:
+            listener.aborted(site)
+
+    def forget(self, module: torch.nn.Module) -> None:
+        for listener in self.every:
+            listener.forget(module)
+
+
+class LinkCallbacks(CallListener):
     """Calls the callbacks of a hook where a cursor notifies of a call (see `Cursor`),
     and where a backward pass moves to other owners (see `MoveListener`)."""
 

@@ -29,20 +29,32 @@ class Observer:
 
     For example, the tensors that modules return:
 
-        class ReturnedTensors(Observer):
+        from collections import Counter
+
+        from torchprof_hooks.kernel.callbacks import CallListener
+        from torchprof_hooks.kernel.observer import Observer
+        from torchprof_hooks.kernel.torch_names.tensors import tensors_in, unnoticed
+
+        class ReturnedTensors(Observer, CallListener):
             def follow(self, reading):
                 super().follow(reading)
-                self.found = Counter()
-                reading.callbacks = self  # `CallListener`
+                self.found, self.of_first_step = Counter(), Counter()
+                reading.listen(self, True)
 
             def returned(self, site, outputs):
-                self.found[site.code] += len(tensors_in([outputs]))
+                with self.reading.our_work(), unnoticed():
+                    self.found[site.code] += len(tensors_in([outputs]))
+
+            def first_step_ended(self):
+                self.of_first_step = self.found.copy()
 
             def columns(self, calls, of_first_step):
-                return {"tensors": [self.found[code] for code in range(len(calls))]}
+                found = self.of_first_step if of_first_step else self.found
+                return {"tensors": [found[code] for code in range(len(calls))]}
 
-    ``tensors`` is a field of `Totals`, in profiles/totals.py; a `Column` in
-    documents/build/tables.py shows it; and instruments/__init__.py chooses observers.
+    ``tensors`` is a field of `Totals` (profiles/totals.py says where else a field has
+    to be named); a `Column` in documents/build/tables.py shows it; and
+    instruments/__init__.py chooses observers.
 
     attachments: what is on torch for it while it observes. It is their user.
     """
@@ -126,10 +138,12 @@ class Observer:
         """Make what was measured readable. Called before times are read."""
 
     def columns(self, calls: Int64s, of_first_step: bool) -> dict[str, Sequence[Any]]:
-        """Fields of `Totals`, with a value for each site, by code.
+        """Fields of `Totals`, with a value for each site, by code: its own, without
+        those of the sites below. Backward and recomputation are sites of their own.
 
         calls: how many calls of each site have ended, so far or in the first step.
-        of_first_step: whether that is what the values are of.
+        of_first_step: whether that is what the values are of, as they were kept in
+            `first_step_ended`; the loop is the whole less these.
         """
         return {}
 

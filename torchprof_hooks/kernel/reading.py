@@ -33,7 +33,6 @@ class Reading(Protocol):
     sites: all sites so far, by their codes.
     tree: what finds sites, and makes new ones; `tree.names` are those of modules.
     site, outside: where the thread is now, and where it is while no call is open.
-    callbacks: notified of calls of modules; None: nobody is. That makes calls slower.
     waited_ns: how long the thread has waited for other processes. An instrument that
         knows adds to it.
     tail: set it where it is known that what comes after the last node of the backward
@@ -47,7 +46,6 @@ class Reading(Protocol):
     tree: CallTree
     site: Site
     outside: Site
-    callbacks: CallListener | None
     waited_ns: int
     tail: tuple[str, Phase] | None
     garbage: Site | None
@@ -100,6 +98,10 @@ class Reading(Protocol):
 
     def abort(self) -> None:
         """Close the current call: an exception has left it without notice."""
+
+    def listen(self, listener: CallListener, does: bool) -> None:
+        """Begin, or end, notifying `listener` of calls of modules. All calls take
+        longer meanwhile."""
 
     def our_work(self) -> AbstractContextManager[None]:
         """What this thread does inside is profiler overhead."""

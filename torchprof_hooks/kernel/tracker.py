@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.kernel.callbacks import CallListener
+from torchprof_hooks.kernel.callbacks import CallListener, Listeners
 from torchprof_hooks.kernel.interruptions import InterruptedCalls
 from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.observer import Notified, Observer
@@ -203,7 +203,10 @@ class Tracker(FollowedPasses):
         self.aborted_calls = self.undivided_passes = self.waited_ns = 0
         self.is_notified_by_hooks = False
         self.is_left_out: Callable[[Site, torch.nn.Module], bool] = lambda *_: False
-        self.callbacks = callbacks
+        self._listeners: tuple[CallListener, ...] = ()
+        self.callbacks = None
+        if callbacks is not None:
+            self.listen(callbacks, True)
         self.not_measured: tuple[str, ...] = ()
         self.observers, self.notified = observers, Notified(observers)
         self.tail = None
@@ -239,6 +242,13 @@ class Tracker(FollowedPasses):
             or is_tracing()
             or self.is_left_out(self.site, module)
         )
+
+    def listen(self, listener: CallListener, does: bool) -> None:
+        """Begin, or end, notifying `listener` of calls of modules."""
+        found = tuple(each for each in self._listeners if each is not listener)
+        self._listeners = found = (*found, listener) if does else found
+        several = Listeners(found) if found else None
+        self.callbacks = found[0] if len(found) == 1 else several
 
     def retire(self) -> None:
         """The followed thread has ended."""

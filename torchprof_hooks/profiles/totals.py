@@ -13,6 +13,10 @@ from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 class Totals:
     """The sums over calls of one kind, times in nanoseconds.
 
+    A new field is also named in `__add__` and `with_cumulative` here (and in
+    `without_calls`, if it is the calls' own), and in `_after` of parts.py, which makes
+    the loop of the whole less the first step.
+
     calls: how many calls ended.
     self_ns: time in the calls themselves, without the calls that they made.
     cumulative_ns: time with the calls that they made in the same phase. Where a call

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-import torch
-
 from torchprof_hooks.instruments.memory.checkpointing import checkpointing_of
 from torchprof_hooks.instruments.memory.events import MemoryEvents, What
+from torchprof_hooks.kernel.callbacks import CallListener
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.torch_names.modules import caller_kwargs
 from torchprof_hooks.kernel.torch_names.tensors import (
@@ -96,7 +95,7 @@ _NEAR: Final = 0.98
 _TRIES: Final = 3
 
 
-class StepRecorder(Observer):
+class StepRecorder(Observer, CallListener):
     """Records steps until it has one whose peak is the highest, or nearly: at first,
     and again after a step with a higher peak. Only that one is kept.
 
@@ -117,10 +116,10 @@ class StepRecorder(Observer):
         self._found: MemoryStep | None = None  # of what is kept
 
     def begin(self) -> None:
-        """A step begins. Nothing is recorded where others are notified of calls."""
-        if self._tries > 0 and (self._is_on or self.reading.callbacks is None):
+        """A step begins."""
+        if self._tries > 0:
             self._is_on = True
-            self.reading.callbacks = self
+            self.reading.listen(self, True)
             self._log.record(True)
 
     def end(self, peak_bytes: int) -> None:
@@ -147,7 +146,7 @@ class StepRecorder(Observer):
 
     def _stopped(self) -> bytes:
         self._is_on = False
-        self.reading.callbacks = None
+        self.reading.listen(self, False)
         recorded: bytes = self._log.take_events()
         return recorded
 
@@ -167,7 +166,7 @@ class StepRecorder(Observer):
             self._recorded, self._found = b"", found
         return self._found
 
-    # What the core calls (see `Cursor.callbacks`)
+    # As a listener
 
     def called(self, site: Site, args: Any) -> None:
         """A call of a module has begun."""
@@ -185,9 +184,6 @@ class StepRecorder(Observer):
         """An exception has ended it."""
         if site.phase == "forward":
             self._log.note(What.RETURNED, site.code, [])
-
-    def forget(self, module: torch.nn.Module) -> None:
-        """Nothing is kept of modules."""
 
     def _note(self, what: What, site: Site, values: list[Any]) -> None:
         with unnoticed():

@@ -1,11 +1,10 @@
-// Whose node is it? Which call made which autograd node, so that a backward pass is booked on the calls whose nodes
-// it runs. reference/attribution.py says the same in Python.
+// Whose node is it? Which call made which autograd node, so that a backward pass is booked on the calls whose nodes it
+// runs. reference/attribution.py says the same in Python.
 //
 // The idea. torch numbers the autograd nodes that a thread makes, one after the other. The thread's counter is read
-// where a call begins (`low`) and where it ends (`high`): nodes with a number in [low, high) were made in the call.
-// The interval of a call lies in those of the calls around it, so a node belongs to the innermost call whose interval
-// has its number. A thread's intervals are on its tape, in the order in which the calls began. Nothing is written
-// into nodes, and it does not matter what inputs and outputs look like.
+// where a call begins (`low`) and where it ends (`high`): nodes with a number in [low, high) were made in the call. The
+// interval of a call lies in those of the calls of the thread around it, so a node belongs to the innermost call whose
+// interval has its number. A thread's intervals are on its tape, in the order in which the calls began.
 //
 // An example. A thread has made nodes 0 to 2, and calls net = Sequential(Linear, ReLU, Linear), and sum():
 //
@@ -16,24 +15,26 @@
 //     3     `2`     6     8  0       TBackward 6, AddmmBackward 7
 //
 // Whose is node 4? The last slot with low <= 4 is 1, and 4 < 5: that of `0`, inside of net. Whose is node 8, of the
-// sum? The last slot with low <= 8 is 3, which has ended before, as has its parent, 0: the pass itself has node 8.
+// sum? The last slot with low <= 8 is 3, which has ended before, as has its parent, 0: the row of the pass itself.
 //
 // Rules, with the numbers of torch 2.13.
-// - AccumulateGrad has no number, and belongs to the node before it (`node_begins` in backward/nodes.h).
-// - Nested passes need no rule. If net is in a reentrant checkpoint, its forward makes no nodes, and slots without
-//   nodes vanish. The checkpoint is node 3, the sum 4. When node 3 runs, it calls net again, with [5, 10) and in that
-//   [5, 7), [7, 8), [8, 10); and the pass that it runs works for these calls.
-// - create_graph: the pass makes nodes, which belong to the calls whose backward makes them. While it works for a
-//   call, that has a slot with `is_backward`: [9, 14) of the backward of `2`, [14, 15) of `1`, [15, 21) of `0`.
-// - Both at once: calls in a nested pass have open `is_backward` slots around them. These are passed over: the
-//   pass around works for them already, and they would be booked inside of themselves.
+// - AccumulateGrad has no number, and belongs to the node that ran before it (`node_begins` in backward/nodes.h).
+// - Nested passes need no rule: they begin at the call that runs them, and open their owners inside of it. If net is in
+//   a reentrant checkpoint, its forward makes no nodes, and slots without nodes vanish. The checkpoint is node 3, the
+//   sum 4. When node 3 runs, it calls net again, with [5, 10) and in that [5, 7), [7, 8), [8, 10); and the pass that it
+//   runs works for these calls.
+// - create_graph: the pass makes nodes, which belong to the calls whose backward makes them. While it works for a call,
+//   that has a slot with `is_backward`. By `torch.autograd.grad(loss, parameters, create_graph=True)`: [9, 21) of the
+//   backward of net, and in it [9, 14) of `2`, [14, 15) of `1`, [15, 21) of `0`.
+// - Both at once: open `is_backward` slots around calls in a nested pass are passed over, as the pass around works
+//   for them already.
 // - Threads. Each counts its own nodes, from 0, and has a tape: whose node 4 is depends on the thread that made it. The
 //   engine runs nodes of a device in a thread of its own. If a checkpoint calls net there, that has [0, 5) in this
-//   thread's tape, inside of what is open in the followed thread.
+//   thread's tape, inside of what is open in the followed thread. A node that another thread made outside of calls that
+//   are followed is nobody's.
 // - A tape has room for 2^18 calls (8 MiB), then it forgets the oldest: their nodes belong to the calls around.
 
 #pragma once
-
 #include <algorithm>
 #include <cstdint>
 #include <unordered_map>

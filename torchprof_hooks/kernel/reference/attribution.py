@@ -8,8 +8,8 @@ the calls around it, so a node belongs to the innermost call whose interval has 
 number. Nothing is written into nodes, and it does not matter what inputs and outputs
 look like.
 
-An example. A thread has made nodes 0 to 2, and calls
-``net = Sequential(Linear, ReLU, Linear)``, and ``sum()``::
+An example. A thread has made nodes 0 to 2, and calls ``net = Sequential(Linear, ReLU,
+Linear)``, and ``sum()``::
 
     call   low  high  around  nodes that were made
     net      3     8  -       all from 3 to 7
@@ -18,9 +18,9 @@ An example. A thread has made nodes 0 to 2, and calls
     `2`      6     8  net     TBackward 6, AddmmBackward 7
 
 Whose is node 4? It is in [3, 5) and in [3, 8): of `0`, inside of net. Whose is node 8,
-of the sum? It is in no interval: the pass itself has it. Where a call ends, it is given
-the nodes of its interval that no call inside of it has: `0` has 3 and 4, `1` has 5, `2`
-has 6 and 7, and net has none for itself.
+of the sum? It is in no interval: the pass itself has it, on its row. Where a call ends,
+it is given the nodes of its interval that no call inside of it has: `0` has 3 and 4,
+`1` has 5, `2` has 6 and 7, and net has none for itself.
 
 Rules, with the numbers of torch 2.13:
 
@@ -28,19 +28,21 @@ Rules, with the numbers of torch 2.13:
   no hook on it.
 - Calls that are open own nodes, too, as a pass may run inside of a forward: the
   innermost one that began before the node was made counts.
-- Nested passes need no rule. If net is in a reentrant checkpoint, its forward makes no
-  nodes. The checkpoint is node 3, the sum 4. When node 3 runs, it calls net again, with
-  [5, 10) and in that [5, 7), [7, 8), [8, 10); and the pass that it runs works for these
-  calls.
+- Nested passes need no rule: they begin at the call that runs them. If net is in a
+  reentrant checkpoint, its forward makes no nodes. The checkpoint is node 3, the sum 4.
+  When node 3 runs, it calls net again, with [5, 10) and in that [5, 7), [7, 8),
+  [8, 10); and the pass that it runs works for these calls.
 - ``create_graph``: the pass makes nodes, which belong to the calls whose backward makes
-  them. While it works for a call, that is an owner with ``is_backward``: [9, 14) is of
-  the backward of `2`, [14, 15) of `1`, [15, 21) of `0`.
+  them. While it works for a call, that is an owner with ``is_backward``. By
+  ``torch.autograd.grad(loss, parameters, create_graph=True)``: [9, 21) is of the
+  backward of net, and in it [9, 14) of `2`, [14, 15) of `1`, [15, 21) of `0`.
 - Both at once: calls in a nested pass have open owners with ``is_backward`` around
   them. These are passed over: the pass around works for them already, and they would be
   booked inside of themselves.
 - Threads: each counts its own nodes, from 0, and hooks on nodes do not know which
-  thread made a node. So this core follows one thread alone; the native core's tapes
-  (native/attribution.h) are by thread.
+  thread made a node. So this core follows one thread alone, and takes the node of
+  another thread for the one that has its number here. (If both are in one pass, that is
+  not divided: graph.py.) The native core's tapes (native/attribution.h) are by thread.
 - The newest `NODES_KEPT` nodes of ended calls are remembered. Older ones have no owner.
 """
 
