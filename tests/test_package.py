@@ -67,6 +67,10 @@ def test_measuring_imports_nothing_that_it_does_not_need(imported: list[str]) ->
         *(f"{package}documents", f"{package}files.profile_file"),  # for reading
         *(f"{package}instruments.functions", f"{package}function_hook"),
         f"{package}kernel.torch_names.functions",
+        *(
+            f"{package}profiles.{name}"
+            for name in ("cells", "data", "memory", "program")
+        ),
     )
     assert [name for name in imported if name.startswith(unwanted)] == []
     hooks_on_nodes = f"{package}kernel.node_hooks" in imported

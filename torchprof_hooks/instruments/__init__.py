@@ -14,12 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torchprof_hooks.kernel.core import CORE
-from torchprof_hooks.profiles.program import ProgramFacts
 
 if TYPE_CHECKING:
     import torch
 
     from torchprof_hooks.kernel.observer import Observer
+    from torchprof_hooks.profiles.program import ProgramFacts
 
 
 def interrupting(
@@ -42,7 +42,7 @@ def of_a_profile(
 ) -> Iterator[Observer]:
     """What observes a thread for `profile`. What it does not need is not imported."""
     yield from _made("garbage", "Garbage")
-    yield from _made("slow_steps", "SlowSteps")
+    yield from _made("slow_steps.kept", "SlowSteps")
     yield from _made("devices", "device_observers")
     if memory is not False:
         device = None if memory is True else memory
@@ -54,6 +54,8 @@ def of_a_profile(
 
 def facts_of_program(observers: Iterable[Observer]) -> ProgramFacts:
     """What they know of the program besides measurements."""
+    from torchprof_hooks.profiles.program import ProgramFacts
+
     find = _found("optimizers", "facts_of")
     found: ProgramFacts = ProgramFacts() if find is None else find(observers)
     return found

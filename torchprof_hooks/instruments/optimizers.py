@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,7 +13,9 @@ from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.torch_names.tensors import device_type_of
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
 from torchprof_hooks.profiles.optimizers import OptimizerFacts
-from torchprof_hooks.profiles.program import ProgramFacts
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.program import ProgramFacts
 
 
 class Optimizers(Observer):
@@ -46,6 +48,8 @@ class Optimizers(Observer):
 
     def facts(self) -> ProgramFacts:
         """What is known of the program besides its times."""
+        from torchprof_hooks.profiles.program import ProgramFacts
+
         return ProgramFacts(
             together(self._read.values()),
             self._detects_anomalies or torch.is_anomaly_enabled(),
@@ -54,6 +58,8 @@ class Optimizers(Observer):
 
 def facts_of(observers: Iterable[Observer]) -> ProgramFacts:
     """What the one of these that observes optimizers knows."""
+    from torchprof_hooks.profiles.program import ProgramFacts
+
     found = (each.facts() for each in observers if isinstance(each, Optimizers))
     return next(found, ProgramFacts())
 

@@ -42,7 +42,6 @@
 #include <vector>
 
 namespace {
-
 constexpr int64_t kNone = -1;         // no slot
 constexpr int64_t kOpen = INT64_MAX;  // `high` of a call that is open
 // A call, and the numbers [low, high) of the nodes that were made while it was open.

@@ -1,0 +1,1 @@
+"""What the slow training steps of a thread did differently from its other ones."""
