@@ -16,9 +16,6 @@ from torchprof_hooks.link_hook import LinkHook as LinkHook
 from torchprof_hooks.profile_type import Profile as Profile
 from torchprof_hooks.profiler import Profiler as Profiler
 from torchprof_hooks.profiler import profile as profile
-from torchprof_hooks.profiles.batch import BatchFit as BatchFit
-from torchprof_hooks.profiles.batch import FasterOwner as FasterOwner
-from torchprof_hooks.profiles.batch import largest_batch as largest_batch
 from torchprof_hooks.profiles.changes import Change as Change
 from torchprof_hooks.profiles.changes import Together as Together
 from torchprof_hooks.profiles.collectives import Collective as Collective

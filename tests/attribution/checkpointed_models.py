@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.profiles.batch import largest_batch
 from torchprof_hooks.profiles.memory_step import MemoryStep
 
 #: Steps of a run: what optimizers keep is there from the second one on.
@@ -212,22 +211,10 @@ MODELS: dict[str, Callable[[], Trained]] = {
 }
 
 
-#: The batch sizes that are measured, and those that are predicted.
-MEASURED, PREDICTED = (4, 8), (16, 64)
-
-
 def with_batch(trained: Trained, size: int) -> Trained:
     """The same with another batch size."""
     shape = trained.inputs().shape[1:]
     return trained._replace(inputs=lambda: torch.randn(size, *shape))
-
-
-def peaks_of_batches(make: Callable[[], Trained]) -> Iterator[tuple[int, int]]:
-    """Peaks of larger batches, in bytes: predicted by two smaller ones; measured."""
-    profiles = {size: profiled(with_batch(make(), size)) for size in MEASURED}
-    fit = largest_batch(profiles, 2**40)
-    for size in PREDICTED:
-        yield fit.peak_bytes(size), measured(with_batch(make(), size)).peak_bytes
 
 
 def run(trained: Trained, steps: int = STEPS) -> None:
@@ -299,13 +286,7 @@ def main() -> None:
                 f"{100 * (found.predicted / found.measured - 1):+.1f} %",
             ])  # fmt: skip
     titles = ["checkpointed", "layers", "plain", "predicted", "measured", "off by"]
-    print(tabulate(rows, titles, colalign=["left", *["right"] * 5]), end="\n\n")
-    rows = [
-        [name, *(f"{100 * (low / high - 1):+.1f} %" for low, high in found)]
-        for name, found in ((n, [*peaks_of_batches(m)]) for n, m in MODELS.items())
-    ]
-    titles = ["by batches of 4 and 8", *(f"batch {size}, off by" for size in PREDICTED)]
-    print(tabulate(rows, titles, colalign=["left", "right", "right"]))
+    print(tabulate(rows, titles, colalign=["left", *["right"] * 5]))
 
 
 if __name__ == "__main__":

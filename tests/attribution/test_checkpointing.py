@@ -1,32 +1,25 @@
-"""What checkpointing would save, and how the peak grows with the batch: predictions
-against what is really measured."""
+"""What checkpointing would save: predictions against what is really measured."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from tests.attribution.checkpointed_models import (
-    MEASURED,
     MODELS,
     Trained,
     chain,
-    measured,
     mlp_block,
     numbered,
-    peaks_of_batches,
     predictions,
     profiled,
     run,
     with_batch,
 )
-from tests.build import profile_of, timed
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import FakeClock, burn
 from tests.thorough import THOROUGH
 from torchprof_hooks import profile
-from torchprof_hooks.profiles.batch import largest_batch
 
 pytestmark = NATIVE_CORE
 
@@ -68,38 +61,8 @@ def test_reentrant_checkpoints_keep_a_little_more() -> None:
             assert each.predicted == pytest.approx(each.measured, rel=0.05)
 
 
-@each_model("MLP", "LSTM")
-def test_larger_batches(name: str) -> None:
-    for predicted, found in peaks_of_batches(MODELS[name]):
-        assert predicted == pytest.approx(found, rel=0.05)
-
-
 def block_of(size: int) -> Trained:
     return Trained(chain(lambda: mlp_block(size), 4), lambda: torch.randn(64, size), [])
-
-
-def test_the_largest_batch_fits_and_one_more_does_not() -> None:
-    made = block_of(32)
-    profiles = {size: profiled(with_batch(made, size)) for size in (64, 128)}
-    fit = largest_batch(profiles, 4 * 2**20)
-    assert fit.peak_bytes(fit.largest) <= 4 * 2**20 < fit.peak_bytes(fit.largest + 1)
-    found = measured(with_batch(made, fit.largest)).peak_bytes
-    assert found == pytest.approx(4 * 2**20, rel=0.02)
-
-
-def test_what_does_not_fit_and_what_cannot_be_known() -> None:
-    small, large = (profiled(with_batch(block_of(32), size)) for size in MEASURED)
-    assert largest_batch({2: small, 4: large}, 1000).largest == 0
-    with pytest.raises(ValueError, match="two different batch sizes"):
-        largest_batch({2: small}, 1000)
-    with pytest.raises(ValueError, match="does not grow"):
-        largest_batch({2: small, 4: small}, 1000)
-    other = profiled(Trained(nn.Linear(2, 2), lambda: torch.zeros(2, 2), []))
-    with pytest.raises(ValueError, match="different programs"):
-        largest_batch({2: small, 4: other}, 1000)
-    bare = profile_of({("Net", "forward"): timed(1)}, {"Net": "Net"})
-    with pytest.raises(ValueError, match=r"no step whose memory was recorded"):
-        largest_batch({2: bare, 4: bare}, 1000)
 
 
 def test_the_recorded_step_is_one_with_the_highest_peak() -> None:

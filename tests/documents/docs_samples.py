@@ -58,8 +58,8 @@ _FASTER_RUNS: Final = (
     "examples/slow.py --encode-once --layer-norm --fused",
     *("-n", "5", "--max-rows", "6"),
 )
-#: What `fit` says of the first.
-_FIT: Final = "fit"
+#: What the Python below "The largest batch" prints of the first.
+_LARGEST: Final = "largest_batch"
 #: What is predicted of models, and measured.
 _PREDICTIONS: Final = "memory_predictions"
 #: What `compare --run` says of a program, and of the same with a wider layer.
@@ -235,7 +235,7 @@ def _texts() -> dict[str, Callable[[], str]]:
     predictions = "tests.attribution.checkpointed_models"
     return {
         **found,
-        _FIT: _fitted,
+        _LARGEST: _largest_batch,
         _PREDICTIONS: partial(captured, "-m", predictions),
         _COMPARED: _compared,
         _SLOW_RANK: _slow_rank,
@@ -267,14 +267,14 @@ def report_of(
     return "".join(f"{line[:WIDTH].rstrip()}\n" for line in lines)
 
 
-def _fitted() -> str:
+def _largest_batch() -> str:
+    page = (ROOT / "docs" / "memory.md").read_text("utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     with TemporaryDirectory() as folder:
-        files = {size: str(Path(folder, f"{size}.json")) for size in (8, 16)}
-        for size, path in files.items():
-            report_of(["--batch-size", str(size)], "--save", path)
-        given = [f"{size}={path}" for size, path in files.items()]
-        command = ("-m", "torchprof_hooks", "fit", *given, "--memory", "300MB")
-        return _run(*command, stdout=subprocess.PIPE)
+        for size in "8", "16":
+            report_of(["--batch-size", size], "--save", f"{folder}/{size}.json")
+        script = f"import os, torchprof_hooks\nos.chdir({folder!r})\n{code}"
+        return _run("-c", script, stdout=subprocess.PIPE)
 
 
 def _compared() -> str:

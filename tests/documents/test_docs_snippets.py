@@ -42,6 +42,11 @@ class trainer:
 with torchprof_hooks.profile(memory=True) as prof:
     train_epoch()
 profile = prof.profile
+
+for size in (8, 16):
+    with torchprof_hooks.profile(memory=True) as sized:
+        model(torch.randn(size, 4)).sum().backward()
+    sized.profile.save(f"{size}.json")
 """
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.build import profile_of, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
@@ -61,15 +59,6 @@ def test_when_memory_ran_out_nothing_is_said_of_time() -> None:
     screen = ran_out(2048 * MB, TWICE).report()
     for time in ("Most memory", "Hottest", "Where the time goes", "fused=True"):
         assert time not in screen
-
-
-@pytest.mark.parametrize("shapes", [((2048, 784), (784, 2048)), ((64, 1), (1, 64))])
-def test_the_square_is_told_of_the_batch_on_two_sides_only(
-    shapes: tuple[tuple[int, ...], ...],
-) -> None:
-    for twice, run in (True, contrastive(TWICE)), (False, contrastive(shapes)):
-        assert ("square of the batch" in " ".join(run.report().split())) is twice
-    assert "square" not in ran_out(2048 * MB, shapes).report()
 
 
 def test_a_small_request_is_about_what_is_in_use() -> None:

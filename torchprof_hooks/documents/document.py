@@ -203,7 +203,7 @@ Block: TypeAlias = Answers | Table | Tips | Facts
 class Document:
     """A report.
 
-    kind: what it is about: "profile", "program", "comparison", "batch" or
+    kind: what it is about: "profile", "program", "comparison" or
         "ranks".
     title: what was run, in a line.
     notes: lines below the title: how long it took, its steps and the like.

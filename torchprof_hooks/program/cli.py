@@ -16,7 +16,6 @@ FILE_TOOLS = {
     "show": "print a profile, or turn it into another format",
     "compare": "what became slower between two profiles",
     "merge": "add profiles up, of several runs or ranks",
-    "fit": "which batch size fits into memory, by others that were measured",
     "ranks": "which rank the others wait for, and where it spends that",
 }
 #: The command that builds the native core.

@@ -1,5 +1,4 @@
-"""The options of the commands for files: ``show``, ``compare``, ``merge``, ``fit``,
-``ranks``."""
+"""Options of the commands for files: ``show``, ``compare``, ``merge``, ``ranks``."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from torchprof_hooks.documents.export.stacks import STACK_FORMATS
-from torchprof_hooks.documents.render.units import BYTE_UNITS
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
 from torchprof_hooks.profiles.options import check_share
 from torchprof_hooks.program.cli import FILE_TOOLS, called_as
@@ -24,7 +22,7 @@ HTML: Final = "html"
 JSON: Final = "json"
 CSV: Final = "csv"
 #: Names of arguments that are no options.
-ARGUMENTS: Final = ("command", "file", "files", "old", "new", "profiles", "folder")
+ARGUMENTS: Final = ("command", "file", "files", "old", "new", "folder")
 
 _FORMATS: Final = (TEXT, REPORT, HTML, JSON, CSV, *STACK_FORMATS)
 
@@ -44,7 +42,6 @@ def file_parser() -> argparse.ArgumentParser:
     _add_show(subparsers)
     _add_compare(subparsers)
     _add_merge(subparsers)
-    _add_fit(subparsers)
     _add_ranks(subparsers)
     return parser
 
@@ -158,50 +155,6 @@ def _add_merge(subparsers: Subparsers) -> None:
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="file")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="file")
-
-
-def _add_fit(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
-        "fit",
-        help=FILE_TOOLS["fit"],
-        description="Find the largest batch size that fits into memory, by profiles of "
-        "the same program with two batch sizes or more, with memory: the most in use "
-        "in each phase of a step is taken to grow in proportion to the batch, but for "
-        "what plainly grows faster.",
-    )
-    meaning = "a batch size, and the profile of a run with it: 8=small.json"
-    parser.add_argument(
-        "profiles", type=_batch, nargs="+", metavar="SIZE=file", help=meaning
-    )
-    parser.add_argument(
-        "--memory",
-        type=_bytes,
-        required=True,
-        metavar="BYTES",
-        help="what there is: 16GB, 500MB, or a number of bytes",
-    )
-    parser.add_argument("--format", choices=(TEXT, JSON), default=TEXT)
-    _add_output(parser)
-
-
-def _batch(written: str) -> tuple[int, Path]:
-    size, found, path = written.partition("=")
-    if not found or not path:
-        raise argparse.ArgumentTypeError(
-            f"give a batch size and a file, such as 8=profile.json, not {written!r}"
-        )
-    return _positive(size), Path(path)
-
-
-def _bytes(written: str) -> int:
-    found = re.fullmatch(
-        r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", written, re.ASCII | re.I
-    )
-    if found is None:
-        raise argparse.ArgumentTypeError(
-            f"give bytes, such as 16GB or 500MB, not {written!r}"
-        )
-    return int(float(found[1]) * BYTE_UNITS[f"{found[2].upper()}B"])
 
 
 def _add_ranks(subparsers: Subparsers) -> None:

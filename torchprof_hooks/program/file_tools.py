@@ -6,14 +6,12 @@ import argparse
 import os
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
-from torchprof_hooks.documents.build.batch import batch_document
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.ranks import ranks_document
 from torchprof_hooks.documents.document import Document
@@ -38,7 +36,6 @@ from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.files.runs import read_runs
 from torchprof_hooks.files.writing import replaced_file
 from torchprof_hooks.profile_type import Profile
-from torchprof_hooks.profiles.batch import largest_batch
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.program.cli import did_you_mean
@@ -208,21 +205,6 @@ def _merge(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fit(args: argparse.Namespace) -> int:
-    (size, times), *others = Counter(size for size, _ in args.profiles).most_common()
-    if times > 1:
-        raise _ToolError(f"{times} profiles are of batch size {size}: give one of each")
-    if not others:
-        raise _ToolError(f"there is one profile, of batch size {size}: give two sizes")
-    profiles = {size: _load(path) for size, path in args.profiles}
-    try:
-        fit = largest_batch(profiles, args.memory)
-    except ValueError as error:
-        raise _ToolError(str(error)) from None
-    _put_document(batch_document(fit), args)
-    return 0
-
-
 def _ranks(args: argparse.Namespace) -> int:
     _check_max_rows(args)
     processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
@@ -296,6 +278,5 @@ _COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "show": _show,
     "compare": _compare,
     "merge": _merge,
-    "fit": _fit,
     "ranks": _ranks,
 }

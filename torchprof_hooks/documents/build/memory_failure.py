@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from torchprof_hooks.documents.build.batch_twice import batch_of, has_batch_twice
 from torchprof_hooks.documents.build.departing import times_text
 from torchprof_hooks.documents.build.memory import owner_table, place_of
 from torchprof_hooks.documents.document import (
@@ -19,7 +18,6 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.documents.render.units import best_byte_format
 from torchprof_hooks.documents.words import KIND_TITLES
-from torchprof_hooks.profiles.cells import enclosing_module
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemoryFailure, bytes_by_kind
 
@@ -93,21 +91,12 @@ def failure_tip(profile: ProfileData) -> Iterator[Tip]:
     asked = best_byte_format(failure.requested_bytes)
     kept = bytes_by_kind(failure.held).get("activation", 0)
     is_too_much = failure.requested_bytes > failure.held_bytes
-    module = enclosing_module(failure.path, profile.modules)
-    parts = [
-        "checkpointing cannot help, it" if is_too_much else "checkpointing",
-        f"frees at most the {best_byte_format(kept)} of activations.",
-    ]
-    if has_batch_twice(profile, module):
-        parts.append(
-            f"The batch ({batch_of(profile)}) is on two sides of it, so it grows with "
-            "the square of the batch: half the batch takes a quarter."
-        )
-    parts.append("Compute it in parts, or use a function that does not make it whole.")
+    frees = "checkpointing cannot help, it" if is_too_much else "checkpointing"
     yield Tip(
         f"One tensor of {asked}, for {_where(profile, failure)}, is {_times(failure)} "
         "all that was in use",
-        " ".join(parts),
+        f"{frees} frees at most the {best_byte_format(kept)} of activations. Compute "
+        "it in parts, or use a function that does not make it whole.",
     )
 
 

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from torchprof_hooks.documents.build.batch_twice import has_batch_twice
 from torchprof_hooks.documents.build.memory_failure import failure_of, failure_tip
 from torchprof_hooks.documents.build.memory_step import savings
 from torchprof_hooks.documents.build.memory_tree import module_of
@@ -46,7 +45,6 @@ def large_module(evidence: Evidence) -> Iterator[Tip]:
         is_plain = profile.modules[name].kind == "module" and name not in has_parameters
         if share <= LEAST_OF_ONE or not is_plain:
             return
-        grows = ", and grows with the square of the batch"
         calls = ", ".join(
             f"{call} {best_byte_format(n)}"
             for call, n in functions[name].most_common(_CALLS_NAMED)
@@ -54,8 +52,7 @@ def large_module(evidence: Evidence) -> Iterator[Tip]:
         )
         remedy = "compute it in parts, or by functions that keep less of it."
         yield Tip(
-            f"{name} has {percent(share)} of the memory at the peak"
-            f"{grows * has_batch_twice(profile, name)}",
+            f"{name} has {percent(share)} of the memory at the peak",
             f"{calls}. {remedy.capitalize()}" if calls else remedy,
         )
 
