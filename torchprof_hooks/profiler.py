@@ -238,8 +238,7 @@ def profile(
         flush_secs: seconds between two writes of that file while the block runs.
         max_overhead: is gone; measure some steps by `every` and `steps`.
         ranks_report: whether rank 0 prints to standard error, at exit, which rank the
-            others wait for (see `load_ranks`), and while the block runs, a line when a
-            rank becomes slow. This needs several ranks, and `save`.
+            others wait for (see `load_ranks`). This needs several ranks, and `save`.
 
     Raises:
         ValueError: `memory` is not a device of this machine, `steps` is below 1,

@@ -70,8 +70,6 @@ _OF_PROGRAM: Final = "exit_report"
 _OF_COST: Final = (_OF_PROGRAM, "some_steps")
 #: The profiles of several ranks, in a folder of that name.
 _RANKS: Final = "ranks"
-#: The line that these print while they run, if they write their files often.
-_SLOW_RANK: Final = "slow_rank"
 _LAUNCHER: Final = ("torch.distributed.run", "--standalone", "--nproc-per-node", "4")
 #: Characters in a line of a sample; longer ones are cut, like names in reports are.
 WIDTH: Final = 120
@@ -238,7 +236,6 @@ def _texts() -> dict[str, Callable[[], str]]:
         _LARGEST: _largest_batch,
         _PREDICTIONS: partial(captured, "-m", predictions),
         _COMPARED: _compared,
-        _SLOW_RANK: _slow_rank,
         _FASTER: partial(_comparison, _FASTER_RUNS, ROOT),
     }
 
@@ -309,23 +306,9 @@ def _record_ranks() -> None:
         _write_in_one_line(path)
 
 
-def _slow_rank() -> str:
-    with TemporaryDirectory() as folder:
-        options = ("--flush-secs", "2", "--save", f"{folder}/profile.json")
-        program = ("examples/ranks.py", "--steps", "200", "--save", f"{folder}/own")
-        printed = _run(
-            *("-m", *_LAUNCHER, "-m", "torchprof_hooks"),
-            *(*options, *program),
-            stderr=subprocess.PIPE,
-        )
-    lines = printed.splitlines()
-    return next(f"{e}\n" for e in lines if e.startswith("torchprof_hooks: step"))
-
-
 def _run(
     *arguments: str,
     stdout: int | None = None,
-    stderr: int | None = None,
     python: str = sys.executable,
 ) -> str:
     chosen = {"OMP_NUM_THREADS": "1", "TORCHPROF_HOOKS_CORE": "native"}
@@ -335,10 +318,9 @@ def _run(
         env={**os.environ, **chosen},
         check=True,
         stdout=stdout,
-        stderr=stderr,
         text=True,
     )
-    return done.stdout or done.stderr or ""
+    return done.stdout or ""
 
 
 def _write_in_one_line(path: Path) -> None:

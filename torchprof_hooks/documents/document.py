@@ -203,8 +203,7 @@ Block: TypeAlias = Answers | Table | Tips | Facts
 class Document:
     """A report.
 
-    kind: what it is about: "profile", "program", "comparison" or
-        "ranks".
+    kind: what it is about: "profile", "program", "comparison" or "ranks".
     title: what was run, in a line.
     notes: lines below the title: how long it took, its steps and the like.
     blocks: its parts, in the order in which they are read.

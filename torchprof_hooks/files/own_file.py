@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from torchprof_hooks.profiles.options import print_to
 from torchprof_hooks.profiles.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -46,9 +45,6 @@ class OwnFile:
     path: the path without the rank.
     sign: makes the `Provenance` of a profile, given whether it is the last one.
     flush_secs: time between two writes while the program runs; a thread writes.
-    between: called in this thread half of that time after it has written: by then all
-        ranks have, if they began together. The line that it returns is printed to
-        standard error, unless it is "".
     """
 
     def __init__(
@@ -56,12 +52,10 @@ class OwnFile:
         path: Path,
         sign: Callable[[bool], Provenance],
         flush_secs: float,
-        between: Callable[[Provenance], str] | None = None,
     ) -> None:
         self._path = path
         self._sign = sign
         self._secs = min(max(flush_secs, _LEAST_SECS), threading.TIMEOUT_MAX)
-        self._between = between
         self._make: Callable[[], ProfileData | None]
         self._begin()
 
@@ -121,9 +115,7 @@ class OwnFile:
 
     def _write_on(self, writing: _Writing) -> None:
         while True:
-            if not writing.is_due.wait(self._secs / 2):
-                self._tell_between(writing)
-            writing.is_due.wait(None if writing.secs is None else writing.secs / 2)
+            writing.is_due.wait(writing.secs)
             writing.is_due.clear()
             with self._lock:
                 if writing.is_over:
@@ -134,13 +126,6 @@ class OwnFile:
                         return
                     self._write(made, has_ended=False)
                     del made  # so that waiting keeps no profile alive
-
-    def _tell_between(self, writing: _Writing) -> None:
-        with suppress(Exception):  # the program goes on, and so does writing
-            line = self._between(self._sign(False)) if self._between else ""
-            with self._lock:  # `finish` waits for the line, and none comes after it
-                if line and not writing.is_over:
-                    print_to(None, line)
 
     def _write(self, profile: ProfileData, *, has_ended: bool) -> None:
         from torchprof_hooks.files.profile_file import save

@@ -108,8 +108,7 @@ class Saving:
     saves them.
 
     flush_secs: seconds between two writes while the profiler measures.
-    ranks_report: whether rank 0 prints the report of all ranks at its exit, and before
-        that, a line when a rank becomes slow.
+    ranks_report: whether rank 0 prints the report of all ranks at its exit.
     """
 
     def __init__(
@@ -123,11 +122,9 @@ class Saving:
         self._origin = Origin(flush_secs if path else 0.0, mesh_coordinates)
         self._ranks_report = ranks_report
         if path:
-            from torchprof_hooks.documents.ranks_live import RanksWatch
             from torchprof_hooks.files.own_file import OwnFile
 
-            look = RanksWatch(path).look if ranks_report else None
-            self._file = OwnFile(path, self._origin.provenance, flush_secs, look)
+            self._file = OwnFile(path, self._origin.provenance, flush_secs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies, also in other processes, save what they measure themselves."""

@@ -36,14 +36,7 @@ class Outputs:
     def __init__(self, flags: Flags, origin: Origin) -> None:
         self._flags = flags
         self._origin = origin
-        look = None
-        if flags.save and flags.ranks_report:
-            from torchprof_hooks.documents.ranks_live import RanksWatch
-
-            look = RanksWatch(Path(flags.save)).look
-        self._file = OwnFile(
-            Path(flags.save), origin.provenance, flags.flush_secs, look
-        )
+        self._file = OwnFile(Path(flags.save), origin.provenance, flags.flush_secs)
         self._is_saved = False
         self._flushed_at = time.monotonic()
 

@@ -10,7 +10,6 @@ from torchprof_hooks.documents.document import Answer, Value
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.ranks.ranks import RanksData
-from torchprof_hooks.profiles.ranks.recent import News
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 
 #: Inputs that are so many times as large as those of others are more work; and the most
@@ -105,7 +104,7 @@ def _slow(verdict: Verdict) -> Iterator[str]:
 
 def _reason(reason: Reason) -> Iterator[str]:
     spent, others = best_time(reason.spent_ns), best_time(reason.others_ns)
-    where = place_text(reason)
+    where = _place_text(reason)
     if reason.is_own:
         yield f"It spends that in {where}: {spent} a step, the others {others}."
     else:
@@ -135,7 +134,7 @@ def _shape(sizes: Sequence[float]) -> str:
     return "x".join(f"{size:.0f}" for size in sizes)
 
 
-def place_text(reason: Reason) -> str:
+def _place_text(reason: Reason) -> str:
     """``Net.head, forward``."""
     where = _PLACES.get(reason.kind, reason.row)
     if reason.kind in ("module", "function"):
@@ -157,26 +156,6 @@ def _no_rank(verdict: Verdict) -> Iterator[str]:
         f"Each spends about {waiting} ({share}) in communication: what that takes, or "
         "waiting for ranks that are slow in turns."
     )
-
-
-def news_line(news: News, verdict: Verdict, step: int) -> str:
-    """The line to print while the program runs.
-
-    verdict: the one that brought the news.
-    step: how many steps have ended.
-    """
-    line = f"torchprof_hooks: step {step}: "
-    if news.now is None:
-        return f"{line}rank {news.before} is no longer slow"
-    slow = sorted([news.now, *verdict.also])
-    lost, whole = best_time(verdict.lost_ns), best_time(verdict.step_ns)
-    line += f"{ranks_text(slow)} {'is' if len(slow) == 1 else 'are'} slow: "
-    line += f"the others wait {lost} in each step of {whole}; "
-    reason = verdict.reason
-    if reason is None:
-        return f"{line}no row explains most of that"
-    line += "it spends that in " if reason.is_own else "it is slower in all of "
-    return f"{line}{place_text(reason)} (+{best_time(reason.excess_ns)} a step)"
 
 
 def _are(numbers: Sequence[int]) -> str:
