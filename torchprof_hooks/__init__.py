@@ -53,14 +53,6 @@ def _imported(name: str) -> "Any":
         return import_module(name)
 
 
-def load_ipython_extension(ipython: "Any") -> None:
-    """Add the magic ``%%torchprof``. IPython calls this at ``%load_ext
-    torchprof_hooks``."""
-    from torchprof_hooks.integrations.notebook import load
-
-    load(ipython)
-
-
 def __dir__() -> list[str]:
     return sorted({*globals(), *_public()})
 

@@ -79,5 +79,3 @@ from torchprof_hooks.session.trigger_timer import SecondOrStepTimer as SecondOrS
 from torchprof_hooks.version import __version__ as __version__
 
 __all__: list[str]
-
-def load_ipython_extension(ipython: object) -> None: ...

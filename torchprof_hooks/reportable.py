@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
-from torchprof_hooks.profiles.names import Grouping, Library, PlotKind, SortBy, TimeUnit
+from torchprof_hooks.profiles.names import Grouping, SortBy, TimeUnit
 from torchprof_hooks.profiles.options import check_file, check_path
 
 
@@ -103,19 +103,14 @@ class Reportable:
 
             return to_json(profile)
 
-    def to_dataframe(
-        self, by: Grouping = "module", *, library: Library | None = None
-    ) -> Any:
-        """The rows as a data frame: one line for each row of `Profile.rows(by)` and
-        each of its phases, times in nanoseconds. The column ``self_ns`` adds up to the
-        wall time.
-
-        library: "pandas" or "polars", either of which is an extra; by default the first
-            of them that is installed.
+    def to_dataframe(self, by: Grouping = "module") -> Any:
+        """The rows as a data frame of pandas, which is an extra: one line for each row
+        of `Profile.rows(by)` and each of its phases, times in nanoseconds. The column
+        ``self_ns`` adds up to the wall time.
 
         Raises:
-            ImportError: the library is not installed.
-            ValueError: unknown `by` or `library`.
+            ImportError: pandas is not installed.
+            ValueError: unknown `by`.
 
         Example:
             >>> frame = prof.to_dataframe("class")
@@ -124,26 +119,7 @@ class Reportable:
         with self._reported() as profile:
             from torchprof_hooks.documents.export.frames import dataframe
 
-            return dataframe(profile, by, library)
-
-    def plot(self, kind: PlotKind = "modules", *, ax: Any = None) -> Any:
-        """Draw a chart with matplotlib, which is an extra, and return its axes.
-
-        Args:
-            kind: "modules" (own times of the most expensive modules, with one bar for
-                layers of a kind), "phases" (times of phases) or "memory" (what modules
-                leave in use when forward returns).
-            ax: the axes to draw on; by default those of a new figure.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-            ValueError: unknown `kind`; no module was called; or memory was not
-                measured.
-        """
-        with self._reported() as profile:
-            from torchprof_hooks.documents.export.plots import plot
-
-            return plot(profile, kind, ax)
+            return dataframe(profile, by)
 
     def scalars(
         self, top: int = 10, *, since: Reportable | None = None

@@ -16,7 +16,7 @@ from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.exit_report import ReportLayout, program_report
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.export.rows import rows_table
-from torchprof_hooks.documents.export.stacks import render_collapsed
+from torchprof_hooks.documents.export.stacks import render_speedscope
 from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.report import page, rows_report, to_json
 from torchprof_hooks.profile_type import Profile
@@ -34,7 +34,7 @@ def compared(profile: Profile) -> Any:
 
 
 OF_MEASURED: Final[dict[str, Callable[[Profile], object]]] = {
-    "a flame graph": render_collapsed,
+    "a flame graph": render_speedscope,
     "scalars": lambda profile: profile.scalars(),
     "rows": lambda profile: rows_report(profile, "class"),
     "utilisation": lambda profile: profile.utilisation,

@@ -11,7 +11,7 @@ import pytest
 from tests.build import profile_of, timed
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.compare import comparison_document
-from torchprof_hooks.documents.export.stacks import render_collapsed, render_speedscope
+from torchprof_hooks.documents.export.stacks import render_speedscope
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.documents.report import rows_report
 from torchprof_hooks.profiles.compare import compare
@@ -54,10 +54,9 @@ def test_rows(by: Grouping, profile: Profile) -> None:
         partial(rows_report, by="module"),
         Profile.to_json,
         render_speedscope,
-        render_collapsed,
         lambda profile: text_of(comparison_document(compare(profile, profile))),
     ],
-    ids=["report", "full", "rows", "JSON", "speedscope", "collapsed", "comparison"],
+    ids=["report", "full", "rows", "JSON", "speedscope", "comparison"],
 )
 def test_reports(render: partial[str], profile: Profile) -> None:
     assert "m0" in render(profile)

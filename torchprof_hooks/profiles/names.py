@@ -164,11 +164,6 @@ ByteUnit = Literal[
     "auto", "auto_foreach", "B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB"
 ]
 
-#: The plots of a profile.
-PlotKind = Literal["modules", "phases", "memory"]
-#: The libraries whose data frames it can be exported to.
-Library = Literal["pandas", "polars"]
-
 #: The columns by which the rows of a report can be chosen and sorted.
 SortBy = Literal["calls", "forward", "backward", "recompute", "device", "self", "total"]
 SORT_KEYS: Final[tuple[SortBy, ...]] = get_args(SortBy)

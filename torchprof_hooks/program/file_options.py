@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from torchprof_hooks.documents.export.stacks import STACK_FORMATS
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
 from torchprof_hooks.profiles.options import check_share
 from torchprof_hooks.program.cli import FILE_TOOLS, called_as
@@ -21,10 +20,11 @@ REPORT: Final = "report"
 HTML: Final = "html"
 JSON: Final = "json"
 CSV: Final = "csv"
+SPEEDSCOPE: Final = "speedscope"
 #: Names of arguments that are no options.
 ARGUMENTS: Final = ("command", "file", "files", "old", "new", "folder")
 
-_FORMATS: Final = (TEXT, REPORT, HTML, JSON, CSV, *STACK_FORMATS)
+_FORMATS: Final = (TEXT, REPORT, HTML, JSON, CSV, SPEEDSCOPE)
 
 #: How often ``compare --run`` runs each program: with some noise, 10 % in one module
 #: are then found in 19 of 20 comparisons.
@@ -51,8 +51,8 @@ def _add_show(subparsers: Subparsers) -> None:
         "show",
         help=FILE_TOOLS["show"],
         description="Print a profile: on one screen, or as tables if anything is said "
-        "of these. Stacks (speedscope, collapsed) are for flame "
-        "graphs: own times in nanoseconds. A report is that of a whole program, as it "
+        "of these. Speedscope draws flame "
+        "graphs of own times. A report is that of a whole program, as it "
         "was printed when it ended. A page (html) is for a browser.",
     )
     parser.add_argument("file", type=Path)
@@ -87,7 +87,7 @@ def trouble_with_show(args: argparse.Namespace) -> str:
     kind = f"--format {args.format}"
     troubles = {
         f"--by is for rows, but {kind} has stacks": args.by
-        and args.format in STACK_FORMATS,
+        and args.format == SPEEDSCOPE,
         f"--by is for rows, but {kind} has all of them": args.by
         and args.format in (REPORT, HTML),
         f"--max-rows is for tables, but {kind} has all there is": args.max_rows

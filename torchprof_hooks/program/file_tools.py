@@ -16,7 +16,7 @@ from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.ranks import ranks_document
 from torchprof_hooks.documents.document import Document
 from torchprof_hooks.documents.export.rows import rows_table
-from torchprof_hooks.documents.export.stacks import STACK_FORMATS
+from torchprof_hooks.documents.export.stacks import render_speedscope
 from torchprof_hooks.documents.progress import with_progress
 from torchprof_hooks.documents.render.csv import csv_of
 from torchprof_hooks.documents.render.html import page_of
@@ -46,6 +46,7 @@ from torchprof_hooks.program.file_options import (
     JSON,
     REPORT,
     RUNS,
+    SPEEDSCOPE,
     TEXT,
     file_parser,
     trouble_with_compare,
@@ -109,8 +110,8 @@ def _formatted(profile: Profile, args: argparse.Namespace) -> str:
         return _text(profile, args)
     if args.format == JSON:
         return to_json(profile, args.by)
-    if args.format in STACK_FORMATS:
-        return STACK_FORMATS[args.format](profile)
+    if args.format == SPEEDSCOPE:
+        return render_speedscope(profile)
     return csv_of(rows_table(profile, args.by or "module"))
 
 

@@ -11,14 +11,13 @@ import pytest
 from tests.build import FUNCTIONS, STEP
 from torchprof_hooks.documents.export.rows import rows_table
 from torchprof_hooks.documents.render.csv import csv_of
-from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Library
+from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_it_has_what_the_csv_has(library: Library, by: Grouping) -> None:
-    pytest.importorskip(library, reason="of the extra `test`")
-    found = FUNCTIONS.to_dataframe(by, library=library)
+def test_it_has_what_the_csv_has(by: Grouping) -> None:
+    pytest.importorskip("pandas", reason="of the extra `test`")
+    found = FUNCTIONS.to_dataframe(by)
     lines = list(csv.DictReader(StringIO(csv_of(rows_table(FUNCTIONS, by)))))
     assert list(found.columns) == list(lines[0])
     for column in found.columns:
@@ -28,15 +27,11 @@ def test_it_has_what_the_csv_has(library: Library, by: Grouping) -> None:
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [])
-    for name in ("pandas", "polars"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(ImportError, match="needs pandas or polars: pip install pandas"):
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    with pytest.raises(ImportError, match="needs pandas: pip install pandas"):
         STEP.to_dataframe()
 
 
 def test_wrong_parameters() -> None:
-    with pytest.raises(ValueError, match="library must be 'pandas' or 'polars', not"):
-        STEP.to_dataframe(library="numpy")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="by must be 'module'"):
         STEP.to_dataframe("modules")  # type: ignore[arg-type]

@@ -1,20 +1,18 @@
-"""Profiles as stacks with times: collapsed lines and files of speedscope."""
+"""Profiles as stacks with times: files of speedscope."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from typing import Any
-from urllib.parse import unquote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.build import own, profile_of
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.export.stacks import render_collapsed, render_speedscope
+from torchprof_hooks.documents.export.stacks import render_speedscope
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import MODULE_PHASES
 
@@ -28,15 +26,6 @@ def expected(profile: Profile) -> Stacks:
         if totals.self_ns > 0:
             group = phase if phase in MODULE_PHASES else "other"
             found[(group, *path)] += totals.self_ns
-    return found
-
-
-def collapsed(profile: Profile) -> Stacks:
-    """What readers of the format make of it: the number is behind the last space."""
-    found: Stacks = Counter()
-    for line in render_collapsed(profile).splitlines():
-        stack, _, weight = line.rpartition(" ")
-        found[tuple(map(unquote, stack.split(";")))] += int(weight)
     return found
 
 
@@ -58,7 +47,7 @@ def speedscope(profile: Profile) -> Stacks:
 
 @given(profiles)
 def test_times_are_the_own_times_of_the_profile(profile: Profile) -> None:
-    assert collapsed(profile) == speedscope(profile) == expected(profile)
+    assert speedscope(profile) == expected(profile)
 
 
 @given(st.text(min_size=1))
@@ -66,16 +55,7 @@ def test_any_name_can_be_read_back(name: str) -> None:
     infos = {name: ModuleInfo("Net")}
     profile = profile_of({((name, name), "forward"): own(7)}, infos)
     wanted = {("forward", name, name): 7}
-    assert collapsed(profile) == speedscope(profile) == wanted
-
-
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [("a;b\nc", "a%3Bb%0Ac"), ("d %3B", "d %253B"), ("e\u2028", "e%E2%80%A8")],
-)
-def test_only_separators_are_escaped(name: str, written: str) -> None:
-    profile = profile_of({(name, "forward"): own(5)}, {name: "Net"})
-    assert render_collapsed(profile) == f"forward;{written} 5"
+    assert speedscope(profile) == wanted
 
 
 def graph(phase: str, samples: list[list[int]], weights: list[int]) -> dict[str, Any]:
@@ -109,4 +89,4 @@ def test_times_below_0_of_calls_that_are_open_are_left_out() -> None:
     infos = {"Net": ModuleInfo("Net"), "Net.a": ModuleInfo("A")}
     cells: Any = {(("Net",), "forward"): own(-3), (("Net", "Net.a"), "forward"): own(5)}
     found = profile_of(cells, infos)
-    assert collapsed(found) == speedscope(found) == {("forward", "Net", "Net.a"): 5}
+    assert speedscope(found) == {("forward", "Net", "Net.a"): 5}

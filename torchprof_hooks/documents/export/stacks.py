@@ -1,18 +1,13 @@
-"""The own times of a profile as stacks, for tools that draw flame graphs."""
+"""The own times of a profile as stacks, for speedscope, which draws flame graphs."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES
-
-#: Characters that would end a name or a line. Readers differ in what ends a line.
-_SEPARATORS: Final = re.compile(r"[%;\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
@@ -48,32 +43,6 @@ def own_time_stacks(profile: ProfileData) -> Iterator[Stack]:
             if totals.self_ns > 0:
                 group = phase if phase in MODULE_PHASES else OTHER
                 yield Stack(tuple(names), group, totals.self_ns)
-
-
-def render_collapsed(profile: ProfileData) -> str:
-    """Collapsed stacks, Brendan Gregg's text format. Each line has the names of a
-    stack, outermost first, with ";" between them, and its own time in nanoseconds. All
-    lines add up to the measured time.
-
-    The first name is "forward", "backward", "recompute" or "other", so that these
-    divide the flame graph. In names, ";", "%" and line ends are written as in web
-    addresses ("%3B"), as the format has no escapes.
-
-    Example::
-
-        forward;Net 1000
-        backward;Net 2000
-        forward;Net;Net.fc;linear(32x64, 64x64) 50000
-        other;(optimizer) SGD 10000
-    """
-    return "\n".join(
-        f"{';'.join(map(_escape, (stack.group, *stack.names)))} {stack.self_ns}"
-        for stack in own_time_stacks(profile)
-    )
-
-
-def _escape(name: str) -> str:
-    return _SEPARATORS.sub(lambda match: quote(match[0]), name)
 
 
 def render_speedscope(profile: ProfileData) -> str:
@@ -121,10 +90,3 @@ def _flame_graph(
         "samples": [[frames[name] for name in stack.names] for stack in shown],
         "weights": [stack.self_ns for stack in shown],
     }
-
-
-#: The formats of stacks, by their names in commands.
-STACK_FORMATS: Final[Mapping[str, Callable[[ProfileData], str]]] = {
-    "speedscope": render_speedscope,
-    "collapsed": render_collapsed,
-}
