@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from torchprof_hooks.documents.document import Block, Column, Facts, Table
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.many_shapes import with_common_names
 from torchprof_hooks.profiles.names import MODULES_NAME, Grouping, Kind, Phase
-from torchprof_hooks.profiles.shape_ranges import with_ranges
 
 #: Grouping -> the title of its section, and the header of its rows.
 SECTIONS: Final[Mapping[Grouping, tuple[str, str]]] = {
@@ -92,7 +92,7 @@ def table_by(
 def _items(profile: ProfileData, by: Grouping) -> Iterator[_Item]:
     """All rows of one grouping, in no order."""
     if by == "call":
-        profile = with_ranges(profile)
+        profile = with_common_names(profile)
     runs, places = _implementations(profile, by), _places(profile, by)
     of_modules: Counter[Phase] = Counter()
     for row in profile.rows(by):

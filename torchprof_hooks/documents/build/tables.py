@@ -12,6 +12,7 @@ from torchprof_hooks.documents.build.layers import summed_phases
 from torchprof_hooks.documents.document import Column, Table, Value
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.many_shapes import with_common_names
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
     MODULE_GROUPINGS,
@@ -23,7 +24,6 @@ from torchprof_hooks.profiles.names import (
     without_numbers,
 )
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.shape_ranges import with_ranges
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows that texts show by default.
@@ -284,7 +284,7 @@ def call_sites(profile: ProfileData) -> Iterator[Row]:
     kind (``blocks.0.norm``, ``blocks.1.norm``, ...) share one row: else, such layers
     would fill the table."""
     kinds: dict[str, list[Row]] = {}
-    for row in with_ranges(profile).rows("call"):
+    for row in with_common_names(profile).rows("call"):
         if row.kind == "function":
             kind = without_numbers(row.module) + row.name.removeprefix(row.module)
             kinds.setdefault(kind, []).append(row)

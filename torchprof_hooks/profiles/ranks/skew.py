@@ -15,10 +15,10 @@ from torchprof_hooks.profiles.cells import (
     place_without_functions,
 )
 from torchprof_hooks.profiles.collectives import Collective, sum_of
+from torchprof_hooks.profiles.many_shapes import common_names, renamed, with_infos
 from torchprof_hooks.profiles.names import Grouping, Kind, Phase
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.rows import group_rows
-from torchprof_hooks.profiles.shape_ranges import range_names, renamed
 from torchprof_hooks.profiles.totals import Totals
 
 #: What the time of a rank is divided into.
@@ -94,7 +94,7 @@ def skew_rows(
     """
     groups = groups or [range(len(ranks))]
     if by == "call":
-        ranks = _with_ranges(ranks)
+        ranks = _with_common_names(ranks)
     sums: dict[tuple[str, Phase], _Sums] = {}
     columns: dict[CellKey, list[list[float]]] = {}  # to which each cell is added
     for number, rank in enumerate(ranks):
@@ -119,12 +119,12 @@ def skew_rows(
     return tuple(sorted(rows, key=lambda row: (-row.skew_ns, row.name, row.phase)))
 
 
-def _with_ranges(ranks: Sequence[Rank]) -> list[Rank]:
-    """The same times, with one name for calls that differ in lengths alone, at one rank
-    or between ranks: the same name at all ranks."""
-    infos = {name: info for rank in ranks for name, info in rank.infos.items()}
-    names = range_names({key for rank in ranks for key in rank.cells}, infos, kept=1)
-    infos |= {ranged: infos[name] for (_, name), ranged in names.items()}
+def _with_common_names(ranks: Sequence[Rank]) -> list[Rank]:
+    """The same times, with one name for calls of a function in one module that differ
+    in shapes, at one rank or between ranks: the same name at all ranks."""
+    known = {name: info for rank in ranks for name, info in rank.infos.items()}
+    names = common_names({key for rank in ranks for key in rank.cells}, known, kept=1)
+    infos = with_infos(known, names)
     found = []
     for rank in ranks:
         cells: defaultdict[CellKey, float] = defaultdict(float)
