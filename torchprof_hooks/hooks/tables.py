@@ -12,7 +12,7 @@ import torch
 
 from torchprof_hooks.instruments.memory.meter import MemoryMeter, memory_meter
 from torchprof_hooks.profiles.names import ByteUnit, TimeUnit
-from torchprof_hooks.profiles.options import check_file, keyword_only
+from torchprof_hooks.profiles.options import check_file
 
 
 class _Times(TypedDict):
@@ -46,7 +46,6 @@ class TimeReport(ABC):
     def summary(self) -> dict[str, TimerSummary]:
         """Sums by name, in the order in which the first calls ended."""
 
-    @keyword_only("unit", "file")
     def print_report(
         self, *, unit: TimeUnit = "auto", file: TextIO | None = None
     ) -> None:
@@ -113,7 +112,6 @@ class MemoryReport(ABC):
                 own. Peaks are always those of the whole call.
         """
 
-    @keyword_only("unit", "file")
     def print_report(
         self, *, unit: ByteUnit = "auto", file: TextIO | None = None
     ) -> None:

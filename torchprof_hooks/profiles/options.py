@@ -7,21 +7,16 @@ a whole number, 1 or more, not 'a'".
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import operator
 import os
 import re
 import sys
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TextIO, TypeVar, cast
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from typing import Any, Final, TextIO, cast
 
 #: More operations per second than any machine does.
 MOST_FLOPS: Final = 1e30
@@ -217,29 +212,3 @@ def check_share(name: str, value: Any) -> float:
         return _parsed_share(cast("str | float", value))
     except ValueError as error:
         raise _wrong(ValueError, name, str(error), value) from None
-
-
-def keyword_only(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator for a method whose parameters with these names became keyword-only
-    after the last release: by position, they still work, with a DeprecationWarning."""
-
-    def decorate(method: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(method)
-        def accepting(self: object, *given: object, **options: object) -> R:
-            if given:
-                title = getattr(method, "__name__", "")
-                if len(given) > len(names) or options.keys() & names[: len(given)]:
-                    raise TypeError(f"{title}() takes keyword arguments, each once")
-                keywords = ", ".join(f"{name}=..." for name in names[: len(given)])
-                warnings.warn(
-                    f"{title}() takes keyword arguments only: write {title}({keywords})"
-                    "; the next release refuses others",
-                    DeprecationWarning,
-                    stacklevel=2,
-                )
-                options = {**dict(zip(names, given, strict=False)), **options}
-            return method(self, **options)  # type: ignore[arg-type]
-
-        return cast("Callable[P, R]", accepting)
-
-    return decorate
