@@ -8,7 +8,7 @@ import argparse
 import torch
 from char_lm import CharLM, Config, Vocabulary, batch_loss, read_corpus
 
-from torchprof_hooks import ProfilerHook, StepTimerHook, TrainingSession
+from torchprof_hooks import ProfilerHook, TrainingSession
 
 
 def parse_args() -> argparse.Namespace:
@@ -39,7 +39,7 @@ def main() -> None:
     traces = ProfilerHook(
         args.save_steps, output_dir=args.output_dir, show_memory=args.memory
     )
-    with TrainingSession([traces, StepTimerHook()]) as session:
+    with TrainingSession([traces]) as session:
         for _ in range(args.steps):
             session.run(train_step)
     for path in traces.paths:

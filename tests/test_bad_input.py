@@ -19,7 +19,6 @@ from torchprof_hooks import (
     ProfilerHook,
     ReportHook,
     SecondOrStepTimer,
-    StepTimerHook,
     TrainingSession,
     add_hook,
     enable,
@@ -108,7 +107,7 @@ add(function_hooks.PrintHook, "file", NO_FILE)
 add(function_hooks.PrintHook, "flush", NO_FLAG)
 
 # Sessions
-for hook in (ReportHook, StepTimerHook, SecondOrStepTimer):
+for hook in (ReportHook, SecondOrStepTimer):
     add(hook, "every_steps", NO_NUMBER, NOT_POSITIVE)
     add(hook, "every_secs", NO_NUMBER, NOT_POSITIVE)
     add(hook, "clock", (3, "x", None), every_steps=1)
@@ -120,10 +119,7 @@ for flag in ("show_dataflow", "show_memory", "trace_first", "compress"):
 add(ProfilerHook, "clock", (3,), save_steps=1)
 add(ReportHook, "profiler", (3, "x", profile_of()), every_steps=1)
 add(ReportHook, "file", NO_FILE, every_steps=1)
-add(StepTimerHook, "progress", NO_FLAG)
-add(StepTimerHook, "total", ("5", 1.5, True), (-1,))
-add(StepTimerHook, "file", NO_FILE)
-add(TrainingSession, "hooks", (3, [3], StepTimerHook(1), None))
+add(TrainingSession, "hooks", (3, [3], ReportHook(1), None))
 add(TrainingSession, "start_step", NO_WHOLE)
 
 # The rest
@@ -169,12 +165,10 @@ def test_what_is_wrong_is_said_by_name(
         (ProfilerHook, ("save_steps", "save_secs")),
         (ReportHook, ("every_steps", "every_secs")),
         (SecondOrStepTimer, ("every_secs", "every_steps")),
-        (StepTimerHook, ("every_steps", "every_secs")),
     ],
 )
 def test_one_of_two(kind: Callable[..., object], names: tuple[str, str]) -> None:
-    cases = [(1, 2), (None, None)]
-    for values in cases[: 1 if kind is StepTimerHook else 2]:  # that has a default
+    for values in (1, 2), (None, None):
         with pytest.raises(ValueError, match=r"must be .* the other one None") as found:
             kind(*values)
         for name, value in zip(names, values, strict=True):

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 ROOT: Final = Path(__file__).parents[1]
 RECORDS: Final = ROOT / "docs" / "compatibility"
-NEEDED: Final = ("pytest>=8", "hypothesis>=6", "expecttest", "tqdm", "ipython>=8")
+NEEDED: Final = ("pytest>=8", "hypothesis>=6", "expecttest", "tqdm")
 #: Tests of the native core, and of what only that can do. None compiles anything, but
 #: those that are skipped without a compiler.
 TESTS: Final = (

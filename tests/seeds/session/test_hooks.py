@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 import torch
@@ -14,51 +12,9 @@ from torch import nn
 
 from tests.cores import NATIVE_CORE
 from tests.seeds.session.recording import Clock
-from torchprof_hooks import ReportHook, StepTimerHook, TrainingSession, profile
+from torchprof_hooks import ReportHook, TrainingSession, profile
 
 X = torch.ones(2, 3)
-
-
-@pytest.mark.parametrize(
-    ("every", "start", "step_s", "printed"),
-    [
-        ({"every_steps": 4}, 0, 0.5, ["step 5: 2.00", "step 9: 2.00"]),
-        ({"every_secs": 5}, 10, 0.8, ["step 18: 1.25"]),
-    ],
-)
-def test_step_timer(
-    every: dict[str, Any], start: int, step_s: float, printed: list[str]
-) -> None:
-    clock, file = Clock(), io.StringIO()
-    hook = StepTimerHook(**every, file=file, clock=clock)
-
-    def step() -> None:
-        clock.now += step_s
-
-    with TrainingSession([hook], start) as session:
-        for _ in range(10):
-            session.run(step)
-        assert hook.steps_per_sec == pytest.approx(1 / step_s)
-    assert file.getvalue() == "".join(f"{line} steps/s\n" for line in printed)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_progress_bar(fails: bool) -> None:
-    file = io.StringIO()
-    hook = StepTimerHook(progress=True, total=5, file=file)
-    with suppress(ValueError), TrainingSession([hook], start_step=2) as session:
-        for _ in range(3):
-            session.run(int)
-        if fails:
-            raise ValueError("planted")
-    assert "5/5" in file.getvalue()
-    assert file.getvalue().endswith("\n")  # closed
-
-
-def test_progress_bar_without_tqdm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    with pytest.raises(ImportError, match="needs tqdm: install it"):
-        StepTimerHook(progress=True)
 
 
 def headings(file: io.StringIO) -> list[str]:
