@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 #: The shortest time between writes, so that writing is not all that happens.
 _LEAST_SECS: Final = 0.01
-#: How long to wait for another process that has locked the folder.
-_PATIENCE_S: Final = 1.0
 
 
 class _Writing:
@@ -135,9 +132,8 @@ class OwnFile:
         if self._own is not None:
             save(signed, self._own)
             return
-        with _alone_in(self._path.parent):
-            own = _free_path(self._path, provenance)
-            save(signed, own)
+        own = _free_path(self._path, provenance)
+        save(signed, own)
         self._own = own
 
     def _renew_in_fork(self) -> None:
@@ -169,29 +165,3 @@ def _free_path(path: Path, provenance: Provenance) -> Path:
 
 def _with(path: Path, suffix: str) -> Path:
     return path.with_name(f"{path.stem}{suffix}{path.suffix}")
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that only one process at a time searches it for a free name.
-    Where there are no locks, or another process keeps its lock for too long, the block
-    runs without one."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        until = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < until:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.01)
-            except OSError:
-                break
-        yield
-    finally:
-        os.close(descriptor)
