@@ -18,6 +18,7 @@ from torchprof_hooks import (
     Profile,
     ProfilerHook,
     ReportHook,
+    RunArgs,
     SecondOrStepTimer,
     TrainingSession,
     add_hook,
@@ -121,6 +122,7 @@ add(ReportHook, "profiler", (3, "x", profile_of()), every_steps=1)
 add(ReportHook, "file", NO_FILE, every_steps=1)
 add(TrainingSession, "hooks", (3, [3], ReportHook(1), None))
 add(TrainingSession, "start_step", NO_WHOLE)
+add(RunArgs, "fetches", (5, None, [int]))
 
 # The rest
 add(profile_function, "function", (3, None, int))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from torchprof_hooks.profiles.options import check_whole
+from torchprof_hooks.profiles.options import check_callable, check_whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -18,13 +18,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class RunArgs:
-    """The functions whose results a hook wants, returned by `SessionHook.before_run`.
+    """What a hook wants to know after the step, returned by `SessionHook.before_run`.
 
-    fetches: a function, or a list, tuple or dict of functions (also nested), which are
-        called without arguments after the step.
+    fetches: a function, which is called without arguments after the step.
     """
 
-    fetches: Any = None
+    fetches: Callable[[], Any]
+
+    def __post_init__(self) -> None:
+        check_callable("fetches", self.fetches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,7 @@ class RunValues:
     """The results of a step, given to `SessionHook.after_run`.
 
     value: the value that the step returned.
-    results: what the hook's own fetches returned, in the same structure; None if it
-        asked for nothing.
+    results: what the hook's own `fetches` returned; None if it asked for nothing.
     step: how many steps the session has run by now, with this one.
     """
 
@@ -70,8 +71,7 @@ class SessionHook:
 
     Subclass it and override what you need. The protocol is that of TensorFlow's
     ``SessionRunHook``, for loops in Python: `begin` has no graph to change, and the
-    functions that `before_run` returns are called after the step. `on_exception` is
-    new.
+    function that `before_run` returns is called after the step. `on_exception` is new.
     """
 
     def begin(self) -> None:
@@ -81,7 +81,7 @@ class SessionHook:
         """Called after `begin` of all hooks."""
 
     def before_run(self, run_context: RunContext) -> RunArgs | None:
-        """Called before each step. Returns the functions to call after it, or None."""
+        """Called before each step. Returns what to call after it, or None."""
         return None
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
@@ -189,7 +189,6 @@ class TrainingSession:
 
         Raises:
             RuntimeError: the session is not entered, or was asked to stop.
-            TypeError: a hook asks for something that cannot be called.
         """
         self._check_open()
         if self._is_stopping:
@@ -203,7 +202,7 @@ class TrainingSession:
             value = step_fn(*args, **kwargs)
             self._step += 1
             for hook, request in zip(self._hooks, requests, strict=True):
-                results = _fetched(request.fetches if request else None)
+                results = request.fetches() if request else None
                 hook.after_run(context, RunValues(value, results, self._step))
         except StopIteration:
             for hook in self._hooks:
@@ -286,21 +285,6 @@ class TrainingSession:
             raise RuntimeError(
                 f"this session is {self._state}: use it inside of its `with`"
             )
-
-
-def _fetched(fetches: Any) -> Any:
-    """The results of `RunArgs.fetches`, in the same structure."""
-    if fetches is None:
-        return None
-    if isinstance(fetches, dict):
-        return {key: _fetched(value) for key, value in fetches.items()}
-    if isinstance(fetches, tuple) and hasattr(fetches, "_fields"):
-        return type(fetches)(*map(_fetched, fetches))
-    if isinstance(fetches, (list, tuple)):
-        return type(fetches)(map(_fetched, fetches))
-    if not callable(fetches):
-        raise TypeError(f"a hook's fetches must be functions, not {fetches!r}")
-    return fetches()
 
 
 def _notify_all(
