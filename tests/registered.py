@@ -25,6 +25,14 @@ from torchprof_hooks.kernel.torch_names.distributed import (
     prepare_for_backward,
     wait_method,
 )
+from torchprof_hooks.kernel.torch_names.inductor import (
+    NOTICED_IN,
+    inductor_entry,
+    kernel_notice,
+    wrapper_maker,
+    wrappers,
+)
+from torchprof_hooks.kernel.torch_names import Place
 
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {
@@ -40,6 +48,7 @@ REPLACED: dict[str, tuple[Any, str]] = {
     "public apply": (function.Function, "apply"),
     "contexts": (function.BackwardCFunction, "__init__"),
     "attributes": (function.FunctionMeta, "__getattribute__"),
+    "compiling": inductor_entry(),
     "scripting": (torch.jit._recursive, "create_script_module"),
     **{
         f"{place.owner}.{place.name}": place
@@ -72,10 +81,18 @@ def _compiler() -> dict[str, object]:
     callbacks = sys.modules.get("torch._dynamo.callback")
     handlers = getattr(callbacks, "CompilationCallbackHandler", None)
     compiling = getattr(handlers, "install_callbacks", None)
+    places = [*map(kernel_notice, NOTICED_IN), wrapper_maker()]
     return {
+        **{str(p): p.read() if _is_ours(p.read()) else None for p in places if p.owner},
+        "compiled code": [w for w in wrappers() if _is_marked(w)],
         "context of compilations": compiling if _is_ours(compiling) else None,
         "switch of the compiler": switch if _is_ours(switch) else None,
     }
+
+
+def _is_marked(wrapper: Any) -> bool:
+    """Whether compiled code calls something of ours."""
+    return any(map(callable, vars(wrapper)["Runner"].call.__code__.co_consts))
 
 
 def _implementation_of_calls() -> object:

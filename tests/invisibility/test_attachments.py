@@ -89,7 +89,12 @@ def test_everything_is_there_while_it_is_used_and_not_after(measurer: str) -> No
 
 
 #: Whether their modules are there depends on what other tests have imported.
-_IMPORTED_LATE = ("_maybe_set_eval_frame", "install_callbacks")
+_IMPORTED_LATE = (
+    "_maybe_set_eval_frame",
+    "install_callbacks",
+    "set_kernel_post_grad_provenance_tracing",
+    "compile_to_module",
+)
 
 
 def test_the_list_of_what_may_be_replaced_is_complete() -> None:

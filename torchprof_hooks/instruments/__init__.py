@@ -32,7 +32,7 @@ def interrupting(
     reads_facts: whether optimizers are looked at (see `facts_of_program`).
     """
     yield from _made("data_loading", "DataLoading", follows_loading)
-    yield from _made("compiled", "Compilations")
+    yield from _made("compiled.observer", "Compilations")
     yield from _made("communication.patches", "Communication")
     yield from _made("optimizers", "Optimizers", reads_facts)
 

@@ -4,7 +4,7 @@ time of an interruption is its own, and the interrupted call goes on afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter_ns
 
@@ -207,6 +207,34 @@ class InterruptedCalls(OpenCalls):
     def abort(self) -> None:
         """Close the current call, which an exception has left without notice."""
         self.abort_call(self.last_stamp_ns())
+
+    def move(self, left: Site | None, entered: Site | None) -> None:
+        """End a part of the current call, and begin another one: at one moment.
+
+        left: the part that ends, which is the current site; None: the call itself is.
+        entered: the part that begins; None: the call itself goes on.
+        """
+        now_ns = perf_counter_ns()
+        if left is not None:
+            self.site = left.caller
+            self.end_entry(left, now_ns)
+        if entered is not None:
+            entered.low, entered.start_ns = next_sequence_number(), now_ns
+            self.site = entered
+        if self.memory is not None or self.device is not None:
+            closed = [left] if left is not None else []
+            self.owners_moved(closed, [entered] if entered is not None else [])
+
+    def end_parts(self, parts: Sequence[Site], call: Site) -> None:
+        """End what is open inside of `call`, and count each of `parts` as called."""
+        if self.site is not call:
+            if call is not self.outside and call not in self.open_sites():
+                return  # measuring has ended meanwhile
+            self.abort_down_to(call, perf_counter_ns())
+        now_ns = perf_counter_ns()
+        for part in parts:
+            self.book((part.code, now_ns, now_ns))
+        self.fold_if_due()
 
     @contextmanager
     def our_work(self) -> Iterator[None]:

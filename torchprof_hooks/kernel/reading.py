@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -92,6 +92,18 @@ class Reading(Protocol):
     def end_interruption(self, of: object, ended_ns: int) -> None:
         """End the interruption by `of`, if it goes on, and what an exception has left
         open in it."""
+
+    def move(self, left: Site | None, entered: Site | None) -> None:
+        """End a part of the current call, and begin another one: at one moment. Parts
+        are sites that are called from the call's, and are not notified of.
+
+        left: the part that ends, which is the current site; None: the call itself is.
+        entered: the part that begins; None: the call itself goes on.
+        """
+
+    def end_parts(self, parts: Sequence[Site], call: Site) -> None:
+        """End what is open inside of `call`, if that goes on, and count each of `parts`
+        as called."""
 
     def close_left(self) -> None:
         """Close interruptions that exceptions have left without notice."""

@@ -26,6 +26,7 @@ from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_module,
     is_tracing,
 )
+from torchprof_hooks.kernel.torch_names.modules import original_module
 from torchprof_hooks.kernel.tree import CallTree, Site
 from torchprof_hooks.profiles.names import BACKWARD_NAME, PROFILER_NAME, Phase
 
@@ -232,14 +233,13 @@ class Tracker(FollowedPasses):
 
     def ignores(self, module: torch.nn.Module) -> bool:
         """Whether a call of `module`, which is new at the current site, is not to be
-        followed: the module has a hook of its own, or the compiler makes the call, or
-        it is a part of a compiled region. A region is one owner, even if some of the
-        modules inside run in Python."""
-        around = self.site.living_module()
+        followed: the module has a hook of its own, or the compiler makes the call. Of
+        calls in compiled code, only those of the model's own modules are: these run in
+        Python, around a graph break."""
         return (
             self.site.is_region
-            or (around is not None and is_compiled_module(around))
             or is_tracing()
+            or self._is_compiled_code(module)
             or self.is_left_out(self.site, module)
         )
 
@@ -249,6 +249,15 @@ class Tracker(FollowedPasses):
         self._listeners = found = (*found, listener) if does else found
         several = Listeners(found) if found else None
         self.callbacks = found[0] if len(found) == 1 else several
+
+    def _is_compiled_code(self, module: torch.nn.Module) -> bool:
+        """Whether a call of `module` is how torch runs the compiled module around."""
+        around = self.site.living_module()
+        if around is None or not is_compiled_module(around):
+            return False
+        if module is not around and module is original_module(around):
+            return True
+        return self.tree.names.get(module) is None
 
     def retire(self) -> None:
         """The followed thread has ended."""

@@ -49,6 +49,8 @@ DATA_NAME: Final = "(data loading)"
 WAITING_NAME: Final = "(waiting for gradients)"
 #: Time in which ``torch.compile`` compiles, whichever module is being compiled.
 COMPILING_NAME: Final = "(torch.compile)"
+#: The class of rows for kernels that ``torch.compile`` has made of several modules.
+FUSED_CLASS: Final = "fused kernel"
 #: Time in which Python searches all objects for garbage, in whichever call.
 GARBAGE_NAME: Final = "(garbage collection)"
 PROFILER_NAME: Final = "(profiler overhead)"

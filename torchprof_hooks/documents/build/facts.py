@@ -24,6 +24,7 @@ from torchprof_hooks.documents.words import (
 )
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.measured_steps import MeasuredSteps
+from torchprof_hooks.profiles.names import FUSED_CLASS
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.step_times import StepTimes
 
@@ -179,6 +180,21 @@ def measuring(view: View) -> Iterator[str]:
         passes = plural(profile.undivided_passes, "backward pass", "backward passes")
         yield f"{passes} over nodes of several threads not divided"
     yield from profile.not_measured
+    yield from _fused_texts(profile)
+
+
+def _fused_texts(profile: ProfileData) -> Iterator[str]:
+    """How much of compiled code nobody can divide among modules."""
+    infos = profile.modules
+    fused_ns = compiled_ns = 0
+    for (path, _), totals in profile.cells.items():
+        is_fused = infos[path[-1]].class_name == FUSED_CLASS
+        fused_ns += totals.self_ns if is_fused else 0
+        is_inside = is_fused or any(infos[name].compiled for name in path)
+        compiled_ns += totals.self_ns if is_inside else 0
+    if fused_ns:
+        share = percent(fused_ns, compiled_ns)
+        yield f"{share} of the time in compiled code is in kernels of several modules"
 
 
 def stamped_texts(profile: ProfileData) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -214,9 +215,21 @@ def _own_folder() -> Path:
     return folder
 
 
+def regions_folder() -> Path:
+    """The folder in the user's cache for what is known of compiled code.
+
+    Raises:
+        NotBuiltError: there is no folder that is the user's alone.
+        OSError: it cannot be made.
+    """
+    folder = _own_folder() / "compiled"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 def clear_cache() -> Path:
-    """Remove all that was built here, for any torch, with its folder. Processes that
-    have it loaded go on. Returns where it was.
+    """Remove all that was built here, for any torch, and what is known of compiled
+    code, with the folder. Processes that have it loaded go on. Returns where it was.
 
     Raises:
         NotBuiltError: it cannot be removed.
@@ -225,6 +238,7 @@ def clear_cache() -> Path:
     with _alone(folder):
         for path in (*folder.glob(f"{NAME}-*"), folder / "lock"):
             path.unlink()
+        shutil.rmtree(folder / "compiled", ignore_errors=True)
     with suppress(OSError):  # something else is in there
         folder.rmdir()
     return folder

@@ -1,0 +1,74 @@
+"""Kernels that Inductor really compiles: fused ones, and those of optimizers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.attribution.test_compiled_code import folder, fresh_compiler
+from torchprof_hooks import profile
+from torchprof_hooks.kernel.torch_names.inductor import wrappers
+
+__all__ = ["folder", "fresh_compiler"]
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+
+class Gated(nn.Module):
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        self.up, self.act = nn.Linear(8, wide), nn.GELU()
+        self.norm, self.down = nn.LayerNorm(wide), nn.Linear(wide, 8)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.down(self.norm(self.act(self.up(value))))
+        return found
+
+
+def step(model: nn.Module) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(1)
+    loss = model(torch.rand(16, 8)).square().mean()
+    loss.backward()
+    gradients = [each.grad for each in model.parameters()]
+    state = torch.rand(1)
+    return loss.detach(), *(each for each in gradients if each is not None), state
+
+
+def test_fused_kernels_and_optimizers() -> None:
+    """All in one, as compiling takes long."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Gated(16), Gated(512))
+    compiled = torch.compile(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    update = torch.compile(optimizer.step)
+
+    def train() -> tuple[torch.Tensor, ...]:
+        optimizer.zero_grad()
+        found = step(compiled)
+        update()
+        return found
+
+    with profile() as first:
+        measured = train()
+    graphs = dict(torch._dynamo.utils.counters["stats"])
+    assert all(map(torch.equal, train(), measured))
+    with profile() as prof:
+        for _ in range(5):
+            assert all(map(torch.equal, train(), measured))
+    assert dict(torch._dynamo.utils.counters["stats"]) == graphs
+    found = prof.profile
+    assert sum(row.self_ns for row in found.rows()) == found.wall_ns
+    assert found.not_measured == first.profile.not_measured == ()
+    rows = {row.name: row for row in found.rows()}
+    for phase in "forward", "backward":
+        calls = {name: row.phases[phase].calls for name, row in rows.items()}
+        assert calls["Sequential.1.up"] == calls["Sequential.0"] == 5
+    fused = [name for name in rows if ".fused: " in name]
+    assert "Sequential.1.fused: act + norm" in fused
+    assert all(rows[name].class_name == "fused kernel" for name in fused)
+    assert rows["(optimizer) SGD"].calls == 5
+    assert not any("optimizer" in path[-1] for path, _ in found.cells if len(path) > 1)
+    report = prof.report(full=True)
+    assert " % of the time in compiled code is in kernels of several modules" in report
+    assert len(wrappers()) == 3

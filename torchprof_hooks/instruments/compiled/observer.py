@@ -1,0 +1,239 @@
+"""What torch.compile does in a thread: compilations interrupt calls, and compiled code
+is divided among modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, Final
+
+import torch
+
+from torchprof_hooks.instruments.compiled.kernel_map import map_patches
+from torchprof_hooks.instruments.compiled.places import Places, Placing
+from torchprof_hooks.instruments.compiled.wrapper import NotDividedError, Wrapper
+from torchprof_hooks.kernel.attachments import (
+    Attachment,
+    Layer,
+    Patch,
+    attachments,
+    leave_out_our_frame,
+)
+from torchprof_hooks.kernel.interruptions import Interruption
+from torchprof_hooks.kernel.observer import Observer
+from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.torch_names.compiler import (
+    compilation_context,
+    is_compiled_module,
+)
+from torchprof_hooks.kernel.torch_names.inductor import (
+    inductor_entry,
+    missing,
+    wrappers,
+)
+from torchprof_hooks.kernel.torch_names import Function
+from torchprof_hooks.kernel.tree import Site
+from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import COMPILING_NAME
+
+# Compilations
+
+
+def _make_compiling(original: Function, layer: Layer) -> Function:
+    @contextmanager
+    def install_callbacks(*args: Any, **kwargs: Any) -> Iterator[None]:
+        begun: list[Interruption] = []
+        for observer in _compiling.users_here() if layer.is_on else ():
+            if observer.reading.site.phase != "compiling":
+                found = observer.reading.interrupt(COMPILING_NAME, "compiling")
+                found.site.is_region = True
+                begun.append(found)
+        try:
+            with original(*args, **kwargs):
+                yield
+        finally:
+            if layer.is_on:
+                attachments.renew(marks)  # on what was compiled
+            for found in reversed(begun):
+                found.end()
+
+    return install_callbacks
+
+
+def _make_entry(original: Function, layer: Layer) -> Function:
+    def __call__(*args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if not layer.is_on:
+            return original(*args, **kwargs)
+        for patch in (_compiling, *map_patches):  # torch may have been imported late
+            attachments.renew(patch)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            attachments.renew(marks)
+
+    return __call__
+
+
+#: The context in which torch.compile compiles something, in the thread that waits for
+#: it.
+_compiling: Final = Patch(compilation_context, _make_compiling)
+_entry: Final = Patch(inductor_entry, _make_entry)
+
+
+# Compiled code
+
+
+class Marks(Attachment):
+    """What is put into compiled code, to notice where its kernels end. Nothing is
+    compiled again; its users are `Compilations`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._met: dict[int, tuple[ModuleType, Wrapper | str]] = {}
+
+    def put_on(self) -> None:
+        loaded = wrappers()
+        if loaded and missing():
+            return
+        known = {id(each) for each in loaded}
+        for key in self._met.keys() - known:
+            del self._met[key]
+        for each in loaded:
+            if id(each) not in self._met:
+                self._met[id(each)] = each, _wrapper_of(each)
+            found = self._met[id(each)][1]
+            if isinstance(found, Wrapper):
+                found.put_on()
+
+    def take_off(self) -> bool:
+        for _, found in [*self._met.values()]:
+            if isinstance(found, Wrapper):
+                found.take_off()
+        return True
+
+    def reasons(self) -> list[str]:
+        """Why wrappers could not be marked, each reason once."""
+        found = (each for _, each in [*self._met.values()] if isinstance(each, str))
+        return sorted(set(found))
+
+
+def _wrapper_of(module: ModuleType) -> Wrapper | str:
+    try:
+        return Wrapper(module, _run)
+    except NotDividedError as error:
+        return str(error)
+
+
+def _run(wrapper: Wrapper, self: Any, args: Any) -> Any:
+    """Run a wrapper's code."""
+    parts = [_Parts(each, wrapper) for each in marks.users_here()]
+
+    def mark(number: int) -> None:
+        for each in parts:
+            each.mark(number)
+
+    try:
+        return wrapper.marked(self, args, mark)
+    except BaseException as error:
+        leave_out_our_frame(error)
+        raise
+    finally:
+        for each in reversed(parts):
+            each.end()
+
+
+class _Parts:
+    """The kernels of a wrapper that runs, as one thread is followed through them: what
+    comes before a kernel, such as allocations for it, is a part of it."""
+
+    __slots__ = ("_base", "_now", "_number", "_places", "_reading")
+
+    def __init__(self, observer: Compilations, wrapper: Wrapper) -> None:
+        self._reading = observer.reading
+        self._base = self._now = self._reading.site
+        self._places = observer.places(self._base, wrapper)
+        self.mark(-1)
+
+    def mark(self, number: int) -> None:
+        """The kernel of this number has ended: the next one begins."""
+        self._number = number + 1
+        now, coming, base = self._now, self._places.sites[number + 1], self._base
+        if coming is now or self._reading.site is not now:
+            return  # the second: measuring has ended, or begun anew
+        self._now = coming
+        self._reading.move(
+            None if now is base else now, None if coming is base else coming
+        )
+
+    def end(self) -> None:
+        """The code has returned, or raised."""
+        reading, now = self._reading, self._now
+        if now is not self._base and reading.site is now:
+            reading.move(now, None)
+        begun = self._places.begun[: self._number + 1]
+        reading.end_parts([site for sites in begun for site in sites], self._base)
+
+
+marks: Final = Marks()
+
+#: What is said where nobody knows whose kernels are.
+HOW: Final = (
+    "the modules of kernels in compiled code that came from a cache of torch's: run "
+    "once with TORCHINDUCTOR_FX_GRAPH_CACHE=0 TORCHINDUCTOR_AUTOGRAD_CACHE=0"
+)
+
+
+class Compilations(Observer):
+    """Has compilations interrupt the calls that wait for them, and divides the time of
+    compiled code among modules."""
+
+    attachments = (_compiling, _entry, *map_patches, marks)
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[Site, Wrapper], Places] = {}
+        self._without_map = False
+
+    def new_call(self, site: Site, module: torch.nn.Module) -> None:
+        """The program may have begun to use torch.compile."""
+        attachments.renew(_compiling)
+
+    def places(self, base: Site, wrapper: Wrapper) -> Places:
+        """Where kernels of a wrapper are booked that runs in the call at `base`."""
+        found = self._places.get((base, wrapper))
+        if found is None:
+            with self.reading.our_work():
+                found = Placing(self.reading, base, wrapper).find()
+            self._places[base, wrapper] = found
+            self._without_map |= wrapper.known is None
+        return found
+
+    def added_to(self, profile: ProfileData) -> ProfileData:
+        """Say what is not divided, and why."""
+        said = [*_undivided(self.reading, {base for base, _ in self._places})]
+        if self._without_map:
+            said.append(HOW)
+        lines = sorted({*profile.not_measured, *said})
+        return replace(profile, not_measured=tuple(lines))
+
+
+def _undivided(reading: Reading, bases: Iterable[Site]) -> Iterator[str]:
+    """Compiled modules of which no kernel was seen."""
+    calls, divided = reading.calls(), set[Site]()
+    for base in bases:
+        site = base
+        while site not in divided:
+            divided.add(site)
+            site = site.caller
+    found = dict[str, bool]()
+    for site in reading.sites[: len(calls)]:
+        module = site.living_module()
+        if module is not None and is_compiled_module(module) and calls[site.code]:
+            found[site.name] = found.get(site.name, False) or site in divided
+    names = [name for name, is_divided in found.items() if not is_divided]
+    if names:
+        lacks = missing()
+        why = [f"torch has no {lacks}"] if lacks else marks.reasons()
+        reason = "; ".join(why) or "it was not compiled by Inductor, or not to Python"
+        yield f"what happens inside of {', '.join(names[:3])} [compiled]: {reason}"
