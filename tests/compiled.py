@@ -94,7 +94,7 @@ class Net(nn.Module):
         return self.head(x)
 
 
-def rows_of(found: Profile) -> dict[str, tuple[float, ...]]:
+def rows_of(found: Profile) -> dict[str, Any]:
     """Calls and own times in ms of each module, by phase; all add up to the whole."""
     assert sum(row.self_ns for row in found.rows()) == found.wall_ns
     return {

@@ -81,9 +81,11 @@ def _compiler() -> dict[str, object]:
     callbacks = sys.modules.get("torch._dynamo.callback")
     handlers = getattr(callbacks, "CompilationCallbackHandler", None)
     compiling = getattr(handlers, "install_callbacks", None)
-    places = [*map(kernel_notice, NOTICED_IN), wrapper_maker()]
+    places = {name: kernel_notice(name) for name in NOTICED_IN}
+    places["wrappers"] = wrapper_maker()
+    found = {name: place.read() for name, place in places.items()}
     return {
-        **{str(p): p.read() if _is_ours(p.read()) else None for p in places if p.owner},
+        **{name: each if _is_ours(each) else None for name, each in found.items()},
         "compiled code": [w for w in wrappers() if _is_marked(w)],
         "context of compilations": compiling if _is_ours(compiling) else None,
         "switch of the compiler": switch if _is_ours(switch) else None,

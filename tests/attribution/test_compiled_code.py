@@ -16,7 +16,7 @@ from torch._inductor.codecache import PyCodeCache
 from torch._inductor.utils import fresh_cache
 from torch.utils.checkpoint import checkpoint
 
-from tests.compiled import Block, Net, during, rows_of, spent, work
+from tests.compiled import Block, Net, Work, during, rows_of, spent, work
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
@@ -124,6 +124,41 @@ def test_rows_are_those_of_the_same_model_as_written(way: Any) -> None:
     assert not found.not_measured
 
 
+def test_what_is_compiled_later() -> None:
+    """For other sizes, and for gradients that are not wanted, in one profile."""
+    model, as_written = compiled(Net()), Net()
+
+    def various(model: nn.Module) -> Profile:
+        with profile() as prof:
+            for rows in (2, 2, 3, 5, 2):
+                model(x(rows)).sum().backward()
+                with torch.no_grad():
+                    model(x(rows))
+        return prof.profile
+
+    before = frames()
+    assert rows_of(various(model)) == rows_of(various(as_written))
+    assert frames()["unique_graphs"] >= before.get("unique_graphs", 0) + 3
+
+
+class Around(nn.Module):
+    """A module around a compiled one."""
+
+    def __init__(self, net: Any) -> None:
+        super().__init__()
+        self.work, self.net = Work(4), net
+
+    def forward(self, value: torch.Tensor) -> Any:
+        return self.net(self.work(value))
+
+
+def test_compiled_modules_in_others() -> None:
+    inner = Net()
+    inner.blocks[1].compile()
+    found = rows_of(trained(Around(torch.compile(inner))))
+    assert found == rows_of(trained(Around(Net())))
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_inference(mode: Callable[[], AbstractContextManager[None]]) -> None:
     def evaluated(model: nn.Module) -> Profile:
@@ -140,10 +175,10 @@ def test_inference(mode: Callable[[], AbstractContextManager[None]]) -> None:
 def test_a_function_with_model_and_loss() -> None:
     model = Net()
 
-    def loss(value: torch.Tensor) -> torch.Tensor:
+    def loss(value: torch.Tensor) -> Any:
         return work(model(value), 5)
 
-    def rows(function: Callable[[torch.Tensor], Any]) -> dict[str, tuple[float, ...]]:
+    def rows(function: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
         found = trained(function)
         assert found.wall_ns == 3 * (7 + 3 * (47 + 5)) * MS
         return rows_of(found)
@@ -354,7 +389,7 @@ def test_names_that_this_torch_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     model = compiled(Net())
     model(x()).sum().backward()
-    monkeypatch.setattr(torch._inductor.codegen.cpp, name, other)
+    monkeypatch.setattr(f"torch._inductor.codegen.cpp.{name}", other)
     found = trained(model)
     assert rows_of(found) == {"Net": (3, 3 * 47, 3, 2 * 3 * 47, 0, 0)}
     (reason,) = found.not_measured

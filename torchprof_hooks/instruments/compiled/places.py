@@ -10,13 +10,24 @@ from typing import Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.instruments.compiled.kernel_map import Calls, KernelMap, names_in
+from torchprof_hooks.instruments.compiled.kernel_map import (
+    Calls,
+    Kernel,
+    KernelMap,
+    names_in,
+)
 from torchprof_hooks.instruments.compiled.wrapper import Wrapper
 from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.torch_names.inductor import OPTIMIZER
 from torchprof_hooks.kernel.torch_names.modules import class_name, original_module
 from torchprof_hooks.kernel.tree import Site, profiled_path
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import FUSED_CLASS, MODULE_PHASES, Phase
+from torchprof_hooks.profiles.names import (
+    FUSED_CLASS,
+    MODULE_PHASES,
+    Phase,
+    optimizer_name,
+)
 
 Path = tuple[str, ...]
 
@@ -24,6 +35,8 @@ Path = tuple[str, ...]
 _OWN: Final = "(own)"
 #: So many modules are in the name of a fused kernel.
 _NAMED: Final = 4
+#: Phases in which compiled code may have an optimizer step.
+_WITH_OPTIMIZERS: Final = ("outside", "forward")
 
 
 class Places(NamedTuple):
@@ -61,9 +74,7 @@ class Placing:
         sites: list[Site] = []
         begun: list[list[Site]] = []
         for kernel in self._wrapper.kernels:
-            owners = kernel.owners
-            path = self._path(owners) if owners else self._named(kernel.name)
-            phase = self._phase(kernel.is_forward)
+            path, phase = self._place(kernel)
             if path == self._prefix or phase is None:
                 sites.append(base)
                 begun.append([])
@@ -75,13 +86,21 @@ class Placing:
             sites.append(self._site(path, phase, False))
         return Places([*sites, base], begun)
 
-    def _phase(self, is_forward: bool) -> Phase | None:
-        phase = self._base.phase
+    def _place(self, kernel: Kernel) -> tuple[Path, Phase | None]:
+        """None: the call at `base` has no parts."""
+        phase, base = self._base.phase, self._base
+        if not kernel.owners:
+            path = self._named(kernel.name)
+        elif kernel.owners[0][:1] and kernel.owners[0][0].source == OPTIMIZER:
+            path = *self._prefix, optimizer_name(kernel.owners[0][0].class_name)
+            return path, "optimizer" if base.phase in _WITH_OPTIMIZERS else None
+        else:
+            path = self._path(kernel.owners)
         if phase == "outside":
-            return "forward"
-        if phase == "backward" and is_forward:
-            return "recompute"
-        return phase if phase in MODULE_PHASES else None
+            return path, "forward"
+        if phase == "backward" and kernel.is_forward:
+            return path, "recompute"
+        return path, phase if phase in MODULE_PHASES else None
 
     def _site(self, path: Path, phase: Phase, counts: bool) -> Site:
         known = self._base.children_by_name.setdefault((f"{path} {counts}", phase), [])

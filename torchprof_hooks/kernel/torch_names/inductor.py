@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 import sys
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
@@ -164,11 +165,27 @@ _FARTHEST: Final = 4
 def _own_calls(node: Any) -> tuple[tuple[ModuleCall, ...], bool]:
     of_backward = node.meta.get(_STACK_OF_FORWARD)
     stack = of_backward or node.meta.get(_STACK) or {}
+    if not stack:
+        step = _STEP.search(node.meta.get("stack_trace") or "")
+        return _step_of(step[1]) if step else (), True
     calls = (
         ModuleCall(_number(key), str(source), getattr(kind, "__name__", str(kind)))
         for key, (source, kind) in stack.items()
     )
     return tuple(calls), not of_backward
+
+
+#: `ModuleCall.source` of a step of one of torch's optimizers.
+OPTIMIZER: Final = "optimizer"
+_STEP: Final = re.compile(r'[\\/]torch[\\/]optim[\\/](\w+)\.py", line \d+, in step\b')
+
+
+def _step_of(module: str) -> tuple[ModuleCall, ...]:
+    """A step of the optimizer whose method `step` is in this module of torch.optim."""
+    kinds = [each for each in vars(torch.optim).values() if isinstance(each, type)]
+    where = f"torch.optim.{module}"
+    own = (k for k in kinds if k.__module__ == where and "step" in vars(k))
+    return tuple(ModuleCall(0, OPTIMIZER, kind.__name__) for kind in own)[:1]
 
 
 def _number(key: str) -> int:
