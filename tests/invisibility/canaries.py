@@ -4,6 +4,7 @@ program is told less, and nothing that is wrong."""
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,15 @@ from torchprof_hooks.kernel.torch_names.compiler import (
     is_tracing,
 )
 from torchprof_hooks.kernel.torch_names.functions import operator_formula
+from torchprof_hooks.kernel.torch_names.inductor import (
+    NOTICED_IN,
+    call_of,
+    calls_of,
+    kernel_notice,
+    load_inductor,
+    nodes_of,
+    wrappers,
+)
 from torchprof_hooks.kernel.torch_names.modules import (
     caller_kwargs,
     is_optimizer_hook,
@@ -98,6 +108,38 @@ def _are_books_kept() -> bool:
     )
 
 
+def _are_kernels_noticed() -> bool:
+    """Whether Inductor says whose kernels are, and writes them as is expected."""
+    module = torch.nn.Linear(2, 2, bias=False)
+    # A new code each time: else, it would be compiled only once.
+    compiled = torch.compile(eval("lambda module, x: module(x)"), fullgraph=True)
+    seen: list[Any] = []
+
+    def notice(node_schedule: Any, kernel_name: str, is_extern: bool = False) -> Any:
+        (node,) = nodes_of(node_schedule, is_extern)
+        seen.extend((kernel_name, *calls_of(node)))
+        return original(node_schedule, kernel_name, is_extern)
+
+    with (
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        torch._inductor.config.patch(fx_graph_cache=False),
+        torch._functorch.config.patch(enable_autograd_cache=False),
+    ):
+        warnings.simplefilter("ignore")
+        load_inductor()
+        place = kernel_notice(NOTICED_IN[0])
+        original = place.read()
+        place.write(notice)
+        try:
+            compiled(module, torch.ones(2, 2))
+        finally:
+            place.write(original)
+    name, ((key, _, kind),), is_forward = seen
+    is_right = (name, key, kind) == ("extern_kernels.mm", id(module), "Linear")
+    return is_right and is_forward and None not in map(call_of, wrappers())
+
+
 #: All there are, with those that the package asks.
 ALL_CANARIES: Final = (
     *CANARIES,
@@ -123,6 +165,16 @@ ALL_CANARIES: Final = (
         "what torch.compile did",
         ("_dynamo.utils.counters", "_dynamo.callback.CompilationCallbackHandler"),
         _are_books_kept,
+    ),
+    Canary(
+        "kernels of compiled code",
+        (
+            "set_kernel_post_grad_provenance_tracing",
+            "GraphLowering.compile_to_module",
+            "_TorchCompileInductorWrapper.__call__",
+            "PyCodeCache.modules",
+        ),
+        _are_kernels_noticed,
     ),
     Canary(
         "floating-point operations",

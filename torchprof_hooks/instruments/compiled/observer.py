@@ -13,7 +13,7 @@ import torch
 
 from torchprof_hooks.instruments.compiled.kernel_map import map_patches
 from torchprof_hooks.instruments.compiled.places import Places, Placing
-from torchprof_hooks.instruments.compiled.wrapper import NotDividedError, Wrapper
+from torchprof_hooks.instruments.compiled.wrapper import Mark, NotDividedError, Wrapper
 from torchprof_hooks.kernel.attachments import (
     Attachment,
     Layer,
@@ -30,6 +30,7 @@ from torchprof_hooks.kernel.torch_names.compiler import (
 )
 from torchprof_hooks.kernel.torch_names.inductor import (
     inductor_entry,
+    load_inductor,
     missing,
     wrappers,
 )
@@ -66,7 +67,8 @@ def _make_entry(original: Function, layer: Layer) -> Function:
     def __call__(*args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if not layer.is_on:
             return original(*args, **kwargs)
-        for patch in (_compiling, *map_patches):  # torch may have been imported late
+        load_inductor()
+        for patch in (_compiling, *map_patches):  # they may not have been there before
             attachments.renew(patch)
         try:
             return original(*args, **kwargs)
@@ -129,19 +131,25 @@ def _wrapper_of(module: ModuleType) -> Wrapper | str:
 def _run(wrapper: Wrapper, self: Any, args: Any) -> Any:
     """Run a wrapper's code."""
     parts = [_Parts(each, wrapper) for each in marks.users_here()]
-
-    def mark(number: int) -> None:
-        for each in parts:
-            each.mark(number)
-
     try:
-        return wrapper.marked(self, args, mark)
+        return wrapper.marked(self, args, _mark_of(parts))
     except BaseException as error:
         leave_out_our_frame(error)
         raise
     finally:
         for each in reversed(parts):
             each.end()
+
+
+def _mark_of(parts: list[_Parts]) -> Mark:
+    if len(parts) == 1:  # as usual
+        return parts[0].mark
+
+    def mark(number: int) -> None:
+        for each in parts:
+            each.mark(number)
+
+    return mark
 
 
 class _Parts:

@@ -11,6 +11,8 @@ import operator
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -50,6 +52,14 @@ def wrapper_maker() -> Place:
     """The method of a graph that writes its wrapper, and returns that as a module."""
     module = sys.modules.get("torch._inductor.graph")
     return Place(getattr(module, "GraphLowering", None), "compile_to_module")
+
+
+def load_inductor() -> None:
+    """Import what is looked for here: when Inductor is about to be called, at the
+    earliest, as that takes seconds."""
+    for name in (*NOTICED_IN, "torch._inductor.graph"):
+        with suppress(Exception):  # it meets the same
+            import_module(name)
 
 
 def inductor_entry() -> Place:
