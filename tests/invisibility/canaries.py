@@ -110,7 +110,8 @@ def _are_books_kept() -> bool:
 
 def _are_kernels_noticed() -> bool:
     """Whether Inductor says whose kernels are, and writes them as is expected."""
-    module = torch.nn.Linear(2, 2, bias=False)
+    with torch.random.fork_rng(devices=[]):
+        module = torch.nn.Linear(2, 2, bias=False)
     # A new code each time: else, it would be compiled only once.
     compiled = torch.compile(eval("lambda module, x: module(x)"), fullgraph=True)
     seen: list[Any] = []
