@@ -17,6 +17,7 @@ from torch._inductor.utils import fresh_cache
 from torch.utils.checkpoint import checkpoint
 
 from tests.compiled import Block, Net, Work, during, rows_of, spent, work
+from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
@@ -339,15 +340,21 @@ def test_threads_and_several_profiles() -> None:
     assert of_both["Net.head"] == (4, 8, 3, 12, 0, 0)
 
 
-def test_functions_and_memory() -> None:
-    """They are those of the modules in compiled code, too."""
+@NATIVE_CORE
+def test_memory_and_functions_of_modules() -> None:
     model = compiled(Net())
     trained(model)
-    found = trained(model, memory="cpu")
+    found = trained(model, memory="cpu", functions=True)
     rows = {row.name: row for row in found.rows()}
     for name in "Net.head", "Net.blocks.1.up":
-        used = rows[name].phases["forward"].memory.used_bytes
-        assert used == 3 * 2 * 4 * 4
+        assert rows[name].phases["forward"].memory.used_bytes == 3 * 2 * 4 * 4
+    called = {row.name: row for row in found.rows("call") if row.kind == "function"}
+    head = called["Net.head: torchprof_hooks_tests::work(2x4)"]
+    assert (head.calls, head.self_ns) == (3, 3 * 2 * MS)
+    expected = trained(Net(), functions=True)
+    assert {name for name in called if "work" in name} == {
+        row.name for row in expected.rows("call") if "work" in row.name
+    }
 
 
 def test_it_does_not_grow_with_steps() -> None:

@@ -427,8 +427,9 @@ def random_programs() -> list[Profile]:
 
 @real
 def compiled() -> list[Profile]:
-    model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
-    model[1].compile(backend="eager")
+    inner = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    compiled: Any = torch.compile(inner, backend="eager")
+    model = nn.Sequential(nn.Linear(8, 8), compiled)
     return train(model, lambda: torch.ones(4, 8))
 
 

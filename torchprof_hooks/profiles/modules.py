@@ -23,7 +23,7 @@ class ModuleInfo:
         are neither).
     kind: "module", "function", or the kind of a row that is neither (see `Kind`).
     aliases: other qualified names of a shared module, sorted.
-    compiled: whether it runs code made by torch.compile, whose inside is not visible.
+    compiled: whether it runs code made by torch.compile.
     implementation: what runs a function: "C" (torch's own C++), "Py" (a function
         written in Python), "op" (one of ``torch.ops``), "custom" (a custom autograd
         Function); "" for other rows.

@@ -44,7 +44,7 @@ class Row:
         rest of the loop, or of the modules), "profiler" (profiler overhead) or
         "not measured" (the steps that were not).
     aliases: other names of a shared module.
-    compiled: whether torch.compile hides the inside.
+    compiled: whether it runs code made by torch.compile.
     phases: `Totals` for "forward", "backward" and "recompute"; rows that are neither
         modules nor functions also have the phase that is their kind.
     module: the module around a function call, or the module itself ("": none, or more
