@@ -32,7 +32,6 @@ from torchprof_hooks.kernel.torch_names.inductor import (
     wrapper_maker,
     wrappers,
 )
-from torchprof_hooks.kernel.torch_names import Place
 
 #: Functions of torch's that may be replaced: where they are.
 REPLACED: dict[str, tuple[Any, str]] = {

@@ -20,6 +20,7 @@ from torchprof_hooks.files.writing import write_text
 from torchprof_hooks.kernel.attachments import Layer, Patch
 from torchprof_hooks.kernel.native.build import regions_folder
 from torchprof_hooks.kernel.native.compiler import NotBuiltError
+from torchprof_hooks.kernel.torch_names import Function, Place
 from torchprof_hooks.kernel.torch_names.inductor import (
     NOTICED_IN,
     ModuleCall,
@@ -28,7 +29,6 @@ from torchprof_hooks.kernel.torch_names.inductor import (
     nodes_of,
     wrapper_maker,
 )
-from torchprof_hooks.kernel.torch_names import Function, Place
 
 #: Calls of modules, outermost first, that a part of a kernel belongs to; (): to none,
 #: as a loss or an optimizer does.

@@ -24,6 +24,7 @@ from torchprof_hooks.kernel.attachments import (
 from torchprof_hooks.kernel.interruptions import Interruption
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.reading import Reading
+from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.torch_names.compiler import (
     compilation_context,
     is_compiled_module,
@@ -34,7 +35,6 @@ from torchprof_hooks.kernel.torch_names.inductor import (
     missing,
     wrappers,
 )
-from torchprof_hooks.kernel.torch_names import Function
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import COMPILING_NAME
