@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
-from torchprof_hooks.instruments import interrupting, of_a_profile
+from torchprof_hooks.instruments import interrupting, of_a_profile, of_a_trace
 from torchprof_hooks.kernel.attachments import held_weakly
 from torchprof_hooks.kernel.core import CORE
 from torchprof_hooks.kernel.make_tracker import new_tracker
@@ -179,7 +179,7 @@ def new_tracer(is_wanted: bool) -> DeviceTracer | None:
         return None
     from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
 
-    return DeviceTracer(interrupting)
+    return DeviceTracer(of_a_trace)
 
 
 def trace_between(tracer: DeviceTracer, steps: ThreadSteps) -> bool:

@@ -23,18 +23,24 @@ if TYPE_CHECKING:
 
 
 def interrupting(
-    follows_loading: bool = False, reads_facts: bool = False
+    follows_loading: bool = False, reads_facts: bool = False, divides: bool = False
 ) -> Iterator[Observer]:
     """What interrupts calls, in each thread that is followed.
 
     follows_loading: whether modules that are called while data is loaded are calls of
         their own.
     reads_facts: whether optimizers are looked at (see `facts_of_program`).
+    divides: whether compiled code is divided among modules, as if these were called.
     """
     yield from _made("data_loading", "DataLoading", follows_loading)
-    yield from _made("compiled.observer", "Compilations")
+    yield from _made("compiled.observer", "Compilations", divides)
     yield from _made("communication.patches", "Communication")
     yield from _made("optimizers", "Optimizers", reads_facts)
+
+
+def of_a_trace() -> Iterator[Observer]:
+    """What observes a thread whose spans are kept one by one."""
+    yield from interrupting(divides=True)
 
 
 def of_a_profile(
@@ -49,7 +55,7 @@ def of_a_profile(
         yield from _made("memory.instrument", "memory_observers", device)
     if functions and CORE.module is not None:
         yield from _made("functions.operators", "OperatorCalls")
-    yield from interrupting(reads_facts=True)
+    yield from interrupting(reads_facts=True, divides=True)
 
 
 def facts_of_program(observers: Iterable[Observer]) -> ProgramFacts:

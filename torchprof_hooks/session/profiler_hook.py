@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from torchprof_hooks.instruments import interrupting
+from torchprof_hooks.instruments import of_a_trace
 from torchprof_hooks.instruments.kernels.recording import RecordingOptions
 from torchprof_hooks.instruments.kernels.session import RecordedStep
 from torchprof_hooks.profiles.options import (
@@ -101,7 +101,7 @@ class ProfilerHook(SessionHook):
         options = TraceOptions(show_dataflow, show_memory, compress)
         self._writer = TraceWriter(options)
         recorded = RecordingOptions(tensors=options.with_tensors)
-        self._recording = RecordedStep(recorded, interrupting)
+        self._recording = RecordedStep(recorded, of_a_trace)
         self._trace_first = trace_first
         self._skipped = 0
         self._has_joined = False

@@ -101,7 +101,9 @@ class Marks(Attachment):
             return
         known = {id(each) for each in loaded}
         for key in self._met.keys() - known:
-            del self._met[key]
+            _, gone = self._met.pop(key)
+            if isinstance(gone, Wrapper):
+                gone.take_off()
         for each in loaded:
             if id(each) not in self._met:
                 self._met[id(each)] = each, _wrapper_of(each)
@@ -131,8 +133,10 @@ def _wrapper_of(module: ModuleType) -> Wrapper | str:
 def _run(wrapper: Wrapper, self: Any, args: Any) -> Any:
     """Run a wrapper's code."""
     parts = [_Parts(each, wrapper) for each in marks.users_here()]
+    mark = _mark_of(parts)
     try:
-        return wrapper.marked(self, args, _mark_of(parts))
+        mark(-1)
+        return wrapper.marked(self, args, mark)
     except BaseException as error:
         leave_out_our_frame(error)
         raise
@@ -162,10 +166,11 @@ class _Parts:
         self._reading = observer.reading
         self._base = self._now = self._reading.site
         self._places = observer.places(self._base, wrapper)
-        self.mark(-1)
+        self._number = -1
 
     def mark(self, number: int) -> None:
-        """The kernel of this number has ended: the next one begins."""
+        """The kernel of this number has ended (-1: none was before): the next one
+        begins."""
         self._number = number + 1
         now, coming, base = self._now, self._places.sites[number + 1], self._base
         if coming is now or self._reading.site is not now:
@@ -194,12 +199,15 @@ HOW: Final = (
 
 
 class Compilations(Observer):
-    """Has compilations interrupt the calls that wait for them, and divides the time of
-    compiled code among modules."""
+    """Has compilations interrupt the calls that wait for them.
 
-    attachments = (_compiling, _entry, *map_patches, marks)
+    divides: whether it also divides the time of compiled code among modules.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, divides: bool = False) -> None:
+        self.attachments = (_compiling,)
+        if divides:
+            self.attachments = (_compiling, _entry, *map_patches, marks)
         self._places: dict[tuple[Site, Wrapper], Places] = {}
         self._without_map = False
 
@@ -219,6 +227,8 @@ class Compilations(Observer):
 
     def added_to(self, profile: ProfileData) -> ProfileData:
         """Say what is not divided, and why."""
+        if marks not in self.attachments:
+            return profile
         said = [*_undivided(self.reading, {base for base, _ in self._places})]
         if self._without_map:
             said.append(HOW)
@@ -227,9 +237,10 @@ class Compilations(Observer):
 
 
 def _undivided(reading: Reading, bases: Iterable[Site]) -> Iterator[str]:
-    """Compiled modules of which no kernel was seen."""
+    """Compiled modules of which neither a kernel nor a module inside was seen."""
     calls, divided = reading.calls(), set[Site]()
-    for base in bases:
+    around = (each.caller for each in [*reading.sites] if each.module is not None)
+    for base in (*bases, *around):
         site = base
         while site not in divided:
             divided.add(site)
