@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -36,8 +36,10 @@ from torchprof_hooks.kernel.torch_names.inductor import (
     wrappers,
 )
 from torchprof_hooks.kernel.tree import Site
-from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import COMPILING_NAME
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.data import ProfileData
 
 # Compilations
 
