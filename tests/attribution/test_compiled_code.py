@@ -23,6 +23,7 @@ from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.instruments.compiled.observer import HOW, marks
 from torchprof_hooks.kernel.torch_names.inductor import wrappers
+from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clock")]
 
@@ -355,6 +356,35 @@ def test_memory_and_functions_of_modules() -> None:
     assert {name for name in called if "work" in name} == {
         row.name for row in expected.rows("call") if "work" in row.name
     }
+
+
+def test_reports_have_modules_in_compiled_ones() -> None:
+    model = compiled(Net())
+    trained(model)
+    lines = trained(model).report().splitlines()
+    tree = [line.strip().split("  ")[0] for line in lines]
+    start = tree.index("Net [compiled]")
+    inside = ["blocks.*: 2 Block", "down: 2 Work", "up: 2 Work", "head: Work"]
+    assert tree[start + 1 : start + 5] == inside
+
+
+def test_hooks_see_one_call() -> None:
+    model = compiled(Net())
+    trained(model)
+    with TimerHook(backward=True) as hook:
+        for _ in range(3):
+            model(x()).sum().backward()
+    times = {"elapsed_time": 3 * 0.047, "backward_time": 6 * 0.047, "occurrence": 3}
+    assert hook.summary() == {"Net": pytest.approx(times)}
+
+
+def test_compiled_autograd_is_compiled_code_outside_of_modules() -> None:
+    model = compiled(Net())
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        trained(model)
+        found = trained(model)
+    assert rows_of(found)["Net.head"][:2] == (3, 6)
+    assert found.wall_ns == 3 * (7 + 3 * 47) * MS
 
 
 def test_it_does_not_grow_with_steps() -> None:

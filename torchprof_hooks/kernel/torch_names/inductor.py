@@ -50,8 +50,9 @@ def _takes(function: Any, names: tuple[str, ...]) -> bool:
 
 def wrapper_maker() -> Place:
     """The method of a graph that writes its wrapper, and returns that as a module."""
-    module = sys.modules.get("torch._inductor.graph")
-    return Place(getattr(module, "GraphLowering", None), "compile_to_module")
+    module, name = sys.modules.get("torch._inductor.graph"), "compile_to_module"
+    place = Place(getattr(module, "GraphLowering", None), name)
+    return place if _takes(place.read(), ("self",)) else Place(None, name)
 
 
 def load_inductor() -> None:
@@ -77,7 +78,8 @@ def wrappers() -> list[ModuleType]:
 
 def call_of(wrapper: ModuleType) -> FunctionType | None:
     """The function that runs all kernels, if it is as Inductor has made it."""
-    found = vars(vars(wrapper).get("Runner", object)).get("call")
+    runner = vars(wrapper).get("Runner")
+    found = vars(runner).get("call") if isinstance(runner, type) else None
     if not isinstance(found, FunctionType) or found.__closure__:
         return None
     arguments = found.__code__.co_varnames[: found.__code__.co_argcount]
