@@ -1,7 +1,7 @@
 """The hot part of measuring, in C++ where that can be built, else in Python.
 
-Both cores have the same interface (see `core.reference`), and nothing outside of this
-folder knows which one runs. The choice is made once per process.
+Both cores have the same interface (see reference/cursor.py), and nothing but what asks
+`CORE` knows which one runs. The choice is made once per process.
 """
 
 from __future__ import annotations

@@ -186,18 +186,12 @@ class InterruptedCalls(OpenCalls):
     def interrupt(
         self, name: str, phase: Phase, *, of: object = None, is_call: bool = True
     ) -> Interruption:
-        """Interrupt the current call: what the thread does from now on has a row of its
-        own, and is no part of the call, until the interruption ends.
-
-        of: what interrupts: an optimizer, or what is loaded from.
-        is_call: whether this counts as a call in its row.
-        """
+        """Interrupt the current call (see `Reading`)."""
         site = self.interruption_site(name, phase, NO_MODULE if of is None else id(of))
         return Interruption(self, site if is_call else self.tree.uncounted(site))
 
     def end_interruption(self, of: object, ended_ns: int) -> None:
-        """End the interruption by `of`, if it goes on, and what an exception has left
-        open in it."""
+        """End the interruption by `of` (see `Reading`)."""
         site = self.site
         if site.key != id(of):
             site = self.unwind_to(of)
@@ -209,11 +203,7 @@ class InterruptedCalls(OpenCalls):
         self.abort_call(self.last_stamp_ns())
 
     def move(self, left: Site | None, entered: Site | None) -> None:
-        """End a part of the current call, and begin another one: at one moment.
-
-        left: the part that ends, which is the current site; None: the call itself is.
-        entered: the part that begins; None: the call itself goes on.
-        """
+        """End a part of the current call, and begin another one (see `Reading`)."""
         now_ns = perf_counter_ns()
         if left is not None:
             self.site = left.caller

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchprof_hooks.kernel.attachments import Attachment
+from torchprof_hooks.kernel.attachments import Attachment, attachments
 from torchprof_hooks.kernel.reading import Reading, Step
 from torchprof_hooks.kernel.reference.span_log import Int64s
 from torchprof_hooks.kernel.tree import Site
@@ -76,6 +76,21 @@ class Observer:
     def works_here(self) -> bool:
         """Whether the running thread is the followed one, or works for it."""
         return self.reading.works_here()
+
+    def attach(self) -> None:
+        """Put its attachments on torch."""
+        for attachment in self.attachments:
+            attachments.attach(attachment, self)
+
+    def detach(self) -> None:
+        """Take them off again."""
+        for attachment in self.attachments:
+            attachments.detach(attachment, self)
+
+    def detach_in_finalizer(self) -> None:
+        """Have them taken off as soon as that can be: finalizers wait for no lock."""
+        for attachment in self.attachments:
+            attachments.give_up(attachment, self)
 
     # When it observes
 

@@ -74,12 +74,14 @@ class _PassesOfThreads(Attachment):
         for tracker in self._trackers():
             if tracker.backward is not None:
                 attachments.attach(engine_patch, tracker)
-                attach_observers(tracker)
+                for observer in tracker.observers:
+                    observer.attach()
 
     def take_off(self) -> bool:
         for tracker in self._trackers():
             attachments.detach(engine_patch, tracker)
-            detach_observers(tracker)
+            for observer in tracker.observers:
+                observer.detach()
         return True
 
     def _trackers(self) -> list[Tracker]:
@@ -122,8 +124,7 @@ class _Lifetime:
             threads.ended(self._tracker)
         attachments.give_up(engine_patch, self._tracker)
         for observer in self._tracker.observers:
-            for attachment in observer.attachments:
-                attachments.give_up(attachment, observer)
+            observer.detach_in_finalizer()
 
 
 def _make_scripting(original: Function, layer: Layer) -> Function:
@@ -256,8 +257,7 @@ class TrackerSubscription(Subscription):
             attachments.give_up(optimizer_hooks, self.tracker)
             for observer in self.tracker.observers:
                 observer.given_up()
-                for attachment in observer.attachments:
-                    attachments.give_up(attachment, observer)
+                observer.detach_in_finalizer()
 
     def open(self) -> None:
         """Connect the tracker."""
@@ -270,7 +270,8 @@ class TrackerSubscription(Subscription):
             if self._shows_optimizers:
                 attachments.attach(optimizer_hooks, tracker)
             attachments.attach(engine_patch, tracker)
-        attach_observers(tracker)
+        for observer in tracker.observers:
+            observer.attach()
         for observer in tracker.observers:
             observer.began()
 
@@ -286,22 +287,9 @@ class TrackerSubscription(Subscription):
         attachments.detach(engine_patch, tracker)
         for observer in reversed(tracker.observers):
             observer.ended()
-        detach_observers(tracker)
+        for observer in tracker.observers:
+            observer.detach()
         self._is_open = False
-
-
-def attach_observers(tracker: Tracker) -> None:
-    """Put on torch what the observers of a tracker need."""
-    for observer in tracker.observers:
-        for attachment in observer.attachments:
-            attachments.attach(attachment, observer)
-
-
-def detach_observers(tracker: Tracker) -> None:
-    """Take that off again."""
-    for observer in tracker.observers:
-        for attachment in observer.attachments:
-            attachments.detach(attachment, observer)
 
 
 def show_modules(subscription: Subscription) -> None:

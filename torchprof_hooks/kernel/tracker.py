@@ -119,11 +119,6 @@ class FollowedPasses(InterruptedCalls):
         if open_ones:
             self.abort_down_to(open_ones[-1].caller, self.last_stamp_ns())
 
-    def drop_passes_after(self, count: int) -> None:
-        """Forget all passes but the first `count`."""
-        while len(self.passes) > count:
-            self._forget_pass(self.passes[-1])
-
     def _forget_pass(self, ended: BackwardPass) -> None:
         """Forget the pass that began last; the core may have removed it already."""
         passes = self.passes
@@ -137,14 +132,15 @@ class FollowedPasses(InterruptedCalls):
         called or data loaded: an exception has left them without notice."""
         self.drop_left_passes()
         while self.site.phase in _WITHOUT_MODULES:
-            self.abort_call(self.last_stamp_ns())
+            self.abort()
 
     def abort_all(self, by_exception: bool) -> None:
         """Close all open calls: as of now, if an exception is just leaving them, else
         as of the last moment at which they are known to have run."""
         end_ns = perf_counter_ns() if by_exception else self.last_stamp_ns()
         self.abort_down_to(self.outside, end_ns)
-        self.drop_passes_after(0)
+        while self.passes:
+            self._forget_pass(self.passes[-1])
 
     def backward_site(self, around: Site, made_by: int | str) -> Site:
         """Where the backward of a call is booked, inside of `around`.

@@ -9,7 +9,6 @@ import torch
 
 from torchprof_hooks.instruments.memory.meter import MemoryMeter, memory_meter
 from torchprof_hooks.instruments.memory.owners import MemoryOwners
-from torchprof_hooks.kernel.attachments import attachments
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.torch_names.tensors import device_type_of, unnoticed
 from torchprof_hooks.kernel.tree import Site
@@ -57,13 +56,11 @@ class DeviceInUse(Observer):
         parts = self._meter, self._owners
         self._owners.ended()
         for part in parts:
-            for attachment in part.attachments:
-                attachments.detach(attachment, part)
+            part.detach()
         self._meter.go_on_with(counter)
         self._owners.begin_anew()
         for part in parts:
-            for attachment in part.attachments:
-                attachments.attach(attachment, part)
+            part.attach()
         for part in parts:
             part.began()
 
