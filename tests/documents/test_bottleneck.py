@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, Dataset
 
-import torchprof_hooks
 from tests.build import MS, after, ms, profile_of
 from tests.documents.runs import BUSY
-from tests.fake_clock import FakeClock, burn
-from tests.planted import Work
 from torchprof_hooks.documents.build.page import page_document
-from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.report import to_json
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.optimizers import OptimizerFacts
-from torchprof_hooks.profiles.program import Program, ProgramFacts
+from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.totals import Totals
 
 Cells = Mapping[tuple[str, Phase], Totals]
@@ -175,48 +168,6 @@ def test_a_device_that_waits_has_the_host_for_a_bottleneck() -> None:
 
 def _without_outside(profile: Profile) -> Any:
     return {k: t for k, t in profile.cells.items() if k[1] != "outside"}
-
-
-def test_the_tip_that_knows_more_is_the_advice() -> None:
-    adam = OptimizerFacts("Adam", 300, True, False, "cpu")
-    run = a_run({("(optimizer) Adam", "optimizer"): ms(40, 10)})
-    known = replace(run, program=Program("x.py", facts=ProgramFacts((adam,))))
-    assert first(known)["next_step"].startswith("Adam(..., fused=True)")
-    assert len(find_tips(view_of(known))) == 1
-    assert first(run)["next_step"].startswith("fused=True, where its class has that")
-
-
-class _Slowly(Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        burn(40)
-        return torch.ones(())
-
-
-def test_a_loop_that_makes_batches_itself(clock: FakeClock) -> None:
-    """Beside a loader that is slow, too; neither takes more than the model does."""
-
-    def batches() -> Iterator[torch.Tensor]:
-        for batch in DataLoader(_Slowly()):
-            burn(60)
-            yield torch.roll(batch, 1)
-
-    model = Work(150, 150)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with torchprof_hooks.profile(functions=True) as prof:
-        for batch in batches():
-            model(batch).sum().backward()
-            optimizer.step()
-    program, data, *_ = find_tips(view_of(prof.profile))
-    assert program.claim.startswith("The program takes 15.0 % of the loop (0.300s)")
-    assert "1.18x as fast without" in program.claim
-    assert program.claim.endswith(
-        "data 25.0 % of the loop (0.500s), 1.33x as fast without"
-    )
-    assert re.search(r"around test_bottleneck\.py:\d+ \(roll\)", program.remedy)
-    assert data.claim.startswith("Waiting for data takes 10.0 % of the loop (0.200s)")
 
 
 def test_imports_of_a_program_are_no_bottleneck() -> None:

@@ -146,7 +146,7 @@ def test_numbers_are_raw_and_what_json_cannot_say_is_not_known() -> None:
     document = Document(
         "profile",
         "\u4e16",
-        blocks=[Answers([answer], ["!"]), found, Tips([Tip("c", "r")])],
+        blocks=[Answers([answer], ["!"]), found, Tips([Tip("c", "r", "n")])],
         numbers={"x": inf, "y": [1]},
     )
     assert json_of(document).isascii()
@@ -159,7 +159,7 @@ def test_numbers_are_raw_and_what_json_cannot_say_is_not_known() -> None:
     assert content["answers"]["a"]["numbers"] == {"x_ns": None}
     assert (content["answers"]["a"]["share"], content["warnings"]) == (None, ["!"])
     assert content["numbers"] == {"x": None, "y": [1]}
-    assert content["tips"] == [{"claim": "c", "remedy": "r"}]
+    assert content["tips"] == [{"claim": "c", "remedy": "r", "rule": "n"}]
 
 
 def test_a_whole_csv() -> None:

@@ -89,14 +89,3 @@ def contrastive(shapes: tuple[tuple[int, ...], ...]) -> Profile:
     held = (*HELD, HeldMemory(path, "forward", "temporary", 90 * MB))
     found = ran_out(1, shapes)
     return replace(found, memory=MemorySummary("cpu", 150 * MB, path, at_peak=held))
-
-
-def test_what_has_parameters_or_is_no_module_has_no_such_tip() -> None:
-    path = ("Net", "Net.distance")
-    owned = HeldMemory(path, "outside", "parameter", MB)
-    outside = HeldMemory(("cross_entropy(8x8, 8)",), "forward", "activation", 180 * MB)
-    found = contrastive(TWICE)
-    assert found.memory is not None
-    for more in (owned, outside):
-        memory = replace(found.memory, at_peak=(*found.memory.at_peak, more))
-        assert "Tip: Net.distance" not in replace(found, memory=memory).report()

@@ -159,10 +159,14 @@ class Answers:
 
 
 class Tip(NamedTuple):
-    """What is the case; and what to do about it, unless that is obvious."""
+    """What is the case; and what to do about it.
+
+    rule: the name of the rule that says so (see docs/advice.md).
+    """
 
     claim: str
     remedy: str = ""
+    rule: str = ""
 
     def __str__(self) -> str:
         """Both as one paragraph."""

@@ -9,7 +9,7 @@ from tests.build import ms, profile_of
 from tests.documents.test_bottleneck import LEADING
 from tests.documents.test_unusual_layers import SLOW_LAYER
 from torchprof_hooks.documents.build import screen
-from torchprof_hooks.documents.build.tips import find_tips
+from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Answers, Document, Tips
 from torchprof_hooks.documents.render.text import text_of

@@ -15,8 +15,8 @@ from torchprof_hooks.documents.build.full import communication, flop_tree
 from torchprof_hooks.documents.build.memory import memory_text, memory_tree, peak_table
 from torchprof_hooks.documents.build.memory_failure import failure_table, memory_first
 from torchprof_hooks.documents.build.memory_growth import growth_table
+from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.tables import module_tree, placed_nodes
-from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Block, Document, Facts, Tips
 from torchprof_hooks.documents.render.text import text_of

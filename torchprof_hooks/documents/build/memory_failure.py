@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from torchprof_hooks.documents.build.departing import times_text
+from torchprof_hooks.documents.build.findings import times_text
 from torchprof_hooks.documents.build.memory import owner_table, place_of
 from torchprof_hooks.documents.document import (
     Answers,
@@ -14,7 +14,6 @@ from torchprof_hooks.documents.document import (
     Column,
     Document,
     Table,
-    Tip,
 )
 from torchprof_hooks.documents.render.units import best_byte_format
 from torchprof_hooks.documents.words import KIND_TITLES
@@ -22,7 +21,7 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemoryFailure, bytes_by_kind
 
 #: From such a part of all that was in use on, what was asked for is itself the reason.
-_LARGE: Final = 0.5
+LARGE_REQUEST: Final = 0.5
 #: What goes before all else, in this order.
 _FIRST: Final = ("answers", "memory_at_failure", "tips", "memory", "checkpointing")
 
@@ -38,9 +37,9 @@ def failure_warnings(profile: ProfileData) -> Iterator[str]:
     if memory is None or failure is None:
         return
     asked, held = map(best_byte_format, (failure.requested_bytes, failure.held_bytes))
-    text = f"Memory ran out: {asked} for {_where(profile, failure)}, "
-    if _is_large(failure):
-        text += f"{_times(failure)} all that was in use, {held}: "
+    text = f"Memory ran out: {asked} for {place_of_failure(profile, failure)}, "
+    if is_large(failure):
+        text += f"{times_of_failure(failure)} all that was in use, {held}: "
     else:
         text += f"with {held} in use: "
     text += ", ".join(
@@ -75,28 +74,11 @@ def failure_table(profile: ProfileData) -> Iterator[Table]:
     ]
     yield replace(
         held,
-        labels=[_where(profile, failure), *held.labels],
+        labels=[place_of_failure(profile, failure), *held.labels],
         columns=columns,
         shares=[0.0, *held.shares],
         most=held.most + 1,
         notes=["refused: what was asked for, and is in none of the others"],
-    )
-
-
-def failure_tip(profile: ProfileData) -> Iterator[Tip]:
-    """What to do about one tensor that is as large as a good part of the rest."""
-    failure = failure_of(profile)
-    if failure is None or not _is_large(failure):
-        return
-    asked = best_byte_format(failure.requested_bytes)
-    kept = bytes_by_kind(failure.held).get("activation", 0)
-    is_too_much = failure.requested_bytes > failure.held_bytes
-    frees = "checkpointing cannot help, it" if is_too_much else "checkpointing"
-    yield Tip(
-        f"One tensor of {asked}, for {_where(profile, failure)}, is {_times(failure)} "
-        "all that was in use",
-        f"{frees} frees at most the {best_byte_format(kept)} of activations. Compute "
-        "it in parts, or use a function that does not make it whole.",
     )
 
 
@@ -114,13 +96,16 @@ def memory_first(profile: ProfileData, blocks: Iterable[Block]) -> list[Block]:
     return sorted(once.values(), key=rank)
 
 
-def _where(profile: ProfileData, failure: MemoryFailure) -> str:
+def place_of_failure(profile: ProfileData, failure: MemoryFailure) -> str:
+    """Where memory ran out: the call, and its phase."""
     return place_of(profile, failure.path, failure.phase)
 
 
-def _is_large(failure: MemoryFailure) -> bool:
-    return failure.requested_bytes >= _LARGE * failure.held_bytes
+def is_large(failure: MemoryFailure) -> bool:
+    """Whether what was asked for is itself the reason."""
+    return failure.requested_bytes >= LARGE_REQUEST * failure.held_bytes
 
 
-def _times(failure: MemoryFailure) -> str:
+def times_of_failure(failure: MemoryFailure) -> str:
+    """How many times all that was in use was asked for: ``34x``."""
     return times_text(failure.requested_bytes / max(failure.held_bytes, 1))

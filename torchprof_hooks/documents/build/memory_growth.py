@@ -16,17 +16,6 @@ from torchprof_hooks.profiles.memory import GrowingMemory, MemoryKind
 #: The most owners that the warning names, and rows in a text.
 _NAMED: Final = 2
 _MOST_OWNERS: Final = 12
-#: What to look for if most of what grows is of this kind.
-_FORWARD_KEPT: Final = "Is a loss or an output kept? Keep .item() or .detach()"
-_QUESTIONS: Final[dict[MemoryKind, str]] = {
-    "activation": _FORWARD_KEPT,
-    "temporary": _FORWARD_KEPT,
-    "gradient": "Are gradients kept, or graphs of create_graph=True?",
-    "optimizer state": "Does the optimizer keep something of each step?",
-    "parameter": "Does a module get new parameters in each step?",
-    "buffer": "Does a module get larger buffers in each step?",
-    "other": "Are batches or copies kept?",
-}
 _NOTE: Final = (
     "A cache that is still filling, and what is collected in an epoch, look the same"
 )
@@ -65,22 +54,26 @@ def _grown(profile: ProfileData) -> list[_Grown]:
     return sorted(found, key=lambda one: (-one.added.total(), one.label))
 
 
+def grown_kinds(profile: ProfileData) -> Counter[MemoryKind]:
+    """What grows: the bytes of a step, by kind."""
+    return sum((one.added for one in _grown(profile)), Counter[MemoryKind]())
+
+
 def growth_warnings(profile: ProfileData) -> Iterator[str]:
-    """That memory grows: how much, since when, whose, and what to look for."""
+    """That memory grows: how much, since when, and whose."""
     grown = _grown(profile)
     if not grown:
         return
-    added = sum((one.added for one in grown), Counter[MemoryKind]())
+    added = grown_kinds(profile)
     since = min(one.since_step for one in grown)
     parts = [
         f"{one.label} {best_byte_format(one.added.total())}" for one in grown[:_NAMED]
     ]
     if len(grown) > _NAMED:
         parts.append(f"{len(grown) - _NAMED} more")
-    [(most, _)] = added.most_common(1)
     yield (
         f"Memory grows by {best_byte_format(added.total())} a step since step {since}: "
-        f"{', '.join(parts)} ({_kinds(added)}). {_QUESTIONS[most]}"
+        f"{', '.join(parts)} ({_kinds(added)})"
     )
 
 

@@ -114,8 +114,8 @@ def folded_modules(view: View) -> Table:
 def flag_columns(view: View, kinds: Sequence[LayerKind]) -> list[Column]:
     """What is unusual about the layers in these rows, if anything is."""
     texts: defaultdict[LayerKind, list[str]] = defaultdict(list)
-    for flag in view.flags:
-        texts[flag.kind].append(flag.text)
+    for one in view.unusual:
+        texts[one.kind].append(one.text)
     flags = [", ".join(texts[kind]) for kind in kinds]
     return [Column("note", "text", flags, "flags")] if any(flags) else []
 
@@ -147,7 +147,7 @@ def _ranked(view: View, hot: Collection[LayerKind]) -> tuple[list[Layers], list[
     while around is not None:
         way.add(id(around))
         around = around.around
-    flagged = {flag.kind for flag in view.flags}
+    flagged = {one.kind for one in view.unusual}
     least_ns = _LEAST_SHARE * view.shown.wall_ns
     shown = [e for e in layers if id(e) in way or e.node.cumulative_ns >= least_ns]
     # The sort is stable: of equal layers, callers stay before the called.

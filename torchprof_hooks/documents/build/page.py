@@ -17,6 +17,7 @@ from torchprof_hooks.documents.build.memory import peak_answer, peak_table
 from torchprof_hooks.documents.build.memory_failure import failure_table
 from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.module_table import flag_columns
+from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.slow_steps import slow_table, steps_over_time
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
@@ -28,7 +29,6 @@ from torchprof_hooks.documents.build.tables import (
     share_column,
     tree_of,
 )
-from torchprof_hooks.documents.build.tips import find_tips
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import (
     Answers,

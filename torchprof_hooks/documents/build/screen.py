@@ -9,8 +9,8 @@ from math import sqrt
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
-from torchprof_hooks.documents.build.bottleneck import bottleneck_answer
 from torchprof_hooks.documents.build.device import idle_blocks, kernel_lines
+from torchprof_hooks.documents.build.findings import bottleneck_answer
 from torchprof_hooks.documents.build.layers import Hottest, own_ns, variance_ns2
 from torchprof_hooks.documents.build.lines import lines_of_program, listed
 from torchprof_hooks.documents.build.memory import peak_answer
@@ -21,13 +21,13 @@ from torchprof_hooks.documents.build.memory_failure import (
 )
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
 from torchprof_hooks.documents.build.module_table import folded_modules
+from torchprof_hooks.documents.build.rules import find_tips, tip_on_bottleneck
 from torchprof_hooks.documents.build.slow_steps import slow_answer
 from torchprof_hooks.documents.build.tables import (
     label,
     own_columns,
     share_column,
 )
-from torchprof_hooks.documents.build.tips import find_tips, tip_on_bottleneck
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import (
     Answer,

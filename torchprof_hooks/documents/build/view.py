@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
-from torchprof_hooks.documents.build.bottleneck import Bottleneck, bottleneck_of
-from torchprof_hooks.documents.build.departing import Departure, departing
-from torchprof_hooks.documents.build.flags import Flag, flags_of
+from torchprof_hooks.documents.build.findings import (
+    Bottleneck,
+    Departure,
+    Unusual,
+    bottleneck_of,
+    departing,
+    unusual_layers,
+)
 from torchprof_hooks.documents.build.layers import (
     Hottest,
     Noise,
@@ -17,9 +22,12 @@ from torchprof_hooks.documents.build.layers import (
     hottest,
     shares_of,
 )
-from torchprof_hooks.documents.words import plural
+from torchprof_hooks.documents.words import percent, plural, seconds
+from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.parts import Part
+from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES
 from torchprof_hooks.profiles.tree import Node
@@ -29,6 +37,35 @@ NONE_UNMEASURED: Final = Part("unmeasured")
 
 #: The most outermost modules that the title of a document names.
 _NAMES: Final = 3
+
+
+class Share(NamedTuple):
+    """A part of the time of a run. whole: the name of the whole: "run" or "loop"."""
+
+    part_ns: int
+    whole_ns: int
+    whole: str
+
+    @property
+    def fraction(self) -> float:
+        """The part as a number from 0 to 1; 0.0 if the whole is 0."""
+        return self.part_ns / self.whole_ns if self.whole_ns else 0.0
+
+    def __str__(self) -> str:
+        """``12.0 % of the loop (1.200s)``."""
+        share, took = percent(self.fraction), seconds(self.part_ns)
+        return f"{share} of the {self.whole} ({took})"
+
+
+class Turns(NamedTuple):
+    """What a run repeats: steps; or, if no optimizer steps, calls of outermost modules.
+
+    number: how many there were.
+    noun: the name of one.
+    """
+
+    number: int
+    noun: str
 
 
 @dataclass(frozen=True)
@@ -132,10 +169,57 @@ class View:
         return bottleneck_of(self.shown, rows, shares, hot, is_loop=is_loop)
 
     @cached_property
-    def flags(self) -> Sequence[Flag]:
+    def unusual(self) -> Sequence[Unusual]:
         """What is unusual about layers that take much, the longest first."""
-        rows, apart = self._modules, self.departing
-        return flags_of(self.shown, self.whole_ns, rows, apart, self._noise)
+        return unusual_layers(self.whole_ns, self._modules, self.departing, self._noise)
+
+    # What rules ask
+
+    @property
+    def program(self) -> Program:
+        """What is known of the program; of a loop alone, nothing."""
+        return self.profile.program or Program()
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether time outside modules is that of the loop, not of imports."""
+        return self.start_up is not None or self.profile.program is None
+
+    @cached_property
+    def is_compiled(self) -> bool:
+        """Whether any of the modules is compiled: nobody need be told to do so."""
+        return any(info.compiled for info in self.shown.modules.values())
+
+    @cached_property
+    def calls(self) -> tuple[Row, ...]:
+        """The calls of functions, by shapes and by the module around."""
+        rows = self.shown.rows("call") if self.shown.has_functions else ()
+        return tuple(row for row in rows if row.kind == "function")
+
+    @cached_property
+    def turns(self) -> Turns:
+        """How many steps and evaluation calls, or calls of the model, there were."""
+        profile, times = self.shown, self.shown.step_times
+        steps, evaluations = profile.steps, times.evaluations
+        if steps + evaluations > 1:
+            noun = "step or evaluation call" if evaluations else "step"
+            return Turns(steps + evaluations, noun)
+        outer = {path[0] for path, _ in profile.cells}
+        calls = sum(outermost(profile.cells, name).calls for name in outer)
+        return Turns(calls, "call of the model")
+
+    def per_turn(self, count: int) -> float:
+        """The mean of a count per step, or per call of the model (see `turns`)."""
+        return count / max(self.turns.number, 1)
+
+    def share(self, part_ns: int) -> Share:
+        """This time as a share of all that is shown."""
+        return Share(part_ns, self.shown.wall_ns, "loop" if self.start_up else "run")
+
+    def of_phases(self, *phases: Phase) -> Share:
+        """The share of these phases."""
+        times = self.shown.phase_times_ns()
+        return self.share(sum(times[phase] for phase in phases))
 
 
 def view_of(profile: ProfileData) -> View:
