@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from playwright.sync_api import sync_playwright
 
-from torchprof_hooks.program.file_tools import main as run_tool
+from torchprof_hooks.program.cli import main as run_tool
 
 DOCS: Final = Path(__file__).parent
 WIDTH: Final = 1400

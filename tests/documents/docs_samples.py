@@ -32,7 +32,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 from unittest.mock import patch
 
-from torchprof_hooks.program import file_tools
+from torchprof_hooks.program import cli
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "docs" / "samples"
@@ -338,7 +338,7 @@ def printed(command: str) -> str:
         return "\n\n".join(_chosen(text, beginnings)) + "\n" if beginnings else text
     out = StringIO()
     with redirect_stdout(out), patch.dict(os.environ, COLUMNS=str(WIDTH)):
-        assert file_tools.main(_with_root(arguments)) == 0, command
+        assert cli.main(_with_root(arguments)) == 0, command
     lines = "\n".join(line[:WIDTH].rstrip() for line in out.getvalue().split("\n"))
     if not beginnings:
         return lines

@@ -26,7 +26,7 @@ from torchprof_hooks.documents.render.csv import csv_of
 from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.ranks.ranks import RanksData
-from torchprof_hooks.program.file_tools import main
+from torchprof_hooks.program.cli import main
 
 SLOW: Work = {**USUAL, ("Net > Net.head", "forward"): 35.0}
 RANKS = ranks_of([USUAL, USUAL, SLOW, USUAL])

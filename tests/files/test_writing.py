@@ -15,8 +15,7 @@ import pytest
 from tests.build import profile_of
 from tests.running import TORCH, python
 from torchprof_hooks import Profile
-from torchprof_hooks.files.writing import replaced_file
-from torchprof_hooks.program.report_output import write_report
+from torchprof_hooks.files.writing import replaced_file, write_text
 
 PROFILE = profile_of(steps=3)
 
@@ -102,12 +101,12 @@ def test_a_long_name(length: int, tmp_path: Path) -> None:
     saves_twice(tmp_path, "n" * (length - 5) + ".json")
 
 
-def test_a_report_is_written_the_same_way(tmp_path: Path) -> None:
+def test_a_text_is_written_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "report.txt"
     path.write_text("before")
     path.chmod(0o600)
-    write_report("a class: \udcff", str(path))  # a name with a stray character
-    assert path.read_text() == "a class: \\udcff\n"
+    write_text("a class: \udcff", path)  # a name with a stray character
+    assert path.read_text() == "a class: \\udcff"
     assert mode(path) == 0o600
 
 

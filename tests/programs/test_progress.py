@@ -16,8 +16,8 @@ from tests.documents.docs_samples import SAMPLES
 from torchprof_hooks import Profile, ProfilerHook
 from torchprof_hooks.documents import progress
 from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.program.cli import main
 from torchprof_hooks.program.ending import Outputs
-from torchprof_hooks.program.file_tools import main
 from torchprof_hooks.program.flags import Flags
 
 

@@ -253,7 +253,7 @@ def test_the_first_step_can_be_left_out(tmp_path: Path) -> None:
     measured, below = line(left_out, "Time measured").split(", ")
     assert (seconds(measured), seconds(below)) == (0.36, 0.058)
 
-    again = profiled("show", saved, "--format", "report", "--max-rows", "20")
+    again = profiled("show", saved, "--format", "report", COLUMNS="120")
     lines = again.out.removeprefix(TITLE.lstrip()).splitlines()
     # Printed above the tables at exit, and in them here.
     told = [line for line in lines if re.match("Measuring took|.* were measured", line)]

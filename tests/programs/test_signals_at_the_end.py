@@ -26,8 +26,8 @@ def signalled(*args, **kwargs):
 PLACES = [
     ("torchprof_hooks.program", "ending", "compilation_since"),
     ("torchprof_hooks.files.own_file", "OwnFile", "finish"),
-    ("torchprof_hooks.program", "report_output", "exit_report"),
-    ("torchprof_hooks.program", "report_output", "write_report"),
+    ("torchprof_hooks.program", "ending", "exit_report"),
+    ("torchprof_hooks.program", "ending", "print_report"),
 ]
 ENDINGS = [
     ("1 / 0", 1),
@@ -114,7 +114,7 @@ def test_ctrl_c_has_the_exit_code_that_it_has_without_us(
 HALF = """
 import os, signal, sys, time
 from types import ModuleType
-name = "torchprof_hooks.program.report_output"
+name = "torchprof_hooks.documents.report"
 sys.modules[name] = ModuleType(name)
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep({seconds})

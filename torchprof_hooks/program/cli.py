@@ -9,96 +9,70 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-#: Commands for files of profiles, and what each does.
-FILE_TOOLS = {
-    "show": "print a profile, or turn it into another format",
-    "compare": "what became slower between two profiles",
-    "merge": "add profiles up, of several runs or ranks",
-    "ranks": "which rank the others wait for, and where it spends that",
-}
-#: The command that builds the native core.
-BUILD = "build"
-COMMANDS = {**FILE_TOOLS, BUILD: "build the native core, if it is not there"}
+    from argparse import Namespace
+    from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a program, which replaces this process, or one of our commands, as the
     arguments say. Returns the exit code, if this process goes on."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] in FILE_TOOLS:
-        from torchprof_hooks.program import file_tools
-
-        return file_tools.main(given)
-    if given and given[0] == BUILD:
-        return _build(given[1:])
-    if given and not given[0].startswith("-"):  # a script, without options for us
-        if meant := _command_meant(given[0]):
-            from torchprof_hooks.program.handover import print_warning
-
-            print_warning(
-                f"torchprof_hooks: there is no file {given[0]!r}, and no command of "
-                f"that name: did you mean {called_as()} {meant}?"
-            )
-            return 2
+    if given and given[0].endswith(".py"):  # a script, without options for us
         from torchprof_hooks.program.launch import launch
 
         launch(given, {})
-    from torchprof_hooks.program.arguments import launch_with_options
+    from torchprof_hooks.program.arguments import parse
 
-    return launch_with_options(given, COMMANDS)
+    options, program = parse(given)
+    if program:
+        return _launch(options, program)
+    if options.command == "build":
+        return _build(options.clear)
+    from torchprof_hooks.program.file_tools import run
 
-
-def called_as() -> str:
-    """The name by which the command was called, for messages."""
-    is_script = not sys.argv[0].endswith("__main__.py")
-    return "torchprof-hooks" if is_script else "python -m torchprof_hooks"
-
-
-def did_you_mean(unknown: Sequence[str], options: Iterable[str]) -> str:
-    """``; did you mean --full?``, for the first unknown option that is like another."""
-    from difflib import get_close_matches
-
-    known = list(options)
-    for argument in unknown:
-        if argument.startswith("--"):
-            for close in get_close_matches(argument.partition("=")[0], known, 1):
-                return f"; did you mean {close}?"
-    return ""
+    return run(options)
 
 
-def _command_meant(script: str) -> str:
-    """The command whose name is most like that of a missing script; "" if none is, or
-    the script is not missing."""
+def _launch(options: Namespace, program: list[str]) -> int:
+    """Run the program as the options say. Returns the exit code if they are wrong, or
+    the program is no file, but like the name of a command."""
+    from torchprof_hooks.profiles.errors import FlagError
+    from torchprof_hooks.program.flags import as_texts, make_flags, option, settle
+    from torchprof_hooks.program.handover import print_warning
+    from torchprof_hooks.program.launch import launch
+
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    try:
+        flags = settle(make_flags(given, option), option)
+        _check_script(program[0])
+    except FlagError as error:
+        print_warning(f"torchprof_hooks: {error}")
+        return 2
+    return launch(program, as_texts(flags))
+
+
+def _check_script(script: str) -> None:
+    """Refuse a script that is not there, and whose name is like that of a command."""
     import os
 
+    from torchprof_hooks.profiles.errors import FlagError
+    from torchprof_hooks.program.arguments import COMMANDS
+    from torchprof_hooks.program.flags import did_you_mean
+
     if "." in script or os.sep in script or os.path.exists(script):
-        return ""
-    from difflib import get_close_matches
+        return
+    if meant := did_you_mean(script, COMMANDS):
+        text = f"there is no file {script!r}, and no command of that name"
+        raise FlagError(text + meant)
 
-    return next(iter(get_close_matches(script, COMMANDS, 1)), "")
 
-
-def _build(arguments: Sequence[str]) -> int:
+def _build(clears: bool) -> int:
     """Build the native core, unless it is there, or remove what was built. Returns the
     exit code."""
-    import argparse
     import os
 
     from torchprof_hooks.program.handover import print_warning
 
-    parser = argparse.ArgumentParser(
-        prog=f"{called_as()} {BUILD}",
-        description="Build the native core for the installed torch, if it is not "
-        "there, and say where it is.",
-    )
-    parser.add_argument(
-        "--clear",
-        action="store_true",
-        help="instead, remove all that was built for this user, for any torch",
-    )
-    clears = parser.parse_args(arguments).clear
     if clears:
         os.environ["TORCHPROF_HOOKS_CORE"] = "python"  # or what follows would build one
     from torchprof_hooks.kernel.native.build import clear_cache, native_module

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from torchprof_hooks.files.own_file import OwnFile, rank_path
 from torchprof_hooks.measure.origin import Origin
@@ -90,7 +90,6 @@ class Outputs:
         """Write the page; then, when the progress bar is gone, the report. Rank 0
         prints that of all ranks first."""
         from torchprof_hooks.documents.progress import with_progress
-        from torchprof_hooks.program.report_output import exit_report
 
         if self._is_left_to_rank_0():
             self._write_page(program)
@@ -125,28 +124,31 @@ class Outputs:
             print_warning(f"torchprof_hooks: {self._file.path} is not saved: {error}")
 
     def _write_page(self, program: ProfileData) -> None:
-        if not self._flags.html:
-            return
-        from torchprof_hooks.documents.report import page
-        from torchprof_hooks.files.writing import write_text
+        if self._flags.html:
+            from torchprof_hooks.documents.report import page
 
-        where = rank_path(Path(self._flags.html), self._origin.provenance(True))
-        try:
-            write_text(page(program), where)
-        except Exception as error:  # there is still the report
-            print_warning(f"torchprof_hooks: {where} is not written: {error}")
+            self._write_file(lambda: page(program), self._flags.html, "page")
 
     def _write_report(self, report: str) -> None:
-        from torchprof_hooks.program.report_output import write_report
+        where = self._flags.destination
+        if where in STREAMS:
+            print_report(report, where)
+        elif not self._write_file(lambda: report + "\n", where, "report"):
+            print_report(report, "stderr")  # the program may have run for days
 
-        where, provenance = self._flags.destination, self._origin.provenance(True)
+    def _write_file(self, make: Callable[[], str], where: str, what: str) -> bool:
+        """Write what `make` returns to a file, one for each rank of a distributed
+        program. Returns whether that was possible; if not, prints why."""
+        from torchprof_hooks.files.writing import write_text
+
+        path = rank_path(Path(where), self._origin.provenance(True))
         try:
-            write_report(report, where, provenance)
-        except OSError as error:
-            reason = error.strerror or error  # the error may name a temporary file
-            path = rank_path(Path(where), provenance)
-            print_warning(f"torchprof_hooks: no file for the report: {path}: {reason}")
-            write_report(report, "stderr")  # the program may have run for days
+            write_text(make(), path)
+        except Exception as error:  # there is still the report
+            reason = getattr(error, "strerror", None) or error
+            print_warning(f"torchprof_hooks: no file for the {what}: {path}: {reason}")
+            return False
+        return True
 
     def _of_ranks(self, is_hurried: Callable[[], bool]) -> str:
         """The report of ranks, to go above the report of rank 0; "" for other ranks."""
@@ -162,6 +164,56 @@ class Outputs:
         except Exception as error:  # there is still the report
             found = f"torchprof_hooks: ranks are not compared: {error}"
         return f"{found}\n\n" if found else ""
+
+
+def exit_report(
+    program: ProfileData,
+    flags: Flags,
+    with_end: Callable[[ProfileData], ProfileData],
+) -> str:
+    """The first screen, with the tables below it if the flags ask for them.
+
+    with_end: adds to a profile the time that the report has taken so far. The screen,
+        which has that time, is made last.
+    """
+    from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
+    from torchprof_hooks.documents.render.terminal import width_of
+    from torchprof_hooks.documents.report import Layout, report
+
+    tables = []
+    if flags.wants_tables:
+        layout = ReportLayout(
+            n_ops=flags.n_ops,
+            n_apply=flags.n_apply,
+            width=flags.output_line_width,
+            every_pass=flags.profile_optimizer,
+            with_memory=flags.profile_memory,
+            ignore_first_call=flags.ignore_first_call,
+            include_overhead=False,
+        )
+        tables.append(program_text(program, layout))
+    stream, program = _stream_of(flags.destination), with_end(program)
+    screen = report(
+        program.loop if flags.ignore_first_call else program,
+        Layout(width=width_of(stream)),
+        stream=stream,
+        more="--html FILE" if tables else "--full, --html FILE",
+        tips=not tables,
+    )
+    return "\n\n".join([screen, *tables])
+
+
+def print_report(report: str, destination: str) -> None:
+    """Print to "stderr" or "stdout"; not if the program has closed that."""
+    if (stream := _stream_of(destination)) is not None:
+        with suppress(ValueError):
+            print(report, file=stream, flush=True)
+
+
+def _stream_of(destination: str) -> TextIO | None:
+    """The stream of a destination; None if that is a file, or the stream is closed."""
+    streams = {"stderr": sys.stderr, "stdout": sys.stdout}
+    return streams.get(destination)
 
 
 def flush_output() -> None:

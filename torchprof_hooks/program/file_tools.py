@@ -38,26 +38,16 @@ from torchprof_hooks.files.writing import replaced_file
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.program.cli import did_you_mean
-from torchprof_hooks.program.file_options import (
-    ARGUMENTS,
-    CSV,
-    HTML,
-    JSON,
-    REPORT,
-    RUNS,
-    SPEEDSCOPE,
-    TEXT,
-    file_parser,
-    trouble_with_compare,
-    trouble_with_show,
-)
+from torchprof_hooks.program.arguments import RUNS
 
 T = TypeVar("T")
 
 #: Exit codes besides 0.
 SLOWER: Final = 1
 TROUBLE: Final = 2
+
+#: What the screen names as showing more.
+_MORE: Final = "--full, --format html"
 
 #: The most processes that read files of ranks at once.
 _MOST_PROCESSES: Final = 8
@@ -74,15 +64,9 @@ class _ToolError(Exception):
         self.code = code
 
 
-def main(argv: Sequence[str]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run the command in the arguments, and return the exit code. For a file that
     cannot be read or written, that is 2, with one line on standard error."""
-    parser = file_parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        names = (name.replace("_", "-") for name in vars(args) if name not in ARGUMENTS)
-        meant = did_you_mean(unknown, (f"--{name}" for name in names))
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
     try:
         return _COMMANDS[args.command](args)
     except _ToolError as error:
@@ -94,59 +78,35 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    trouble = trouble_with_show(args)
-    if trouble:
-        raise _ToolError(trouble)
-    _put(_formatted(_load(args.file), args), args.output)
+    _put(_FORMATS[args.format](_read(Profile.load, args.file), args), args.output)
     return 0
 
 
-def _formatted(profile: Profile, args: argparse.Namespace) -> str:
-    if args.format == REPORT:
-        return _report(profile, args)
-    if args.format == HTML:
-        return page(profile)
-    if args.format == TEXT:
-        return _text(profile, args)
-    if args.format == JSON:
-        return to_json(profile, args.by)
-    if args.format == SPEEDSCOPE:
-        return render_speedscope(profile)
-    return csv_of(rows_table(profile, args.by or "module"))
-
-
 def _text(profile: Profile, args: argparse.Namespace) -> str:
-    """The screen, with tables below for ``--full``; or with ``--by``, one table."""
+    """The screen, with tables below if anything is said of these; with ``--by``, one
+    table."""
+    rows, by = args.max_rows, args.sort_by
     if args.by:
-        rows, by = args.max_rows, args.sort_by
         return rows_report(profile, args.by, width=_width(), max_rows=rows, sort_by=by)
+    full = bool(args.full or rows or by)
+    width = _width() if full else min(_width(), WIDTH)
     stream = sys.stdout if args.output is None else None
-    if args.full and profile.program:
-        screen_layout = Layout(width=min(_width(), WIDTH))
-        screen = report(profile, screen_layout, stream=stream, more="", tips=False)
-        return f"{screen}\n\n{_report(profile, args)}"
-    layout = Layout(
-        width=_width() if args.full else min(_width(), WIDTH),
-        max_rows=args.max_rows,
-        sort_by=args.sort_by,
-    )
-    return report(profile, layout, full=args.full, stream=stream)
+    layout = Layout(width=width, max_rows=rows, sort_by=by)
+    return report(profile, layout, full=full, stream=stream, more=_MORE)
 
 
 def _report(profile: Profile, args: argparse.Namespace) -> str:
-    """The report of a whole program, as it was printed at its end."""
+    """The tables of a whole program, as they were printed at its end."""
     from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
 
     if profile.program is None:
         raise _ToolError(f"{args.file} is not the profile of a whole program")
-    rows = args.max_rows or 20
-    with_memory = profile.memory is not None
-    return program_text(profile, ReportLayout(rows, rows, with_memory=with_memory))
+    rows, with_memory = args.max_rows or 20, profile.memory is not None
+    layout = ReportLayout(rows, rows, width=_width(), with_memory=with_memory)
+    return program_text(profile, layout)
 
 
 def _compare(args: argparse.Namespace) -> int:
-    if trouble := trouble_with_compare(args):
-        raise _ToolError(trouble)
     if args.run:
         old, new = _run_in_turns(args)
     else:
@@ -163,6 +123,10 @@ def _run_in_turns(args: argparse.Namespace) -> Sequence[Sequence[ProfileData]]:
     """The profiles of runs of the old, and of the new program."""
     from torchprof_hooks.program import paired_runs
 
+    if args.keep and args.keep.exists():
+        raise _ToolError(
+            f"{args.keep} is there already: name a new folder to --keep profiles"
+        )
     with TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)
         functions = args.by in ("function", "call")
@@ -186,16 +150,9 @@ def _run_in_turns(args: argparse.Namespace) -> Sequence[Sequence[ProfileData]]:
         return [_read(read_runs, folder / side) for side in paired_runs.SIDES]
 
 
-def _check_max_rows(args: argparse.Namespace) -> None:
-    if args.max_rows and args.format != TEXT:
-        raise _ToolError(
-            f"--max-rows is for tables, but --format {args.format} has all"
-        )
-
-
 def _merge(args: argparse.Namespace) -> int:
     files = with_progress(args.files, "merging")
-    merged = reduce(Profile.merge, map(_load, files))
+    merged = reduce(Profile.merge, (_read(Profile.load, file) for file in files))
     try:
         merged.save(args.output)
     except OSError as error:
@@ -207,10 +164,9 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
-    _check_max_rows(args)
     processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
     ranks = _read(partial(read_run, processes=processes), args.folder)
-    if ranks.notes and args.format != TEXT:
+    if ranks.notes and args.format != "text":
         print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)
     document = ranks_document(ranks, args.by or "module", args.max_rows)
     _put_document(document, args)
@@ -219,20 +175,16 @@ def _ranks(args: argparse.Namespace) -> int:
 
 def _put_document(document: Document, args: argparse.Namespace) -> None:
     """Write a document in the format of ``--format``."""
-    if args.format == TEXT:
+    if args.format == "text":
         # Rows of a comparison range from microseconds to seconds.
         unit = "auto_foreach" if document.kind == "comparison" else "auto"
         text = text_of(document, width=min(_width(), WIDTH), unit=unit)
-    elif args.format == CSV:
+    elif args.format == "csv":
         [table] = (b for b in document.blocks if getattr(b, "name", "") == "rows")
         text = csv_of(table)  # type: ignore[arg-type]
     else:
-        text = (page_of if args.format == HTML else json_of)(document)
+        text = (page_of if args.format == "html" else json_of)(document)
     _put(text, args.output)
-
-
-def _load(path: Path) -> Profile:
-    return _read(Profile.load, path)
 
 
 def _read(load: Callable[[Path], T], path: Path) -> T:
@@ -275,6 +227,15 @@ def _write(output: str) -> None:
             raise _ToolError(f"cannot write the output: {error.strerror}") from None
 
 
+#: What ``show`` makes of a profile, by `FORMATS`.
+_FORMATS: Final[Mapping[str, Callable[[Profile, argparse.Namespace], str]]] = {
+    "text": _text,
+    "report": _report,
+    "html": lambda profile, _: page(profile),
+    "json": lambda profile, args: to_json(profile, args.by),
+    "csv": lambda profile, args: csv_of(rows_table(profile, args.by or "module")),
+    "speedscope": lambda profile, _: render_speedscope(profile),
+}
 _COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "show": _show,
     "compare": _compare,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,114 +29,109 @@ _SWITCHES: Final = {
 }
 
 
-def _parser(
-    convert: Callable[[str], Any],
-    meaning: str,
-    allows: Callable[[Any], bool] = lambda value: True,
-) -> Callable[[str], Any]:
-    """A parser of texts. For a text that cannot be converted, or a value that is not
-    allowed, it raises ValueError with `meaning`, which says what is."""
-
-    def parse(text: str) -> Any:
-        with suppress(LookupError, ValueError):
-            value = convert(text)
-            if allows(value):
-                return value
-        raise ValueError(meaning)
-
-    return parse
+def _switch(text: str) -> bool:
+    return _SWITCHES[text.lower()]
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    meaning = f"a whole number, {least} or more"
-    return _parser(int, meaning, lambda value: value >= least)
+def _number(
+    kind: Callable[[str], float], wanted: str, least: float, most: float = math.inf
+) -> dict[str, Any]:
+    """The options of `_flag` for a number between `least` and `most`."""
+
+    def convert(text: str) -> float:
+        if least <= (value := kind(text)) <= most:
+            return value
+        raise ValueError(text)
+
+    return {"convert": convert, "wanted": wanted}
 
 
-def _switch(meaning: str) -> Callable[[str], bool]:
-    return _parser(lambda text: _SWITCHES[text.lower()], meaning)
-
-
-_yes_or_no = _switch("True or False")
-_seconds = _parser(float, "a number, above 0", lambda value: value > 0)
-_operations = _parser(
-    float,
-    f"a number, 0 or more, and {MOST_FLOPS:.0e} or less",
-    lambda value: 0 <= value <= MOST_FLOPS,
-)
+def _whole(least: int) -> dict[str, Any]:
+    return _number(int, f"a whole number, {least} or more", least)
 
 
 def _flag(
-    default: Any, parse: Callable[[str], Any], meaning: str, value: str = ""
+    default: Any,
+    meaning: str,
+    value: str = "",
+    *,
+    convert: Callable[[str], Any] | None = None,
+    wanted: str = "True or False",
 ) -> Any:
     """A field of `Flags`.
 
     meaning: its description in the help.
     value: the name of its value in the help.
+    convert: makes its value of a text, or raises LookupError or ValueError; by default
+        for a flag that is True or False, or a text.
+    wanted: what it may be, for errors.
     """
-    described = {"parse": parse, "meaning": meaning, "value": value}
-    return field(default=default, metadata=described)
+    convert = convert or (str if isinstance(default, str) else _switch)
+    described = {"convert": convert, "wanted": wanted}
+    return field(
+        default=default, metadata={**described, "meaning": meaning, "value": value}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
     """The settings; ``--help`` prints the description of each."""
 
-    profile: bool = _flag(False, _yes_or_no, "measure, and print the report at exit")
-    profile_memory: bool = _flag(False, _yes_or_no, "measure memory as well")
+    profile: bool = _flag(False, "measure, and print the report at exit")
+    profile_memory: bool = _flag(False, "measure memory as well")
     device_idle: bool = _flag(
-        False, _yes_or_no, "trace steps to see a device idle, and kernels by module"
+        False, "trace steps to see a device idle, and kernels by module"
     )
-    profile_optimizer: bool = _flag(
-        False, _yes_or_no, "list all recompiles and graph breaks"
-    )
-    n_ops: int = _flag(20, _whole(1), "rows of the sections Class and Ops", "N")
-    n_apply: int = _flag(20, _whole(1), "rows of Apply and Device", "N")
+    profile_optimizer: bool = _flag(False, "list all recompiles and graph breaks")
+    n_ops: int = _flag(20, "rows of the sections Class and Ops", "N", **_whole(1))
+    n_apply: int = _flag(20, "rows of Apply and Device", "N", **_whole(1))
     output_line_width: int = _flag(
-        120, _whole(1), "characters in a line; longer names are cut", "N"
+        120, "characters in a line; longer names are cut", "N", **_whole(1)
     )
     destination: str = _flag(
-        "stderr", str, "where the report goes: stderr, stdout or a file", "WHERE"
+        "stderr", "where the report goes: stderr, stdout or a file", "WHERE"
     )
-    ignore_first_call: bool = _flag(
-        False, _yes_or_no, "leave the first step out of the report"
-    )
-    time_thunks: bool = _flag(True, _yes_or_no, "measure functions", "BOOL")
+    ignore_first_call: bool = _flag(False, "leave the first step out of the report")
+    time_thunks: bool = _flag(True, "measure functions", "BOOL")
     full: bool = _flag(
         False,
-        _yes_or_no,
         "print the tables by class, function and call, and the tree of modules, as "
-        "well (so do the options that say how these look)",
+        "well (so do the options for these tables)",
     )
     steps: int | None = _flag(
-        None, _whole(1), "measure so many training steps, not all", "N"
+        None, "measure so many training steps, not all", "N", **_whole(1)
     )
     every: int | None = _flag(
-        None, _whole(2), "measure --steps of every so many steps, again and again", "N"
+        None,
+        "measure --steps of every so many steps, again and again",
+        "N",
+        **_whole(2),
     )
-    save: str = _flag("", str, "write the profile to this file, too", "FILE")
-    html: str = _flag("", str, "write a page for a browser to this file, too", "FILE")
+    save: str = _flag("", "write the profile to this file, too", "FILE")
+    html: str = _flag("", "write a page for a browser to this file, too", "FILE")
     flush_secs: float = _flag(
-        60.0, _seconds, "seconds between writing that file", "SECONDS"
+        60.0,
+        "seconds between writing that file",
+        "SECONDS",
+        **_number(float, "a number, above 0", sys.float_info.min),
     )
     peak_flops: float = _flag(
         0.0,
-        _operations,
         "operations per second that the device can do, for MFU; 0: by its data sheet",
         "FLOPS",
+        **_number(float, f"a number from 0 to {MOST_FLOPS:.0e}", 0, MOST_FLOPS),
     )
     items_per_step: int = _flag(
-        0, _whole(0), "tokens or samples in a step, for items per second", "N"
+        0, "tokens or samples in a step, for items per second", "N", **_whole(0)
     )
     children: bool = _flag(
-        False,
-        _yes_or_no,
-        "measure ranks, too, that the program starts as processes of Python",
+        False, "measure ranks, too, that the program starts as processes of Python"
     )
     ranks_report: bool = _flag(
         True,
-        _switch("on or off"),
         "have rank 0 alone print, and compare the saved profiles of all",
         "BOOL",
+        wanted="on or off",
     )
 
     @property
@@ -149,12 +144,8 @@ class Flags:
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
 #: Flags that are about tables: each of them shows the tables.
 _OF_TABLES: Final = (
-    "full",
     "profile_memory",
-    "profile_optimizer",
-    "n_ops",
-    "n_apply",
-    "output_line_width",
+    *("full", "profile_optimizer", "n_ops", "n_apply", "output_line_width"),
 )
 #: Flags whose names have a prefix in Theano.
 _PREFIXED: Final = {
@@ -224,21 +215,29 @@ def make_flags(
 
 def _parsed(name: str, value: Any, spelled: Callable[[str], str]) -> Any:
     flag = _FIELDS[name]
-    if value is None and (flag.default is None or flag.metadata["parse"] is str):
+    if value is None and (flag.default is None or isinstance(flag.default, str)):
         return flag.default  # not a file called "None"
     try:
-        return _FIELDS[name].metadata["parse"](str(value))
-    except ValueError as error:
-        raise FlagError(f"{spelled(name)} must be {error}, not {value!r}") from None
+        return flag.metadata["convert"](str(value))
+    except (LookupError, ValueError):
+        wanted = flag.metadata["wanted"]
+        raise FlagError(f"{spelled(name)} must be {wanted}, not {value!r}") from None
 
 
 def _suggestion(name: str) -> str:
     if name in ELSEWHERE:
         return f"; {ELSEWHERE[name]}"
-    close = get_close_matches(name, _FIELDS, n=1, cutoff=0.5)
-    if not close:
-        return "; there are " + ", ".join(map(full_name, _FIELDS))
-    return f"; did you mean {full_name(close[0])!r}?"
+    every = ", ".join(map(full_name, _FIELDS))
+    return did_you_mean(name, _FIELDS) or f"; there are {every}"
+
+
+def did_you_mean(written: str, known: Iterable[str]) -> str:
+    """``; did you mean --full?``, if what was written is like one that is known; else
+    nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(written, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def as_texts(flags: Flags) -> dict[str, str]:

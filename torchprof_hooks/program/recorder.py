@@ -115,7 +115,15 @@ class Recorder:
             print_warning(f"torchprof_hooks: cannot measure: {error!r}")
 
     def _new_steps(self) -> ThreadSteps:
-        steps = _make_steps(self._flags)
+        flags = self._flags
+        steps = make_steps(
+            Settings(
+                functions=flags.time_thunks,
+                memory=flags.profile_memory,
+                steps=flags.steps,
+                every=flags.every,
+            )
+        )
         steps.at_step = _until_it_fails(self._at_step, steps)
         return steps
 
@@ -219,15 +227,3 @@ def _until_it_fails(
             return False
 
     return call
-
-
-def _make_steps(flags: Flags) -> ThreadSteps:
-    """The object that measures the running thread, as the flags say."""
-    return make_steps(
-        Settings(
-            functions=flags.time_thunks,
-            memory=flags.profile_memory,
-            steps=flags.steps,
-            every=flags.every,
-        )
-    )
