@@ -1,6 +1,6 @@
 """Train the language model of char_lm.py, a larger one, in as little memory as you say.
 
-    python -m torchprof_hooks --memory examples/little_memory.py --memory 400
+    python -m torchprof_hooks --memory --full examples/little_memory.py --memory 400
 
 It runs out of memory, is told what fills it, and fits with ``--checkpoint``.
 """

@@ -245,7 +245,7 @@ def report_of(
 ) -> str:
     """What is said of an example, without its own output."""
     if program == "little_memory":
-        flags = ("--memory", *flags)
+        flags = ("--memory", "--full", *flags)
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torchprof_hooks", *flags),

@@ -3,14 +3,17 @@ commands are run."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.cores import NATIVE_CORE
 from tests.documents.docs_samples import LITTLE_MEMORY
+from tests.running import TITLE, TRAIN
 from tests.running import profiled as run_by_us
 from torchprof_hooks import Profile
+from torchprof_hooks.documents.report import LINES
 from torchprof_hooks.profiles.memory_step import MemoryStep
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "little_memory.py")
@@ -28,7 +31,16 @@ def step_of(path: Path) -> MemoryStep:
 def told(arguments: str, *flags: str, steps: int = 3) -> str:
     """What is said of the example."""
     program = (EXAMPLE, *arguments.split(), f"--steps={steps}")
-    return run_by_us("--memory", *flags, *program, OMP_NUM_THREADS="1").err
+    return run_by_us("--memory", "--full", *flags, *program, OMP_NUM_THREADS="1").err
+
+
+def test_memory_prints_the_screen_with_the_peak() -> None:
+    """Theano's tables are for those who ask for these."""
+    run = run_by_us("--memory", "-c", TRAIN)
+    assert (run.code, run.reports) == (0, 1)
+    assert TITLE not in run.err
+    assert re.search(r"^Most memory .CPU.: \d", run.err, re.MULTILINE)
+    assert run.err.count("\n") <= LINES
 
 
 @pytest.mark.thorough

@@ -144,7 +144,6 @@ class Flags:
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
 #: Flags that are about tables: each of them shows the tables.
 _OF_TABLES: Final = (
-    "profile_memory",
     *("full", "profile_optimizer", "n_ops", "n_apply", "output_line_width"),
 )
 #: Flags whose names have a prefix in Theano.
