@@ -110,6 +110,13 @@ def test_a_text_is_written_the_same_way(tmp_path: Path) -> None:
     assert mode(path) == 0o600
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "no"
+    with pytest.raises(FileNotFoundError) as raised:
+        profile_of().to_html(folder / "x.html")
+    assert raised.value.filename == str(folder)
+
+
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")

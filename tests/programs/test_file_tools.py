@@ -143,6 +143,7 @@ def test_show_groups_rows(by: Grouping, tool: Tool) -> None:
         ("compare --run no.py a.json", "there is no file no.py"),
         ("compare --run 'python no.py' a.json", "leave python out: give the script, a"),
         ("compare --run '\"a' a.json", "is no command: No closing quotation"),
+        ("compare a.py 'b.py --x'", "a.py is a program: give --run to run both"),
         ("compare . no", "cannot read no: No such file or directory"),
         ("show .", "cannot read .: Is a directory"),
         (

@@ -174,7 +174,7 @@ def test_a_module(tmp_path: Path) -> None:
     run = profiled("-m", "program", "--n-ops", "3", **options)
     assert alone.code == 0
     assert (run.code, run.out) == (0, alone.out)
-    assert run.err == NOTHING
+    assert run.err.startswith(NOTHING.rstrip())
 
 
 def test_a_sitecustomize_of_the_users_own(tmp_path: Path, script: Path) -> None:
@@ -369,6 +369,16 @@ def test_mistakes_end_with_2(
         code = ending.code
     assert code == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_an_option_behind_the_script_is_told_of(tmp_path: Path) -> None:
+    """Where the program takes none, it ends before it calls anything."""
+    parses = "import argparse, torch\nargparse.ArgumentParser().parse_args()\n"
+    run = profiled(written(tmp_path, parses + TRAIN), "--memory")
+    assert (run.code, run.out) == (2, "")
+    hint = "; --memory: for us, write this before the script\n"
+    assert run.err.endswith(NOTHING.removesuffix("\n") + hint)
+    assert profiled(written(tmp_path, "import torch"), "--mine").err == NOTHING
 
 
 def test_a_malformed_variable_ends_the_program(script: Path, tmp_path: Path) -> None:

@@ -137,8 +137,13 @@ def test_one_profiler_in_several_threads(model: nn.Module) -> None:
 
 def test_a_profiler_that_was_never_entered_is_empty() -> None:
     report = io.StringIO()
-    torchprof_hooks.profile().print_report(file=report)
-    assert torchprof_hooks.profile().profile.is_empty
+    profiler = torchprof_hooks.profile()
+    profiler.print_report(file=report)
+    assert profiler.profile.is_empty
+    assert "Nothing was measured: call the model" in report.getvalue()
+    with profiler:
+        burn(1)
+    profiler.print_report(file=report)
     for text in (
         "No module was called: there is nothing to report.\n",
         "profile() measures the thread that enters it: other threads need one of ",

@@ -41,7 +41,11 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
     # Not the old name with a suffix, which could be longer than names may be.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with _opened(temporary, os.O_CREAT | os.O_EXCL) as file:
+        file = _opened(temporary, os.O_CREAT | os.O_EXCL)
+    except OSError as error:  # of the folder, not of a name that nobody knows
+        raise OSError(error.errno, error.strerror, str(target.parent)) from None
+    try:
+        with file:
             if there is not None:
                 _take_over(file.fileno(), there)
             yield file

@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from torchprof_hooks.files.own_file import OwnFile, rank_path
 from torchprof_hooks.measure.origin import Origin
-from torchprof_hooks.program.flags import STREAMS, Flags
+from torchprof_hooks.program.flags import STREAMS, Flags, option
 from torchprof_hooks.program.handover import print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
@@ -64,7 +65,8 @@ class Outputs:
         is_hurried: whether Ctrl-C was pressed: then this does not wait for other ranks.
         """
         if self._is_nothing(program):
-            print_warning(_NOTHING + _NOT_CHILDREN * (not self._flags.children))
+            not_children = _NOT_CHILDREN * (not self._flags.children)
+            print_warning(_NOTHING + not_children + _given_too_late())
         else:
             self._save(program)  # first, so that nothing later can lose it
             self._show(program, with_end, is_hurried)
@@ -164,6 +166,13 @@ class Outputs:
         except Exception as error:  # there is still the report
             found = f"torchprof_hooks: ranks are not compared: {error}"
         return f"{found}\n\n" if found else ""
+
+
+def _given_too_late() -> str:
+    """Says which arguments of the program would be options of ours before it."""
+    ours = {option(flag.name) for flag in fields(Flags)}
+    late = [a for a in sys.orig_argv[1:] if a.partition("=")[0] in ours]
+    return f"; {' '.join(late)}: for us, write this before the script" if late else ""
 
 
 def exit_report(

@@ -110,6 +110,9 @@ def _compare(args: argparse.Namespace) -> int:
     if args.run:
         old, new = _run_in_turns(args)
     else:
+        for path in (args.old, args.new):
+            if path.partition(" ")[0].endswith(".py"):
+                raise _ToolError(f"{path} is a program: give --run to run both")
         old, new = (_read(read_runs, Path(path)) for path in (args.old, args.new))
     try:
         found = compare(old, new, args.by or "module", args.fail_above)

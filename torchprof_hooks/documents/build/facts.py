@@ -163,6 +163,8 @@ def nothing(view: View) -> Facts:
     lines = ["No module was called: there is nothing to report.", OTHER_THREADS]
     if view.unmeasured.steps and not view.profile.steps:
         lines = ["No step was measured: there is nothing to report."]
+    elif not view.profile.wall_ns:
+        lines = ["Nothing was measured: call the model inside of `with profiler:`."]
     return Facts("nothing", "", lines)
 
 
