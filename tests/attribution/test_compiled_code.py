@@ -3,6 +3,7 @@ test's, in each way to compile."""
 
 from __future__ import annotations
 
+import gc
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,8 +22,17 @@ from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
+from torchprof_hooks.instruments.compiled.kernel_map import KernelMap
 from torchprof_hooks.instruments.compiled.observer import HOW, marks
-from torchprof_hooks.kernel.torch_names.inductor import wrappers
+from torchprof_hooks.instruments.compiled.places import Places
+from torchprof_hooks.instruments.compiled.wrapper import Wrapper
+from torchprof_hooks.kernel.torch_names.inductor import (
+    NOTICED_IN,
+    inductor_entry,
+    kernel_notice,
+    wrapper_maker,
+    wrappers,
+)
 from torchprof_hooks.link_hooks import TimerHook
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clock")]
@@ -223,6 +233,8 @@ def test_compiled_before_the_profile_began() -> None:
     functions = [vars(each)["Runner"].call for each in wrappers()]
     codes = [function.__code__ for function in functions]
     names = [dict(function.__globals__) for function in functions]
+    in_torch = [*map(kernel_notice, NOTICED_IN), wrapper_maker(), inductor_entry()]
+    originals = [place.read() for place in in_torch]
     assert len(codes) == 2
     for _ in range(2):
         with profile() as prof:
@@ -230,6 +242,7 @@ def test_compiled_before_the_profile_began() -> None:
             assert not {function.__code__ for function in functions} & {*codes}
         assert all(map(operator.is_, codes, (f.__code__ for f in functions)))
         assert names == [function.__globals__ for function in functions]
+        assert all(map(operator.is_, originals, (each.read() for each in in_torch)))
         rows = rows_of(prof.profile)
         assert rows[f"Net.{WORK}"] == (1, 47, 0, 0, 0, 0)  # nobody knows whose
         assert set(rows) == {f"Net.{WORK}", WORK_GRADIENT, "Net"}
@@ -397,6 +410,21 @@ def test_it_does_not_grow_with_steps() -> None:
             (observer,) = marks.users
             sizes.append(len(observer.reading.sites))
     assert sizes == sizes[:1] * 3
+
+
+def test_it_does_not_grow_with_compilations() -> None:
+    """What torch has forgotten goes, also where it makes the same code again."""
+    sizes = []
+    with profile():
+        for _ in range(4):
+            forget_compiled()
+            for same in compiled(Net()), compiled(Net()):
+                same(x()).sum().backward()
+            gc.collect()
+            kept = [type(each) for each in gc.get_objects()]
+            sizes.append([kept.count(kind) for kind in (Wrapper, Places, KernelMap)])
+    assert sizes[0][0] == 2
+    assert sizes == sizes[:1] * 4
 
 
 def test_what_others_have_changed_is_one_line() -> None:

@@ -137,6 +137,11 @@ def map_of(path: str | None) -> KernelMap | None:
     return _maps.pop(_key(path), None) or _read(_key(path))
 
 
+def forget_maps() -> None:
+    """Forget the maps of wrappers that were met before: torch loads code only once."""
+    _maps.clear()
+
+
 def _key(path: str | None) -> str:
     """The name of a wrapper's file is a hash of its content; the folder is not."""
     return Path(path or "").stem

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 
-from torchprof_hooks.instruments.compiled.kernel_map import map_patches
+from torchprof_hooks.instruments.compiled.kernel_map import forget_maps, map_patches
 from torchprof_hooks.instruments.compiled.places import Places, Placing
 from torchprof_hooks.instruments.compiled.wrapper import Mark, NotDividedError, Wrapper
 from torchprof_hooks.kernel.attachments import (
@@ -31,6 +32,7 @@ from torchprof_hooks.kernel.torch_names.compiler import (
 )
 from torchprof_hooks.kernel.torch_names.inductor import (
     inductor_entry,
+    is_inductor_loaded,
     load_inductor,
     missing,
     wrappers,
@@ -70,8 +72,8 @@ def _make_entry(original: Function, layer: Layer) -> Function:
         if not layer.is_on:
             return original(*args, **kwargs)
         load_inductor()
-        for patch in (_compiling, *map_patches):  # they may not have been there before
-            attachments.renew(patch)
+        for each in (_compiling, marks):  # what they go on may not have been there yet
+            attachments.renew(each)
         try:
             return original(*args, **kwargs)
         finally:
@@ -83,37 +85,47 @@ def _make_entry(original: Function, layer: Layer) -> Function:
 #: The context in which torch.compile compiles something, in the thread that waits for
 #: it.
 _compiling: Final = Patch(compilation_context, _make_compiling)
-_entry: Final = Patch(inductor_entry, _make_entry)
 
 
 # Compiled code
 
 
 class Marks(Attachment):
-    """What is put into compiled code, to notice where its kernels end. Nothing is
-    compiled again; its users are `Compilations`."""
+    """What is put into compiled code, to notice where its kernels end, and, while torch
+    compiles, what asks whose these are. Nothing is compiled again; its users are
+    `Compilations`.
+
+    As most programs compile nothing, it is on one function of torch's until that is
+    called, or if there is no compiled code yet.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self._entry = Patch(inductor_entry, _make_entry)
         self._met: dict[int, tuple[ModuleType, Wrapper | str]] = {}
 
     def put_on(self) -> None:
-        loaded = wrappers()
-        if loaded and missing():
+        self._entry.put_on()
+        if not is_inductor_loaded() or missing():
             return
-        known = {id(each) for each in loaded}
-        for key in self._met.keys() - known:
+        for patch in map_patches:
+            patch.put_on()
+        loaded = {id(each): each for each in wrappers()}
+        for key in self._met.keys() - loaded.keys():
             _, gone = self._met.pop(key)
             if isinstance(gone, Wrapper):
-                gone.take_off()
-        for each in loaded:
-            if id(each) not in self._met:
-                self._met[id(each)] = each, _wrapper_of(each)
-            found = self._met[id(each)][1]
+                gone.forget()
+        for key, each in loaded.items():
+            if key not in self._met:
+                self._met[key] = each, _wrapper_of(each)
+            found = self._met[key][1]
             if isinstance(found, Wrapper):
                 found.put_on()
+        forget_maps()
 
     def take_off(self) -> bool:
+        for patch in (self._entry, *map_patches):
+            patch.take_off()
         for _, found in [*self._met.values()]:
             if isinstance(found, Wrapper):
                 found.take_off()
@@ -209,8 +221,11 @@ class Compilations(Observer):
     def __init__(self, divides: bool = False) -> None:
         self.attachments = (_compiling,)
         if divides:
-            self.attachments = (_compiling, _entry, *map_patches, marks)
-        self._places: dict[tuple[Site, Wrapper], Places] = {}
+            self.attachments = (_compiling, marks)
+        #: By the call, for each wrapper that torch has not forgotten.
+        self._places = WeakKeyDictionary[Wrapper, dict[Site, Places]]()
+        #: Calls of which a part was booked on kernels.
+        self._divided = set[Site]()
         self._without_map = False
 
     def new_call(self, site: Site, module: torch.nn.Module) -> None:
@@ -219,11 +234,15 @@ class Compilations(Observer):
 
     def places(self, base: Site, wrapper: Wrapper) -> Places:
         """Where kernels of a wrapper are booked that runs in the call at `base`."""
-        found = self._places.get((base, wrapper))
+        known = self._places.get(wrapper)
+        if known is None:
+            known = self._places[wrapper] = {}
+        found = known.get(base)
         if found is None:
             with self.reading.our_work():
                 found = Placing(self.reading, base, wrapper).find()
-            self._places[base, wrapper] = found
+            known[base] = found
+            self._divided.add(base)
             self._without_map |= wrapper.known is None
         return found
 
@@ -231,7 +250,7 @@ class Compilations(Observer):
         """Say what is not divided, and why."""
         if marks not in self.attachments:
             return profile
-        said = [*_undivided(self.reading, {base for base, _ in self._places})]
+        said = [*_undivided(self.reading, self._divided)]
         if self._without_map:
             said.append(HOW)
         lines = sorted({*profile.not_measured, *said})

@@ -34,14 +34,12 @@ class Wrapper:
     def __init__(
         self, module: ModuleType, run: Callable[[Wrapper, Any, Any], Any]
     ) -> None:
-        found = call_of(module)
+        found, known = call_of(module), map_of(module.__file__)
         if found is None:
             raise NotDividedError("its code is in C++, or was changed by others")
-        self.module = module  # which is in use as long as this is
         self._function, self._original = found, found.__code__
         lines = _source_of(module)
         names, self.marked = _marked(lines, found)
-        known = map_of(module.__file__)
         if known is not None and [each.name for each in known.kernels] != names:
             raise NotDividedError("its kernel calls are not those that Inductor named")
         self.known: KernelMap | None = known
@@ -59,6 +57,12 @@ class Wrapper:
         """The function is again as torch has made it."""
         if self._function.__code__ is self._running:
             self._function.__code__ = self._original
+
+    def forget(self) -> None:
+        """Take it off for good. Python does not look for garbage in code, and this
+        object is in it."""
+        self.take_off()
+        self._running = self._original
 
 
 def _source_of(module: ModuleType) -> list[str]:

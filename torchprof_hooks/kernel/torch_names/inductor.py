@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -45,7 +45,9 @@ def kernel_notice(module: str) -> Place:
 def _takes(function: Any, names: tuple[str, ...]) -> bool:
     if not isinstance(function, FunctionType):
         return False
-    return tuple(inspect.signature(function).parameters) == names
+    # Not by its signature: that takes longer to find.
+    code: CodeType = inspect.unwrap(function).__code__
+    return code.co_varnames[: len(names)] == names and code.co_argcount == len(names)
 
 
 def wrapper_maker() -> Place:
@@ -87,9 +89,14 @@ def call_of(wrapper: ModuleType) -> FunctionType | None:
     return found if is_original and arguments == ("self", "args") else None
 
 
+def is_inductor_loaded() -> bool:
+    """Whether there may be code that it has compiled."""
+    return NOTICED_IN[0] in sys.modules
+
+
 def missing() -> str:
     """What this torch lacks, once Inductor is loaded; "" if that is nothing."""
-    if NOTICED_IN[0] not in sys.modules:
+    if not is_inductor_loaded():
         return ""
     places = [*map(kernel_notice, NOTICED_IN), wrapper_maker(), inductor_entry()]
     return next((each.name for each in places if each.read() is None), "")
