@@ -16,7 +16,7 @@ from torchprof_hooks.profiles.names import MODULE_PHASES
 
 #: How long forward of each `ms` has taken so far, in ms.
 spent: Counter[float] = Counter()
-#: What is called in forward of each `ms`.
+#: What is called in forward of each `ms`, and by `-ms` in its gradient.
 during: dict[float, list[Callable[[], object]]] = {}
 
 
@@ -38,6 +38,8 @@ def _(x: torch.Tensor, ms: float) -> torch.Tensor:
 @torch.library.custom_op("torchprof_hooks_tests::gradient", mutates_args=())
 def gradient(grad: torch.Tensor, x: torch.Tensor, ms: float) -> torch.Tensor:
     burn(2 * ms)
+    for call in during.get(-ms, ()):
+        call()
     return grad.clone()
 
 

@@ -7,6 +7,7 @@ It imports nothing but Python's own. Exit code: 3 if that cannot be had here.
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,11 @@ def make(folder: Path, torch: str) -> None:
     if "cuda: Optional[str] = None" in version or "cuda = None" in version:
         raise LeftOutError(f"this torch {torch} is not built for CUDA")
     _install(folder, *NEEDED)
+    # What Inductor writes its kernels in.
+    metadata = next(packages.glob("torch-*.dist-info/METADATA")).read_text()
+    triton = re.search(r"^Requires-Dist: (triton[^;]*)", metadata, re.MULTILINE)
+    if triton is not None:
+        _install(folder, triton[1].strip())
     (packages / "planted_cuda.pth").write_text(_START)
     ready.write_text(said)
 

@@ -23,10 +23,12 @@ from typing import Any, Final, NamedTuple
 from tests.devices.cuda import stubs
 
 #: Torch is to call cuDNN's older functions, which are much fewer, and to count devices
-#: without using them, as no fork of a process could use them then.
+#: without using them, as no fork of a process could use them then; and to compile
+#: kernels in the process that wants them.
 _ENVIRONMENT: Final = {
     "TORCH_CUDNN_V8_API_DISABLED": "1",
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 
 
@@ -75,7 +77,7 @@ def load() -> None:
     if cuda is None or cuda[1] == "None":
         raise RuntimeError("this torch is not built for CUDA")
     folder = _built(package / "lib", version, ast.literal_eval(cuda[1]))
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(_ENVIRONMENT, TRITON_LIBCUDA_PATH=str(folder))
     library = ctypes.CDLL(str(folder / "libplanted.so"), mode=ctypes.RTLD_GLOBAL)
     built = stubs.read(folder)
     for name in built.libraries:

@@ -14,7 +14,12 @@ import torch
 
 from torchprof_hooks.instruments.compiled.kernel_map import forget_maps, map_patches
 from torchprof_hooks.instruments.compiled.places import Places, Placing
-from torchprof_hooks.instruments.compiled.wrapper import Mark, NotDividedError, Wrapper
+from torchprof_hooks.instruments.compiled.wrapper import (
+    Mark,
+    NotDividedError,
+    WrapperFunction,
+    functions_of,
+)
 from torchprof_hooks.kernel.attachments import (
     Attachment,
     Layer,
@@ -102,7 +107,8 @@ class Marks(Attachment):
     def __init__(self) -> None:
         super().__init__()
         self._entry = Patch(inductor_entry, _make_entry)
-        self._met: dict[int, tuple[ModuleType, Wrapper | str]] = {}
+        self._met: dict[int, tuple[ModuleType, list[WrapperFunction]]] = {}
+        self._reasons: dict[int, str] = {}
 
     def put_on(self) -> None:
         self._entry.put_on()
@@ -112,45 +118,49 @@ class Marks(Attachment):
             patch.put_on()
         loaded = {id(each): each for each in wrappers()}
         for key in self._met.keys() - loaded.keys():
-            _, gone = self._met.pop(key)
-            if isinstance(gone, Wrapper):
-                gone.forget()
-        for key, each in loaded.items():
+            self._reasons.pop(key, None)
+            for function in self._met.pop(key)[1]:
+                function.forget()
+        for key, module in loaded.items():
             if key not in self._met:
-                self._met[key] = each, _wrapper_of(each)
-            found = self._met[key][1]
-            if isinstance(found, Wrapper):
-                found.put_on()
+                self._met[key] = module, self._functions_of(module)
+            for function in self._met[key][1]:
+                function.put_on()
         forget_maps()
 
     def take_off(self) -> bool:
         for patch in (self._entry, *map_patches):
             patch.take_off()
-        for _, found in [*self._met.values()]:
-            if isinstance(found, Wrapper):
-                found.take_off()
+        for _, functions in [*self._met.values()]:
+            for function in functions:
+                function.take_off()
         return True
 
     def reasons(self) -> list[str]:
         """Why wrappers could not be marked, each reason once."""
-        found = (each for _, each in [*self._met.values()] if isinstance(each, str))
-        return sorted(set(found))
+        return sorted({*self._reasons.values()})
+
+    def _functions_of(self, module: ModuleType) -> list[WrapperFunction]:
+        try:
+            return functions_of(module, _run)
+        except NotDividedError as error:
+            self._reasons[id(module)] = str(error)
+            return []
 
 
-def _wrapper_of(module: ModuleType) -> Wrapper | str:
-    try:
-        return Wrapper(module, _run)
-    except NotDividedError as error:
-        return str(error)
-
-
-def _run(wrapper: Wrapper, self: Any, args: Any) -> Any:
-    """Run a wrapper's code."""
-    parts = [_Parts(each, wrapper) for each in marks.users_here()]
+def _run(function: WrapperFunction, *args: Any) -> Any:
+    """Run a function of a wrapper."""
+    parts = [_Parts(each, function) for each in marks.users_here()]
     mark = _mark_of(parts)
+    function.runs += 1
+    runs = [each.runs for each in function.partitions]
     try:
         mark(-1)
-        return wrapper.marked(self, args, mark)
+        result = function.marked(*args, mark)
+        if runs and runs == [each.runs for each in function.partitions]:
+            for part in parts:
+                part.observer.has_replays = True
+        return result
     except BaseException as error:
         leave_out_our_frame(error)
         raise
@@ -171,15 +181,15 @@ def _mark_of(parts: list[_Parts]) -> Mark:
 
 
 class _Parts:
-    """The kernels of a wrapper that runs, as one thread is followed through them: what
+    """The kernels of a function that runs, as one thread is followed through them: what
     comes before a kernel, such as allocations for it, is a part of it."""
 
-    __slots__ = ("_base", "_now", "_number", "_places", "_reading")
+    __slots__ = ("_base", "_now", "_number", "_places", "_reading", "observer")
 
-    def __init__(self, observer: Compilations, wrapper: Wrapper) -> None:
-        self._reading = observer.reading
+    def __init__(self, observer: Compilations, function: WrapperFunction) -> None:
+        self.observer, self._reading = observer, observer.reading
         self._base = self._now = self._reading.site
-        self._places = observer.places(self._base, wrapper)
+        self._places = observer.places(self._base, function)
         self._number = -1
 
     def mark(self, number: int) -> None:
@@ -210,40 +220,45 @@ HOW: Final = (
     "the modules of kernels in compiled code that came from a cache of torch's: run "
     "once with TORCHINDUCTOR_FX_GRAPH_CACHE=0 TORCHINDUCTOR_AUTOGRAD_CACHE=0"
 )
+#: What is said where CUDA graphs do what the code would.
+REPLAYED: Final = (
+    "the modules of kernels that CUDA graphs replay: the compiled code is not called"
+)
 
 
 class Compilations(Observer):
     """Has compilations interrupt the calls that wait for them.
 
     divides: whether it also divides the time of compiled code among modules.
+    has_replays: whether CUDA graphs were replayed in place of compiled code.
     """
 
     def __init__(self, divides: bool = False) -> None:
         self.attachments = (_compiling,)
         if divides:
             self.attachments = (_compiling, marks)
-        #: By the call, for each wrapper that torch has not forgotten.
-        self._places = WeakKeyDictionary[Wrapper, dict[Site, Places]]()
+        #: By the call, for each function of wrappers that torch has not forgotten.
+        self._places = WeakKeyDictionary[WrapperFunction, dict[Site, Places]]()
         #: Calls of which a part was booked on kernels.
         self._divided = set[Site]()
-        self._without_map = False
+        self._without_map = self.has_replays = False
 
     def new_call(self, site: Site, module: torch.nn.Module) -> None:
         """The program may have begun to use torch.compile."""
         attachments.renew(_compiling)
 
-    def places(self, base: Site, wrapper: Wrapper) -> Places:
-        """Where kernels of a wrapper are booked that runs in the call at `base`."""
-        known = self._places.get(wrapper)
+    def places(self, base: Site, function: WrapperFunction) -> Places:
+        """Where kernels of a function are booked that runs in the call at `base`."""
+        known = self._places.get(function)
         if known is None:
-            known = self._places[wrapper] = {}
+            known = self._places[function] = {}
         found = known.get(base)
         if found is None:
             with self.reading.our_work():
-                found = Placing(self.reading, base, wrapper).find()
+                found = Placing(self.reading, base, function).find()
             known[base] = found
             self._divided.add(base)
-            self._without_map |= wrapper.known is None
+            self._without_map |= function.known is None
         return found
 
     def added_to(self, profile: ProfileData) -> ProfileData:
@@ -253,6 +268,8 @@ class Compilations(Observer):
         said = [*_undivided(self.reading, self._divided)]
         if self._without_map:
             said.append(HOW)
+        if self.has_replays:
+            said.append(REPLAYED)
         lines = sorted({*profile.not_measured, *said})
         return replace(profile, not_measured=tuple(lines))
 
@@ -275,5 +292,7 @@ def _undivided(reading: Reading, bases: Iterable[Site]) -> Iterator[str]:
     if names:
         lacks = missing()
         why = [f"torch has no {lacks}"] if lacks else marks.reasons()
-        reason = "; ".join(why) or "it was not compiled by Inductor, or not to Python"
+        reason = "; ".join(why) or (
+            "it was not compiled by Inductor to Python, or CUDA graphs replay it"
+        )
         yield f"what happens inside of {', '.join(names[:3])} [compiled]: {reason}"

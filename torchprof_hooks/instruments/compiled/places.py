@@ -16,7 +16,7 @@ from torchprof_hooks.instruments.compiled.kernel_map import (
     KernelMap,
     names_in,
 )
-from torchprof_hooks.instruments.compiled.wrapper import Wrapper
+from torchprof_hooks.instruments.compiled.wrapper import WrapperFunction
 from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.kernel.torch_names.inductor import OPTIMIZER
 from torchprof_hooks.kernel.torch_names.modules import class_name, original_module
@@ -40,7 +40,7 @@ _WITH_OPTIMIZERS: Final = ("outside", "forward")
 
 
 class Places(NamedTuple):
-    """Where kernels of a wrapper are booked that runs in one call.
+    """Where kernels of a function are booked that runs in one call.
 
     sites: of each kernel, and of what comes after the last one: the call itself.
     begun: of each kernel, the sites of calls that begin with it.
@@ -51,15 +51,15 @@ class Places(NamedTuple):
 
 
 class Placing:
-    """Finds the places for kernels of one wrapper that runs in the call at `base`.
+    """Finds the places for kernels of one function that runs in the call at `base`.
 
     Kernels of one module and phase share a site, which takes time and does not count as
-    a call: a call of a module is each run of the wrapper in which it takes part. There
+    a call: a call of a module is each run of the function in which it takes part. There
     is another site for that, and for those of the modules around.
     """
 
-    def __init__(self, reading: Reading, base: Site, wrapper: Wrapper) -> None:
-        self._reading, self._base, self._wrapper = reading, base, wrapper
+    def __init__(self, reading: Reading, base: Site, function: WrapperFunction) -> None:
+        self._reading, self._base, self._function = reading, base, function
         self._names = reading.tree.names
         around = base.enclosing.living_module()
         self._root, self._inside = None, set[int]()
@@ -73,7 +73,7 @@ class Placing:
         base, known = self._base, set[Site]()
         sites: list[Site] = []
         begun: list[list[Site]] = []
-        for kernel in self._wrapper.kernels:
+        for kernel in self._function.kernels:
             path, phase = self._place(kernel)
             if path == self._prefix or phase is None:
                 sites.append(base)
@@ -145,7 +145,7 @@ class Placing:
 
     def _by_id(self, calls: Calls) -> list[torch.nn.Module]:
         """The modules, if they are the ones for which the code was compiled."""
-        found = [_alive(self._wrapper.known, call.key) for call in calls]
+        found = [_alive(self._function.known, call.key) for call in calls]
         inside = [m for m in found if m is not None and id(m) in self._inside]
         return inside if inside and inside[-1] is found[-1] else []
 
@@ -168,7 +168,7 @@ class Placing:
 
     def _from_outermost(self, calls: Calls) -> Path:
         """Names of modules that are in no other one which is being called."""
-        root = _alive(self._wrapper.known, calls[0].key)
+        root = _alive(self._function.known, calls[0].key)
         if root is None:
             top = calls[0].class_name
         else:

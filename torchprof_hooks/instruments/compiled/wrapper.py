@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from torchprof_hooks.instruments.compiled.kernel_map import Kernel, KernelMap, map_of
-from torchprof_hooks.kernel.torch_names.inductor import call_of
+from torchprof_hooks.kernel.torch_names.inductor import call_of, partitions_of
 
 #: Called with the number of each kernel call, once that is done.
 Mark = Callable[[int], object]
@@ -19,33 +19,27 @@ class NotDividedError(Exception):
     """Why a wrapper stays one line."""
 
 
-class Wrapper:
-    """A wrapper that can be marked.
+class WrapperFunction:
+    """A function of a wrapper, which can be marked: the one that runs all kernels, or a
+    partition of these, which torch may capture in a CUDA graph.
 
-    kernels: its kernel calls, in the order of the code.
-    known: whom they belong to; None if nobody knows.
-    run: called in place of the wrapper's function while marks are on. It gets the
-        function's arguments, and calls `marked` with these and a `Mark`.
-
-    Raises:
-        NotDividedError: it cannot be marked.
+    kernels: its kernel calls, in the order of the code. A call of a partition is one
+        which belongs to no module.
+    known: whom those of the wrapper belong to; None if nobody knows.
+    partitions: what it calls.
+    runs: how often it was called.
+    marked: the function, with one more argument, a `Mark`.
     """
 
     def __init__(
-        self, module: ModuleType, run: Callable[[Wrapper, Any, Any], Any]
+        self, function: FunctionType, marked: Callable[..., Any], run: Run
     ) -> None:
-        found, known = call_of(module), map_of(module.__file__)
-        if found is None:
-            raise NotDividedError("its code is in C++, or was changed by others")
-        self._function, self._original = found, found.__code__
-        lines = _source_of(module)
-        names, self.marked = _marked(lines, found)
-        if known is not None and [each.name for each in known.kernels] != names:
-            raise NotDividedError("its kernel calls are not those that Inductor named")
-        self.known: KernelMap | None = known
-        self.kernels: Sequence[Kernel] = (
-            [Kernel(name, ()) for name in names] if known is None else known.kernels
-        )
+        self.kernels: list[Kernel] = []
+        self.known: KernelMap | None = None
+        self.partitions: list[WrapperFunction] = []
+        self.runs = 0
+        self.marked = marked
+        self._function, self._original = function, function.__code__
         self._running = _calling(self._original, lambda *args: run(self, *args))
 
     def put_on(self) -> None:
@@ -65,6 +59,44 @@ class Wrapper:
         self._running = self._original
 
 
+#: Called in place of a function of a wrapper while marks are on, with the function's
+#: arguments; it calls `marked` with these and a `Mark`.
+Run = Callable[..., Any]
+
+
+def functions_of(module: ModuleType, run: Run) -> list[WrapperFunction]:
+    """The functions of a wrapper.
+
+    Raises:
+        NotDividedError: they cannot be marked.
+    """
+    call, known = call_of(module), map_of(module.__file__)
+    if call is None:
+        raise NotDividedError("its code is in C++, or was changed by others")
+    lines = _source_of(module)
+    defined = {found[1] for found in map(_DEFINED.match, lines) if found}
+    functions = {"": call, **partitions_of(module)}
+    marked = {name: _marked(lines, each, defined) for name, each in functions.items()}
+    # Inductor names the kernels of a partition where that is called.
+    order: list[tuple[str, str]] = []
+    for name in marked[""][0]:
+        if name in marked:
+            order += [(name, kernel) for kernel in marked[name][0]]
+        order.append(("", name))
+    named = [name for _, name in order if name not in marked]
+    if known is not None and [each.name for each in known.kernels] != named:
+        raise NotDividedError("its kernel calls are not those that Inductor named")
+    found = {n: WrapperFunction(f, marked[n][1], run) for n, f in functions.items()}
+    kernels = iter(known.kernels if known else [Kernel(name, ()) for name in named])
+    for function, name in order:
+        kernel = Kernel(name, ((),)) if name in marked else next(kernels)
+        found[function].kernels.append(kernel)
+        found[function].partitions += [found[name]] if name in found else []
+    for each in found.values():
+        each.known = known
+    return [*found.values()]
+
+
 def _source_of(module: ModuleType) -> list[str]:
     try:
         return Path(str(module.__file__)).read_text(encoding="utf-8").splitlines()
@@ -75,32 +107,36 @@ def _source_of(module: ModuleType) -> list[str]:
 _DEFINED: Final = re.compile(r"(\w+) = async_compile\.")
 #: A statement that calls something: its results, what is called, and Triton's launcher.
 _CALL: Final = re.compile(r"\s+(?:[\w, ]+ = )?([A-Za-z_][\w.]*?)(?:\.run)?\(.*\)")
+_CALLS_PARTITION: Final = re.compile(r"\s+\(.*\) = self\.partitions\[(\d+)\]\(\w+\)")
 _TORCHS_OWN: Final = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.")
 #: Those that only give a view of memory.
 _ALLOCATES: Final = ("_alloc_from_pool", "_reinterpret_tensor")
-_DEFINES: Final = re.compile(r"( *)def call\(self, args\):")
+_DEFINES: Final = re.compile(r"( *)def (\w+)\(((?:self, )?args)\):")
 _MARK: Final = "_torchprof_hooks_mark"
 
 
 def _marked(
-    lines: list[str], function: FunctionType
+    lines: list[str], function: FunctionType, defined: set[str]
 ) -> tuple[list[str], Callable[..., Any]]:
-    """The names of kernels, in the order of their calls; and the function with one more
-    argument, a `Mark`. Lines stay where they are, so that tracebacks are the same."""
+    """The names of kernels and partitions, in the order of their calls; and the
+    function with one more argument, a `Mark`. Lines stay where they are, so that
+    tracebacks are the same.
+
+    defined: names of the kernels that Inductor has written.
+    """
     first = function.__code__.co_firstlineno
     begin = _DEFINES.fullmatch(lines[first - 1]) if len(lines) >= first else None
     if begin is None:
         raise NotDividedError("its code is not as its file says")
-    defined = {found[1] for found in map(_DEFINED.match, lines) if found}
     names: list[str] = []
-    code = [""] * (first - 1) + [f"def call(self, args, {_MARK}):"]
+    code = [""] * (first - 1) + [f"def {begin[2]}({begin[3]}, {_MARK}):"]
     for line in lines[first:]:
         if line.strip() and not line.startswith(f"{begin[1]} "):
             break
-        found = _CALL.fullmatch(line)
-        if found and _is_kernel(found[1], defined):
+        name = _called(line, defined)
+        if name:
             line = f"{line}; {_MARK}({len(names)})"  # noqa: PLW2901
-            names.append(found[1])
+            names.append(name)
         code.append(line)
     try:
         module = compile("\n".join(code), function.__code__.co_filename, "exec")
@@ -110,21 +146,28 @@ def _marked(
     return names, FunctionType(inner, function.__globals__)
 
 
-def _is_kernel(name: str, defined: set[str]) -> bool:
-    if name.startswith(_TORCHS_OWN):
-        return not name.endswith(_ALLOCATES)
-    return name in defined
+def _called(line: str, defined: set[str]) -> str:
+    """The kernel or partition that a statement calls; "" if it calls none."""
+    partition = _CALLS_PARTITION.fullmatch(line)
+    if partition:
+        return f"partition_{partition[1]}"
+    found = _CALL.fullmatch(line)
+    if not found:
+        return ""
+    name = found[1]
+    is_own = name.startswith(_TORCHS_OWN) and not name.endswith(_ALLOCATES)
+    return name if is_own or name in defined else ""
 
 
 _RUN: Final = "what is called"
 
 
-def _template(self: Any, args: Any) -> Any:
+def _template(*args: Any) -> Any:
     run: Any = "what is called"
-    return run(self, args)
+    return run(*args)
 
 
-def _calling(original: CodeType, run: Callable[[Any, Any], Any]) -> CodeType:
+def _calling(original: CodeType, run: Callable[..., Any]) -> CodeType:
     """The code of a function that calls `run`, which is a constant of it: a name would
     have to be in the wrapper as long as any thread runs the code."""
     code = _template.__code__

@@ -82,11 +82,25 @@ def call_of(wrapper: ModuleType) -> FunctionType | None:
     """The function that runs all kernels, if it is as Inductor has made it."""
     runner = vars(wrapper).get("Runner")
     found = vars(runner).get("call") if isinstance(runner, type) else None
-    if not isinstance(found, FunctionType) or found.__closure__:
-        return None
-    arguments = found.__code__.co_varnames[: found.__code__.co_argcount]
-    is_original = found.__code__.co_filename == wrapper.__file__
-    return found if is_original and arguments == ("self", "args") else None
+    return found if _is_of(wrapper, found, ("self", "args")) else None
+
+
+def partitions_of(wrapper: ModuleType) -> dict[str, FunctionType]:
+    """The functions that it calls for partitions of the kernels, by name: with CUDA
+    graphs, each is captured in one."""
+    return {
+        name: each
+        for name, each in vars(wrapper).items()
+        if name.startswith("partition_") and _is_of(wrapper, each, ("args",))
+    }
+
+
+def _is_of(wrapper: ModuleType, function: Any, arguments: tuple[str, ...]) -> bool:
+    if not isinstance(function, FunctionType) or function.__closure__:
+        return False
+    code = function.__code__
+    is_original = code.co_filename == wrapper.__file__
+    return is_original and code.co_varnames[: code.co_argcount] == arguments
 
 
 def is_inductor_loaded() -> bool:

@@ -164,6 +164,15 @@ API Status p_cuCtxGetCurrent(void** context) {
   return kOk;
 }
 API Status p_cuCtxSetCurrent(void*) { return kOk; }
+API Status p_cuCtxGetDevice(int* device) {
+  *device = current_device;
+  return kOk;
+}
+API Status p_cuCtxGetLimit(size_t* value, int) {
+  *value = 0;
+  return kOk;
+}
+API Status p_cuCtxSetLimit(int, size_t) { return kOk; }
 API Status p_cuGetErrorString(Status error, const char** out) {
   *out = p_cudaGetErrorString(error);
   return kOk;

@@ -124,6 +124,34 @@ API Status p_cudaFuncGetAttributes(char* out, const void*) {
   memcpy(out + 24, from_threads, sizeof from_threads);
   return kOk;
 }
+// The driver: kernels that a program has compiled itself, as Triton does. A function is its name, and
+// nobody reads the code.
+API Status p_cuModuleLoadData(void** module, const void*) {
+  static char loaded;
+  *module = &loaded;
+  return kOk;
+}
+API Status p_cuModuleLoad(void** module, const char*) { return p_cuModuleLoadData(module, nullptr); }
+API Status p_cuModuleUnload(void*) { return kOk; }
+API Status p_cuModuleGetFunction(void** out, void*, const char* name) {
+  Lock lock(mutex);
+  *out = new char;  // for good: programs do not unload
+  state.kernels[*out] = name;
+  return kOk;
+}
+API Status p_cuLaunchKernel(const void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            void* stream, void** arguments, void**) {
+  return launch(function, arguments, stream);
+}
+API Status p_cuLaunchKernelEx(const char* configuration, const void* function, void** arguments, void**) {
+  return launch(function, arguments, *reinterpret_cast<void* const*>(configuration + 32));
+}
+API Status p_cuFuncGetAttribute(int* value, int attribute, const void*) {
+  *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : 0;  // threads in a block; registers
+  return kOk;
+}
+API Status p_cuFuncSetAttribute(const void*, int, int) { return kOk; }
+API Status p_cuFuncSetCacheConfig(const void*, int) { return kOk; }
 API Status p_cudaFuncSetAttribute(const void*, int, int) { return kOk; }
 API Status p_cudaFuncSetCacheConfig(const void*, int) { return kOk; }
 API Status p_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* count, const void*, int, size_t) {

@@ -112,10 +112,12 @@ API Status p_cudaPointerGetAttributes(void* out, const void* address) {
   memcpy(out, &found, sizeof found);
   return kOk;
 }
-API Status p_cuPointerGetAttribute(int* out, int, void* address) {
+API Status p_cuPointerGetAttribute(void* out, int attribute, const void* address) {
   Lock lock(mutex);
   const Block* block = block_of(address);
-  *out = block ? block->device : 0;
+  const int device = block ? block->device : 0;
+  const bool is_address = attribute == 3;  // else the number of its device
+  is_address ? memcpy(out, &address, sizeof address) : memcpy(out, &device, sizeof device);
   return block ? kOk : kInvalid;
 }
 
