@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from torchprof_hooks import Profile, profile
 from torchprof_hooks.instruments.compiled.kernel_map import KernelMap
 from torchprof_hooks.instruments.compiled.observer import HOW, marks
 from torchprof_hooks.instruments.compiled.places import Places
-from torchprof_hooks.instruments.compiled.wrapper import Wrapper
+from torchprof_hooks.instruments.compiled.wrapper import CHANGED, WrapperFunction
 from torchprof_hooks.kernel.torch_names.inductor import (
     NOTICED_IN,
     inductor_entry,
@@ -422,25 +423,55 @@ def test_it_does_not_grow_with_compilations() -> None:
                 same(x()).sum().backward()
             gc.collect()
             kept = [type(each) for each in gc.get_objects()]
-            sizes.append([kept.count(kind) for kind in (Wrapper, Places, KernelMap)])
+            sizes.append([kept.count(kind) for kind in (WrapperFunction, Places, KernelMap)])
     assert sizes[0][0] == 2
     assert sizes == sizes[:1] * 4
 
 
-def test_what_others_have_changed_is_one_line() -> None:
+def replaced(wrapper: ModuleType) -> None:
+    runner = vars(wrapper)["Runner"]
+    runner.call = staticmethod(runner.call)
+
+
+def exchanged(wrapper: ModuleType) -> None:
+    """As coverage tools do."""
+    call = vars(wrapper)["Runner"].call
+    call.__code__ = call.__code__.replace(co_filename="of another tool")
+
+
+def removed(wrapper: ModuleType) -> None:
+    assert wrapper.__file__
+    Path(wrapper.__file__).unlink()
+
+
+ONE_LINE = {"Net": (3, 3 * 47, 3, 2 * 3 * 47, 0, 0)}
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("change", [replaced, exchanged, removed])
+def test_what_others_have_changed_is_one_line(
+    change: Callable[[ModuleType], None], is_known: bool
+) -> None:
     model = compiled(Net())
     model(x()).sum().backward()
+    if is_known:
+        trained(model)
     for each in wrappers():
-        vars(each)["Runner"].call = staticmethod(vars(each)["Runner"].call)
+        change(each)
     found = trained(model)
-    assert rows_of(found) == {"Net": (3, 3 * 47, 3, 2 * 3 * 47, 0, 0)}
+    if is_known and change is not exchanged:  # then the code is still what it was
+        assert set(rows_of(found)) == {f"Net.{WORK}", WORK_GRADIENT, "Net"}
+        return
+    assert rows_of(found) == ONE_LINE
     (reason,) = found.not_measured
-    assert reason.endswith(": its code is in C++, or was changed by others")
+    gone = "its file is not there any more"
+    assert reason.endswith(f": {gone if change is removed else CHANGED}")
 
 
-def test_other_backends_are_one_line() -> None:
-    found = trained(torch.compile(Net(), backend="aot_eager"))
-    assert rows_of(found) == {"Net": (3, 3 * 47, 3, 2 * 3 * 47, 0, 0)}
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_other_backends_are_one_line(backend: str) -> None:
+    found = trained(torch.compile(Net(), backend=backend))
+    assert rows_of(found) == ONE_LINE
     (reason,) = found.not_measured
     assert reason.startswith("what happens inside of Net [compiled]: it was not")
 
@@ -456,6 +487,6 @@ def test_names_that_this_torch_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     model(x()).sum().backward()
     monkeypatch.setattr(f"torch._inductor.codegen.cpp.{name}", other)
     found = trained(model)
-    assert rows_of(found) == {"Net": (3, 3 * 47, 3, 2 * 3 * 47, 0, 0)}
+    assert rows_of(found) == ONE_LINE
     (reason,) = found.not_measured
     assert reason == f"what happens inside of Net [compiled]: torch has no {name}"

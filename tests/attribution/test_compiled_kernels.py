@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from tests.attribution.test_compiled_code import folder, fresh_compiler
 from torchprof_hooks import profile
+from torchprof_hooks.instruments.compiled.wrapper import CHANGED
 from torchprof_hooks.kernel.torch_names.inductor import wrappers
 
 __all__ = ["folder", "fresh_compiler"]
@@ -74,3 +76,37 @@ def test_fused_kernels_and_optimizers() -> None:
     report = prof.report(full=True)
     assert " % of the time in compiled code is in kernels of several modules" in report
     assert len(wrappers()) == 3
+
+
+@pytest.mark.thorough
+def test_code_in_cpp_is_one_line() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+    compiled = torch.compile(model, options={"cpp_wrapper": True})
+    before = step(compiled)
+    with profile() as prof:
+        assert all(map(torch.equal, step(compiled)[:1], before))
+    (row,) = [row for row in prof.profile.rows() if row.kind == "module"]
+    assert (row.name, row.calls) == ("Sequential", 1)
+    (reason,) = prof.profile.not_measured
+    assert reason.endswith(f"Sequential [compiled]: {CHANGED}")
+
+
+@pytest.mark.thorough
+def test_compiled_packages_are_time_of_who_calls_them(tmp_path: Path) -> None:
+    given = torch.rand(2, 8)
+    package = torch._inductor.aoti_compile_and_package(
+        torch.export.export(nn.Linear(8, 8), (given,)),
+        package_path=str(tmp_path / "linear.pt2"),
+    )
+    run = torch._inductor.aoti_load_package(package)
+
+    class Calls(nn.Module):
+        def forward(self, value: torch.Tensor) -> Any:
+            return run(value)
+
+    model = Calls()
+    expected = model(given)
+    with torch.no_grad(), profile() as prof:
+        assert torch.equal(model(given), expected)
+    assert [r.name for r in prof.profile.rows() if r.kind == "module"] == ["Calls"]
+    assert not prof.profile.not_measured

@@ -15,6 +15,7 @@ import torch
 from torchprof_hooks.instruments.compiled.kernel_map import forget_maps, map_patches
 from torchprof_hooks.instruments.compiled.places import Places, Placing
 from torchprof_hooks.instruments.compiled.wrapper import (
+    CHANGED,
     Mark,
     NotDividedError,
     WrapperFunction,
@@ -125,7 +126,8 @@ class Marks(Attachment):
             if key not in self._met:
                 self._met[key] = module, self._functions_of(module)
             for function in self._met[key][1]:
-                function.put_on()
+                if not function.put_on():
+                    self._reasons[key] = CHANGED
         forget_maps()
 
     def take_off(self) -> bool:

@@ -19,6 +19,10 @@ class NotDividedError(Exception):
     """Why a wrapper stays one line."""
 
 
+#: Why, if its function is not Inductor's.
+CHANGED: Final = "its code is in C++, or was changed by others"
+
+
 class WrapperFunction:
     """A function of a wrapper, which can be marked: the one that runs all kernels, or a
     partition of these, which torch may capture in a CUDA graph.
@@ -42,10 +46,11 @@ class WrapperFunction:
         self._function, self._original = function, function.__code__
         self._running = _calling(self._original, lambda *args: run(self, *args))
 
-    def put_on(self) -> None:
-        """Have `run` called, unless another tool has changed the function."""
+    def put_on(self) -> bool:
+        """Have `run` called; False: another tool has changed the function."""
         if self._function.__code__ is self._original:
             self._function.__code__ = self._running
+        return self._function.__code__ is self._running
 
     def take_off(self) -> None:
         """The function is again as torch has made it."""
@@ -72,7 +77,7 @@ def functions_of(module: ModuleType, run: Run) -> list[WrapperFunction]:
     """
     call, known = call_of(module), map_of(module.__file__)
     if call is None:
-        raise NotDividedError("its code is in C++, or was changed by others")
+        raise NotDividedError(CHANGED)
     lines = _source_of(module)
     defined = {found[1] for found in map(_DEFINED.match, lines) if found}
     functions = {"": call, **partitions_of(module)}
