@@ -197,6 +197,42 @@ def test_several_processes_build_one(
     assert cache.stat().st_mode & 0o777 == 0o700
 
 
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.slow
+@NATIVE_CORE
+def test_at_a_terminal_dots_show_that_building_goes_on(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", copying(tmp_path, takes_s=0.5))
+    monkeypatch.setattr(build, "DOT_EVERY_S", 0.01)
+    with redirect_stderr(_Terminal()) as said:
+        native_module()
+    first, dots, *rest = said.getvalue().split("\n")
+    assert "building the native core" in first
+    assert set(dots) == {"."}
+    assert rest == [""]
+
+
+@pytest.mark.slow
+@NATIVE_CORE
+def test_building_is_no_part_of_the_first_profile(cache: Path, tmp_path: Path) -> None:
+    program = """
+import time, torch, torchprof_hooks
+began_ns = time.perf_counter_ns()
+with torchprof_hooks.profile() as prof:
+    torch.nn.ReLU()(torch.ones(1))
+all_ns = time.perf_counter_ns() - began_ns
+print(all_ns - prof.profile.wall_ns)
+"""
+    done = run("-c", program, CXX=copying(tmp_path, takes_s=1))
+    assert "building the native core" in done.stderr
+    assert int(done.stdout) > 1e9
+
+
 def test_a_binary_that_cannot_be_loaded_is_built_once_and_stays(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

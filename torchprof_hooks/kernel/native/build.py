@@ -9,6 +9,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -175,10 +176,37 @@ def build(path: Path) -> None:
             "torchprof_hooks: building the native core for this torch, once (it takes "
             f"about a minute, and is kept in {path.parent})",
         )
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder, _dots():
             built = Path(folder, path.name)
             compile_extension(SOURCE, built)
             built.replace(path)
+
+
+#: Seconds from one dot to the next.
+DOT_EVERY_S: Final = 2.0
+
+
+@contextmanager
+def _dots() -> Iterator[None]:
+    """Show somebody who waits at a terminal that the block goes on: by dots."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        yield
+        return
+    ended = threading.Event()
+
+    def show() -> None:
+        while not ended.wait(DOT_EVERY_S):
+            print(".", end="", file=stream, flush=True)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        print(file=stream)
 
 
 def _load(path: Path) -> ModuleType:
