@@ -93,22 +93,37 @@ def test_inputs_of_calls() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             F.linear(x(7, 3), x(4, 3))
         tanhs(torch.ones(3))
-        tanhs[1](double)  # and then others at the places of the first step
+        tanhs[1](double)
 
     profile = profiled(step, times=2)
     found = {row.name: row.inputs for row in profile.rows("call") if row.inputs}
     assert found["linear(5x3, 4x3, 4)"] == ("float32@cpu",) * 3
     assert found["linear(7x3, 4x3)"] == ("float32@cpu",) * 2
-    assert found["where(5x3, 3)"] == ("bool@cpu", "float64@cpu")
-    assert found["cat(20 * 2)"] == ("bfloat16@meta",) * 8
-    assert found["Sequential.0: tanh(3)"] == ("mixed",)
-    assert found["Sequential.1: tanh(3)"] == ("mixed",)
+    assert found["where(5x3, 3; float64)"] == ("bool@cpu", "float64@cpu")
+    assert found["cat(20 * 2; bfloat16)"] == ("bfloat16@meta",) * 8
+    assert found["Sequential.0: tanh(3)"] == ("float32@cpu",)
+    assert found["Sequential.1: tanh(3)"] == ("float32@cpu",)
+    assert found["Sequential.1: tanh(3; float64)"] == ("float64@cpu",)
     [embedding] = [inputs for name, inputs in found.items() if "embedding" in name]
     assert set(embedding) == {"int64@cpu", "float32@cpu"}
     autocast = {row.name: row.autocast for row in profile.rows("call")}
     assert autocast["linear(7x3, 4x3)"] == "bfloat16"
     assert autocast["linear(5x3, 4x3, 4)"] == ""
     assert not [row for row in profile.rows("function") if row.inputs]
+
+
+def test_a_layer_that_computes_in_another_type_has_rows_of_its_own() -> None:
+    layers = [nn.Linear(4, 4) for _ in range(6)]
+    layers[3].double()
+
+    def step() -> None:
+        for layer in layers:
+            layer(torch.ones(2, 4).to(layer.weight.dtype)).sum().backward()
+
+    profile = profiled(step, times=2)
+    calls = {row.name: row.calls for row in profile.rows("call")}
+    assert calls["Linear: linear(2x4, 4x4, 4)"] == 2
+    assert calls["Linear#4: linear(2x4, 4x4, 4; float64)"] == 2
 
 
 def test_looking_at_inputs_runs_no_code_of_the_user() -> None:

@@ -121,14 +121,20 @@ SHAPES_SHOWN: Final = 6
 _SHORTEST_RUN: Final = 3
 
 
-def function_call_name(name: str, shapes: Sequence[Sequence[object]] | None) -> str:
+def function_call_name(
+    name: str, shapes: Sequence[Sequence[object]] | None, types: Sequence[str] = ()
+) -> str:
     """The name for calls of a function with tensors of these shapes:
     ``linear(32x64, 256x64, 256)``, ``cat(50 * 32x64)``; ``relu()`` if the shapes are
-    not known."""
+    not known.
+
+    types: those of their numbers that the name says: ``exp(32x64; float64)``.
+    """
     texts = list(islice(_shape_texts(shapes or ()), SHAPES_SHOWN + 1))
     if len(texts) > SHAPES_SHOWN:
         texts[SHAPES_SHOWN:] = ["..."]
-    return f"{name}({', '.join(texts)})"
+    said = f"; {', '.join(types)}" if types else ""
+    return f"{name}({', '.join(texts)}{said})"
 
 
 def _shape_texts(shapes: Sequence[Sequence[object]]) -> Iterator[str]:

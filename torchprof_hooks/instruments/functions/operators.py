@@ -16,7 +16,11 @@ from torchprof_hooks.kernel.torch_names.compiler import (
     is_tracing,
 )
 from torchprof_hooks.kernel.torch_names.modules import place_of_caller
-from torchprof_hooks.kernel.torch_names.tensors import autocast_type, tensors_among
+from torchprof_hooks.kernel.torch_names.tensors import (
+    autocast_type,
+    tensors_among,
+    unusual_types,
+)
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
@@ -57,12 +61,12 @@ class Function(NamedTuple):
     """An operator that is called from a site.
 
     runs: see `ModuleInfo.implementation`.
-    by_shapes: the sites of its calls, by the shapes of their inputs.
+    by_inputs: the sites of its calls, by the shapes and types of their inputs.
     """
 
     name: str
     runs: str
-    by_shapes: dict[object, Site]
+    by_inputs: dict[object, Site]
 
 
 class OperatorCalls(Observer):
@@ -72,9 +76,9 @@ class OperatorCalls(Observer):
     the ``addmm`` that it calls. Custom autograd Functions, which have the names of
     their classes, call functions in turn. Steps of optimizers are not divided.
 
-    A function call has a site for each combination of input shapes, inside that of its
-    caller, and owns the nodes that it makes; a node without a known function counts as
-    a function of its own, named after the node.
+    A function call has a site for each combination of input shapes and types, inside
+    that of its caller, and owns the nodes that it makes; a node without a known
+    function counts as a function of its own, named after the node.
     """
 
     def follow(self, reading: Reading) -> None:
@@ -120,15 +124,17 @@ class OperatorCalls(Observer):
         if is_tracing():
             return None
         function = caller.functions.get(operator) or _function(caller, operator)
-        known = function.by_shapes
-        shapes: object = tuple(kind.shape for kind in tensors_among(inputs))
+        known = function.by_inputs
+        kinds = [*tensors_among(inputs)]
+        shapes: Any = tuple(kind.shape for kind in kinds)
+        key: object = shapes, *(kind.c_type for kind in kinds)
         if function.name == SMALL_NAME:
-            shapes = None
-        elif shapes not in known and len(known) >= SHAPES_KEPT:
-            shapes = OTHER_SHAPES
-        site = known.get(shapes)
+            key = shapes = None
+        elif key not in known and len(known) >= SHAPES_KEPT:
+            key = shapes = OTHER_SHAPES
+        site = known.get(key)
         if site is None:
-            site = known[shapes] = self._site(caller, function, shapes, inputs)
+            site = known[key] = self._site(caller, function, shapes, inputs)
         return site
 
     def count_work(
@@ -232,15 +238,17 @@ class Call(NamedTuple):
     def described(self) -> tuple[str, ModuleInfo]:
         """Their name, and what is known of them."""
         function, shapes = self.function, self.shapes
-        kinds = [*tensors_among(self.inputs)][:_TYPES_NOTED]
-        name = function_call_name(function.name, shapes)
+        kinds = [*tensors_among(self.inputs)]
+        name = function_call_name(function.name, shapes, unusual_types(kinds))
         if shapes == OTHER_SHAPES:
             name, shapes = f"{function.name}({OTHER_SHAPES})", None
         info = ModuleInfo(
             function.name,
             "function",
             implementation=function.runs,
-            inputs=tuple(f"{kind.dtype}@{kind.device}" for kind in kinds),
+            inputs=tuple(
+                f"{kind.dtype}@{kind.device}" for kind in kinds[:_TYPES_NOTED]
+            ),
             autocast=self.autocast,
             place=self.place,
             shapes=None if shapes is None else _noted(shapes, name),
@@ -258,7 +266,7 @@ def _autocast(inputs: list[Any]) -> str:
 def _noted(shapes: Sequence[tuple[Any, ...]], name: str) -> Shapes | None:
     """The shapes that all calls of this name have, as the name has them (see
     `ModuleInfo.shapes`)."""
-    noted = shapes[:SHAPES_SHOWN] if name.endswith("...)") else shapes
+    noted = shapes[:SHAPES_SHOWN] if "..." in name else shapes
     found = tuple(tuple(n if type(n) is int else -1 for n in s) for s in noted)
     return found if len(found) <= _SHAPES_NOTED else None
 

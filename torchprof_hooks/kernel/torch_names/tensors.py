@@ -38,6 +38,16 @@ class TensorKind(NamedTuple):
         return _IN_PYTHON.get(self.c_type, self.c_type.lower())
 
 
+def unusual_types(kinds: Iterable[TensorKind]) -> list[str]:
+    """Types of numbers that decide how long a function takes, each once, sorted: those
+    that are no whole numbers, other than "float32"."""
+    found = {kind.dtype for kind in kinds} - {"float32"}
+    return sorted(dtype for dtype in found if dtype.startswith(_NOT_WHOLE))
+
+
+_NOT_WHOLE: Final = ("float", "bfloat", "complex")
+
+
 def tensors_among(values: Iterable[Any]) -> Iterator[TensorKind]:
     """The tensors among inputs of an operator, which may be in lists."""
     for value in values:

@@ -26,8 +26,8 @@ struct ObservedOperator : at::ObserverContext {
   bool is_quiet = false;  // no cursor observes the operators that it calls
 };
 
-// The key of an operator in `Node::operators`: a hash of its name, of the shapes of its inputs, and
-// of which inputs need gradients; or of its name alone, if its shapes have no node of their own.
+// The key of an operator in `Node::operators`: a hash of its name, of shapes and types of its inputs,
+// and of which inputs need gradients; or of its name alone, if its shapes have no node of their own.
 class Key {
  public:
   // Calls under dispatch modes of the program have other keys: a mode may call the operator again, or
@@ -44,6 +44,7 @@ class Key {
     if (!is_given(tensor)) return add(1);
     add(2 + tensor.requires_grad());
     if (!has_shape(tensor)) return add(4);
+    add(uint64_t(tensor.scalar_type()));
     for (int64_t size : tensor.sizes()) add(uint64_t(size));
     add(uint64_t(-1) - uint64_t(tensor.dim()));
   }
