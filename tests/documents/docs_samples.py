@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "docs" / "samples"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 #: Those whose output is shown.
-EXAMPLES: Final = ("shared_input", "count_nans", "scalars", "trainer")
+EXAMPLES: Final = ("shared_input", "count_nans", "scalars", "trainer", "generate")
 #: What is said of a program in little memory, by its arguments.
 LITTLE_MEMORY: Final = {
     "ran_out": "--memory 200",
