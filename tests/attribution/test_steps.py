@@ -19,7 +19,7 @@ from tests.planted import Work
 from tests.thorough import THOROUGH
 from torchprof_hooks import profile, profile_function
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME
+from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, AFTER_LAST_NAME
 
 #: Counts the steps of what is done inside, which have to be so many; yields what then
 #: has the profile.
@@ -494,6 +494,29 @@ def test_steps_that_nothing_else_shows(follow: Follow) -> None:
             evaluate(work, 1)
             burn(3)
             seen.prof.step()
+
+
+@pytest.mark.parametrize("last_ms", [0, 4, 200])
+@pytest.mark.parametrize("in_backward", [False, True])
+def test_what_comes_after_the_last_step(last_ms: int, in_backward: bool) -> None:
+    """A step takes 5 ms: as much may come between two of them, too."""
+    work = Trained(forward_ms=1, backward_ms=2)
+    if in_backward:
+        [weight, *_] = work.parameters()
+        weight.register_post_accumulate_grad_hook(lambda _: work.optimizer.step())
+    with profile() as prof:
+        for _ in range(8):
+            backward(work, 1)
+            if not in_backward:
+                work.optimizer.step()
+            burn(2)
+        evaluate(work, 1)
+        burn(last_ms)
+        work(torch.ones(2))  # no step comes of it
+    rows = {row.name: row.self_ns for row in prof.profile.rows()}
+    after = {AFTER_LAST_NAME: last_ms * MS} if last_ms > 5 else {}
+    assert {k: v for k, v in rows.items() if k == AFTER_LAST_NAME} == after
+    check_sums(prof.profile)
 
 
 class Stepping(nn.Module):

@@ -33,6 +33,11 @@ class StepClock:
         self.left_out_ns += perf_counter_ns() - self._stopped_ns
         self.is_running = True
 
+    @property
+    def stopped_ns(self) -> int:
+        """When time has stopped to count."""
+        return self._stopped_ns - self.left_out_ns
+
     def stop(self) -> None:
         """Time does not count until the next `start`."""
         if self.is_running:  # else an interrupt came before that
@@ -136,6 +141,7 @@ class EndedSteps:
         self.tracker: Tracker | None = None
         self.counted = self._evaluations = 0
         self._began_ns = 0  # the running step
+        self._between_ns = self._entered_ns = 0  # see `between`
         self.ended_ns: int | None = None
         self._waited_ns = self._waited_by_end_ns = 0
 
@@ -146,7 +152,7 @@ class EndedSteps:
         self._count_after_passes()
         self.tracker, self.counter = tracker, counter
         if tracker is not None:
-            self.passes.entered_ns = tracker.entered_ns
+            self.passes.entered_ns = self._entered_ns = tracker.entered_ns
             self._waited_ns = self._waited_by_end_ns = tracker.waited_ns
         self.passes.last_ns = None
 
@@ -184,7 +190,21 @@ class EndedSteps:
             began_ns = end_ns
         if self.calls.waiting > 0:
             found.evaluation(self.calls.end_ns - began_ns, self.calls.waiting)
+        found.after_last_ns = self._after_last_ns(found)
         return found
+
+    def _after_last_ns(self, counter: StepCounter) -> int:
+        """See `StepCounter.after_last_ns`."""
+        if self.tracker is None or self.clock.is_running or not counter.steps:
+            return 0
+        others_ns = self.tracker.entered_ns - self._entered_ns
+        after_ns = self.clock.stopped_ns - self._between_ns - others_ns
+        return after_ns if after_ns * counter.steps > counter.steps_ns else 0
+
+    def between(self, now_ns: int) -> None:
+        """A step has ended, or evaluation calls have, and no call is open."""
+        assert self.tracker is not None
+        self._between_ns, self._entered_ns = now_ns, self.tracker.entered_ns
 
     # What has ended
 

@@ -18,6 +18,8 @@ from torchprof_hooks.kernel.step_counter import FirstReading, StepCounter
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.cells import (
+    AFTER_BACKWARD_CELL,
+    AFTER_LAST_CELL,
     CellKey,
     add_cell,
     add_outside,
@@ -135,7 +137,11 @@ def _cells(
             add_cell(cells, (site.path, site.phase), totals)
     outside_ns = wall_ns - sum_of_own_ns(cells)
     outside = Totals(self_ns=outside_ns, device_self_ns=device_outside_ns)
-    add_outside(cells, outside, counted.after_backward_ns)
+    parts_ns = {
+        AFTER_BACKWARD_CELL: counted.after_backward_ns,
+        AFTER_LAST_CELL: counted.after_last_ns,
+    }
+    add_outside(cells, outside, parts_ns)
     return _without_debts(cells)
 
 

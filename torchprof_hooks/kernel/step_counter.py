@@ -76,12 +76,15 @@ class StepCounter:
     after_backward_ns: time outside of all calls, between a backward pass and the next
         forward, in steps without an optimizer of torch's: most likely the time of
         another optimizer.
+    after_last_ns: time outside of all calls after the last step and evaluation call: of
+        saving, plots and the like. 0 if it is no longer than a step on average: so much
+        may come between two of them, too.
     steps, steps_ns: of all training steps.
     slow_ns: a step that takes longer may be a slow one, as far as is known now.
     """
 
     def __init__(self) -> None:
-        self.after_backward_ns = 0
+        self.after_backward_ns = self.after_last_ns = 0
         self.steps = self.steps_ns = 0
         self.first_steps = self.first_ns = 0
         self.evaluations = self.evaluation_ns = 0

@@ -10,6 +10,7 @@ from typing import Final, get_args
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     AFTER_BACKWARD_NAME,
+    AFTER_LAST_NAME,
     BACKWARD_NAME,
     BACKWARD_PHASES,
     BEFORE_NAME,
@@ -31,6 +32,7 @@ CellKey = tuple[Chain, Phase]
 #: The cells of time outside of all calls.
 OUTSIDE_CELL: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
 AFTER_BACKWARD_CELL: Final[CellKey] = ((AFTER_BACKWARD_NAME,), "outside")
+AFTER_LAST_CELL: Final[CellKey] = ((AFTER_LAST_NAME,), "outside")
 BEFORE_CELL: Final[CellKey] = ((BEFORE_NAME,), "outside")
 PROFILER_CELL: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
@@ -143,13 +145,19 @@ def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None
     cells[key] = cells[key] + totals if key in cells else totals
 
 
-def add_outside(cells: dict[CellKey, Totals], outside: Totals, after_ns: int) -> None:
-    """Add the time outside of all calls. Up to `after_ns` of it came after a backward
-    pass, and has a cell of its own."""
-    own_ns = outside.self_ns
-    if after_ns := min(after_ns, max(own_ns, 0)):
-        add_cell(cells, AFTER_BACKWARD_CELL, Totals(self_ns=after_ns))
-    add_cell(cells, OUTSIDE_CELL, replace(outside, self_ns=own_ns - after_ns))
+def add_outside(
+    cells: dict[CellKey, Totals], outside: Totals, parts_ns: Mapping[CellKey, int]
+) -> None:
+    """Add the time outside of all calls.
+
+    parts_ns: the parts of it that have cells of their own, as far as there is as much.
+    """
+    left_ns = outside.self_ns
+    for key, part_ns in parts_ns.items():
+        if part_ns := min(part_ns, max(left_ns, 0)):
+            add_cell(cells, key, Totals(self_ns=part_ns))
+            left_ns -= part_ns
+    add_cell(cells, OUTSIDE_CELL, replace(outside, self_ns=left_ns))
 
 
 def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:

@@ -36,6 +36,7 @@ OUTSIDE_NAME: Final = "(outside modules)"
 #: Time outside modules between a backward pass and the next forward, if no torch
 #: optimizer steps: most likely that of another optimizer.
 AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
+AFTER_LAST_NAME: Final = "(outside modules, after the last step)"
 #: Time of a program until it imported torch, when measuring began.
 BEFORE_NAME: Final = "(before torch was imported)"
 BACKWARD_NAME: Final = "(backward outside modules)"
@@ -90,6 +91,7 @@ def communication_name(collective: str) -> str:
 _KINDS: Final[Mapping[str, Kind]] = {
     OUTSIDE_NAME: "outside",
     AFTER_BACKWARD_NAME: "outside",
+    AFTER_LAST_NAME: "outside",
     BEFORE_NAME: "outside",
     BACKWARD_NAME: "backward",
     ENGINE_NAME: "backward",
