@@ -423,7 +423,9 @@ def test_it_does_not_grow_with_compilations() -> None:
                 same(x()).sum().backward()
             gc.collect()
             kept = [type(each) for each in gc.get_objects()]
-            sizes.append([kept.count(kind) for kind in (WrapperFunction, Places, KernelMap)])
+            sizes.append(
+                [kept.count(kind) for kind in (WrapperFunction, Places, KernelMap)]
+            )
     assert sizes[0][0] == 2
     assert sizes == sizes[:1] * 4
 

@@ -39,6 +39,8 @@ AFTER_BACKWARD_NAME: Final = "(outside modules, after backward)"
 AFTER_LAST_NAME: Final = "(outside modules, after the last step)"
 #: Time of a program until it imported torch, when measuring began.
 BEFORE_NAME: Final = "(before torch was imported)"
+#: Time that is not spent once a step.
+IN_NO_STEP: Final = (BEFORE_NAME, AFTER_LAST_NAME)
 BACKWARD_NAME: Final = "(backward outside modules)"
 #: Time of a backward pass before its first node and after its last one: the engine
 #: examines the graph, and runs the callbacks that it was given for the end.

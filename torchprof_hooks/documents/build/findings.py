@@ -23,7 +23,7 @@ from torchprof_hooks.documents.words import PHASE_TITLES, percent, plural
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
-    BEFORE_NAME,
+    IN_NO_STEP,
     MODULE_PHASES,
     Phase,
 )
@@ -286,7 +286,7 @@ def _layers(hot: Hottest) -> Bottleneck:
 
 def is_outside(row: Row) -> bool:
     """Whether it is the program itself, or the backward of losses and the like."""
-    is_program = row.kind == "outside" and row.name != BEFORE_NAME
+    is_program = row.kind == "outside" and row.name not in IN_NO_STEP
     return is_program or row.name == BACKWARD_NAME
 
 
@@ -294,7 +294,7 @@ def _kind_of(row: Row) -> BottleneckKind | None:
     if is_outside(row):
         return "outside"
     kind = _SAME.get(row.kind, row.kind)
-    return kind if kind in LEADS and row.name != BEFORE_NAME else None  # type: ignore[return-value]
+    return kind if kind in LEADS and row.name not in IN_NO_STEP else None  # type: ignore[return-value]
 
 
 def _least_ns(kind: BottleneckKind, shares: Shares) -> float:

@@ -3,7 +3,7 @@ is divided among modules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
@@ -117,7 +117,11 @@ class Marks(Attachment):
             return
         for patch in map_patches:
             patch.put_on()
-        loaded = {id(each): each for each in wrappers()}
+        self._meet({id(each): each for each in wrappers()})
+        forget_maps()
+
+    def _meet(self, loaded: Mapping[int, ModuleType]) -> None:
+        """Mark wrappers that are loaded, and forget others."""
         for key in self._met.keys() - loaded.keys():
             self._reasons.pop(key, None)
             for function in self._met.pop(key)[1]:
@@ -128,7 +132,6 @@ class Marks(Attachment):
             for function in self._met[key][1]:
                 if not function.put_on():
                     self._reasons[key] = CHANGED
-        forget_maps()
 
     def take_off(self) -> bool:
         for patch in (self._entry, *map_patches):
