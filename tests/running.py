@@ -32,7 +32,7 @@ TORCH: Final = ("torch",)
 TRAINING: Final = (
     *("torch._dynamo", "torch._functorch.aot_autograd"),
     *("torch.utils.checkpoint", "torch.utils.data", "tabulate"),
-    "torchprof_hooks.documents.build.exit_report",
+    "torchprof_hooks.documents.build.blocks",
     "torchprof_hooks.documents.report",
 )
 NOTHING = (

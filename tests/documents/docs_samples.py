@@ -5,6 +5,7 @@ A block of text in a page is a sample if a comment above it has the command, and
 not all of its output is shown, the beginnings of the paragraphs that are (of JSON, of
 its members)::
 
+    <!-- sample: report docs/samples/char_lm.json -->
     <!-- sample: show docs/samples/char_lm.json --by class -->
     <!-- sample: show docs/samples/exit_report.json --format report | Class | Ops -->
     <!-- output: shared_input -->
@@ -32,6 +33,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 from unittest.mock import patch
 
+from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.program import cli
 
 ROOT = Path(__file__).parents[2]
@@ -336,6 +338,8 @@ def printed(command: str) -> str:
     if kind == "output":
         text = (SAMPLES / f"{arguments}.txt").read_text("utf-8")
         return "\n\n".join(_chosen(text, beginnings)) + "\n" if beginnings else text
+    if arguments.startswith("report "):  # as `print_report()` prints it
+        return Profile.load(ROOT / arguments.removeprefix("report ")).report() + "\n"
     out = StringIO()
     with redirect_stdout(out), patch.dict(os.environ, COLUMNS=str(WIDTH)):
         assert cli.main(_with_root(arguments)) == 0, command

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from torchprof_hooks.documents.build.blocks import Asked, document
+from torchprof_hooks.documents.build.exit_report import ExitLayout
+from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import (
     Answers,
     Block,
@@ -13,8 +16,21 @@ from torchprof_hooks.documents.document import (
     Table,
     Tips,
 )
+from torchprof_hooks.profiles.data import ProfileData
 
 B = TypeVar("B", Answers, Facts, Table, Tips)
+
+
+def page_document(profile: ProfileData) -> Document:
+    return document(Asked(view_of(profile), "page"))
+
+
+def exit_document(
+    profile: ProfileData, n_ops: int = 20, ignore_first_call: bool = False
+) -> Document:
+    loop = view_of(profile)
+    whole = None if ignore_first_call else View(loop.profile, loop.profile)
+    return document(Asked(loop, "exit", layout=ExitLayout(n_ops), whole=whole))
 
 
 def block(found: Document | Iterable[Block], kind: type[B], name: str = "") -> B:

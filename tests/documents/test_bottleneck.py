@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.build import MS, after, ms, profile_of
+from tests.documents.found import page_document
 from tests.documents.runs import BUSY
-from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.render.html import page_of

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from tests.build import MS, Written, after, ms, profile_of
-from tests.documents.found import block, column, table_in
-from torchprof_hooks.documents.build import exit_report
-from torchprof_hooks.documents.build.exit_report import (
-    ReportLayout,
-    program_report,
-    program_text,
-)
+from tests.documents.found import block, column, exit_document, table_in
 from torchprof_hooks.documents.document import Block, Facts, Table, Value
+from torchprof_hooks.documents.report import program_text
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.program import Program
@@ -65,17 +60,17 @@ PROGRAM = a_program()
 
 def blocks(profile: Profile, **layout: Any) -> dict[str, Block]:
     """The blocks of the report, by name."""
-    found = program_report(profile, ReportLayout(**layout)).blocks
+    found = exit_document(profile, **layout).blocks
     return dict(zip([block.name for block in found], found, strict=True))
 
 
 def lines(profile: Profile, name: str, **layout: Any) -> list[str]:
     """The lines of one section."""
-    return [*block(program_report(profile, ReportLayout(**layout)), Facts, name).lines]
+    return [*block(exit_document(profile, **layout), Facts, name).lines]
 
 
 def table(profile: Profile, name: str, **layout: Any) -> Table:
-    return table_in(program_report(profile, ReportLayout(**layout)), name)
+    return table_in(exit_document(profile, **layout), name)
 
 
 def rows(found: Table) -> dict[str, tuple[Value, ...]]:
@@ -83,36 +78,6 @@ def rows(found: Table) -> dict[str, tuple[Value, ...]]:
     phases, *others = (c.values for c in found.columns if c.name != "sum_of_shares")
     rows = zip(found.labels, phases, *others, strict=True)
     return {f"{name} {phase}".rstrip(): tuple(row) for name, phase, *row in rows}
-
-
-def titles(profile: Profile, **layout: Any) -> list[str]:
-    return [block.title for block in blocks(profile, **layout).values()]
-
-
-# Sections
-
-
-@pytest.mark.parametrize(
-    ("part", "failing"),
-    [
-        ("table_by", {"Class", "Ops", "Apply"}),
-        ("_totals", {"Program profiling"}),
-        ("find_tips", {"Tips"}),
-    ],
-)
-def test_a_section_that_fails_says_so_and_others_are_there(
-    part: str, failing: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise ValueError("no such luck")
-
-    others = len(titles(PROGRAM))
-    monkeypatch.setattr(exit_report, part, fail)
-    found = program_report(PROGRAM, ReportLayout()).blocks
-    said = "(failed: ValueError: no such luck)"
-    failed = {b.title for b in found if isinstance(b, Facts) and said in b.lines}
-    assert failed == failing
-    assert len(found) == others
 
 
 # What was run
@@ -171,7 +136,7 @@ def test_classes() -> None:
 
 def test_nothing_measured() -> None:
     program = Program("x.py")
-    nothing = program_report(Profile(program=program), ReportLayout())
+    nothing = exit_document(Profile(program=program))
     for name in ("class", "ops", "apply"):
         assert block(nothing, Facts, name).lines == ["(nothing was measured here)"]
     assert program_text(Profile())

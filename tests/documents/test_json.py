@@ -21,6 +21,7 @@ from tests.golden import SAMPLES, sample
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.build.rows import rows_table
 from torchprof_hooks.documents.document import (
     Answer,
     Answers,
@@ -30,7 +31,6 @@ from torchprof_hooks.documents.document import (
     Tip,
     Tips,
 )
-from torchprof_hooks.documents.export.rows import rows_table
 from torchprof_hooks.documents.render.csv import csv_of
 from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.report import to_json

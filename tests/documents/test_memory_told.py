@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.build import profile_of, timed
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
+from torchprof_hooks.documents.report import program_text
 from torchprof_hooks.profiles.memory import (
     HeldMemory,
     MemoryFailure,
@@ -70,7 +70,7 @@ def test_a_small_request_is_about_what_is_in_use() -> None:
 
 def test_what_is_about_memory_comes_before_what_is_about_time() -> None:
     found = ran_out(2048 * MB, TWICE)
-    report = program_text(found, ReportLayout(with_memory=True))
+    report = program_text(found, with_memory=True)
     for text in (report, found.report(full=True)):
         memory = text.index("Memory in use when it ran out")
         assert text.count("Memory in use when it ran out") == 1
@@ -78,7 +78,7 @@ def test_what_is_about_memory_comes_before_what_is_about_time() -> None:
         assert text.index("at the peak, by") < text.index("Modules: time")
     assert report.startswith("Memory in use when it ran out")
     went_on = replace(found.memory, failure=None)  # type: ignore[type-var]
-    usual = program_text(replace(found, memory=went_on), ReportLayout(with_memory=True))
+    usual = program_text(replace(found, memory=went_on), with_memory=True)
     assert usual.startswith("Program profiling")
     assert "fused=True" in usual
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from tests.build import ms, profile_of
+from tests.documents.found import page_document
 from tests.documents.runs import (
     HOLDING,
     LOOP,
     MB,
 )
-from torchprof_hooks.documents.build import page
+from torchprof_hooks.documents.build import page_tables
+from torchprof_hooks.documents.build.blocks import BLOCKS, Level
 from torchprof_hooks.documents.build.layers import heat
-from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.words import HEATS
@@ -51,7 +52,7 @@ def test_functions_are_in_a_tree_and_tables_of_their_own(
     assert "rows.function" not in tables(
         profile_of({("N", "forward"): ms(1)}, {"N": "N"})
     )
-    monkeypatch.setattr(page, "_LARGEST_TREE", 3)
+    monkeypatch.setattr(page_tables, "_LARGEST_TREE", 3)
     assert "tree.functions" not in tables(LOOP)
 
 
@@ -82,6 +83,18 @@ def test_the_tree_of_memory_adds_up_to_the_peak() -> None:
     assert sum(own) == 10 * MB
     assert column(found, "activation_bytes") == [n * MB for n in (5, 5, 2, 2, 3, 3, 0)]
     assert list(found.depths) == [0, 1, 2, 3, 2, 3, 0]
+
+
+def test_the_full_text_and_the_page_have_the_same() -> None:
+    """But for the layers: the page has all modules in a picture."""
+
+    def of(level: Level) -> set[str]:
+        return {entry.name for entry in BLOCKS if level in entry.levels}
+
+    assert of("full") - {"layers"} == of("page")
+    assert of("json") <= of("full")
+    for entry in BLOCKS:
+        assert entry.levels
 
 
 def test_an_empty_profile_says_so() -> None:

@@ -12,21 +12,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.build import FUNCTIONS
-from tests.documents.found import column
+from tests.documents.found import column, exit_document, page_document
 from tests.documents.runs import ALLOCATING, BUSY, COUNTED, LOOP, RUN, TRAINED
 from tests.documents.test_json import SCHEMA
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.exit_report import (
-    ReportLayout,
-    program_report,
-    program_text,
-)
-from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.tables import grouped_table
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.render.terminal import display_width
-from torchprof_hooks.documents.report import to_json
+from torchprof_hooks.documents.report import program_text, to_json
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 
 known = st.sampled_from([RUN, LOOP, TRAINED, COUNTED, ALLOCATING, BUSY, FUNCTIONS])
@@ -52,7 +46,7 @@ def test_own_times_add_up_in_every_table(profile: Profile, by: Grouping) -> None
         ):
             assert isinstance(block, Table)
             assert_sums(block, shown_ns)
-    report = program_report(profile, ReportLayout())
+    report = exit_document(profile)
     for block in report.blocks:
         if block.name in ("class", "ops", "apply") and isinstance(block, Table):
             assert_sums(block, profile.wall_ns)
@@ -70,7 +64,7 @@ def test_no_line_is_wider_than_asked_for(profile: Profile, width: int) -> None:
     for text, most in (
         (screen, width),
         (profile.report(full=True, width=wide), wide),
-        (program_text(profile, ReportLayout(width=wide)), wide),
+        (program_text(profile, width=wide), wide),
     ):
         assert max(map(display_width, text.splitlines())) <= most
 

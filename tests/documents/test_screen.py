@@ -10,7 +10,9 @@ import pytest
 from tests.build import MS, after, ms, profile_of, with_unmeasured
 from tests.documents.found import block, table_in, values
 from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START
-from torchprof_hooks.documents.build import device, facts, screen
+from torchprof_hooks.documents.build import answers as screen
+from torchprof_hooks.documents.build import device, facts
+from torchprof_hooks.documents.build.blocks import Asked, document
 from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Answer, Document, Table
@@ -30,7 +32,7 @@ Cells = dict[tuple[str, Phase], Totals]
 
 
 def document_of(profile: ProfileData) -> Document:
-    return screen.screen_document(view_of(profile), "more")
+    return document(Asked(view_of(profile), "screen"))
 
 
 def answers(profile: ProfileData) -> dict[str, Answer]:

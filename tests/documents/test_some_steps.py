@@ -10,12 +10,11 @@ from typing import Any, Final
 import pytest
 
 from tests.build import MS, with_unmeasured
-from tests.documents.found import column
+from tests.documents.found import column, exit_document
 from tests.documents.runs import RUN
 from torchprof_hooks.documents.build.compare import comparison_document
-from torchprof_hooks.documents.build.exit_report import ReportLayout, program_report
+from torchprof_hooks.documents.build.rows import rows_table
 from torchprof_hooks.documents.document import Table
-from torchprof_hooks.documents.export.rows import rows_table
 from torchprof_hooks.documents.export.stacks import render_speedscope
 from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.report import page, rows_report, to_json
@@ -44,7 +43,7 @@ OF_MEASURED: Final[dict[str, Callable[[Profile], object]]] = {
     "a comparison": compared,
     "tables of a program": lambda profile: [
         (block.name, block.columns)
-        for block in program_report(profile, ReportLayout()).blocks
+        for block in exit_document(profile).blocks
         if isinstance(block, Table)
     ],
 }

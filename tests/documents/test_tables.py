@@ -13,8 +13,9 @@ from tests.build import MS, ms, profile_of, with_unmeasured
 from tests.documents.found import column, table_in, values
 from tests.documents.runs import ALLOCATING, COUNTED, MB, RUN, TRAINED
 from tests.golden import sample
-from torchprof_hooks.documents.build.full import full_tables
+from torchprof_hooks.documents.build.blocks import Asked, document
 from torchprof_hooks.documents.build.tables import call_sites
+from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
@@ -22,7 +23,7 @@ from torchprof_hooks.profiles.names import SortBy
 
 
 def full(profile: ProfileData, name: str, sort_by: SortBy | None = None) -> Table:
-    return table_in(full_tables(profile, sort_by), name)
+    return table_in(document(Asked(view_of(profile), "full", sort_by)), name)
 
 
 # Modules and functions

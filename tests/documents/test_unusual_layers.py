@@ -16,14 +16,13 @@ from torch import nn
 
 import torchprof_hooks
 from tests.build import MS, profile_of
-from tests.documents.found import values
+from tests.documents.found import page_document, values
 from tests.fake_clock import FakeClock
 from tests.golden import SAMPLES, sample
 from tests.planted import Work
 from torchprof_hooks.documents.build import findings
 from torchprof_hooks.documents.build.layers import own_ns
 from torchprof_hooks.documents.build.module_table import folded_modules
-from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Table

@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from tests.build import FUNCTIONS, STEP, profile_of, timed
 from tests.compared_runs import in_turns
 from torchprof_hooks import Profile
-from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
+from torchprof_hooks.documents.build.exit_report import ExitLayout
+from torchprof_hooks.documents.report import Layout, page, program_text, report
+from torchprof_hooks.documents.words import OF_FILES
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.program.cli import main
@@ -84,11 +86,10 @@ def test_show_prints_the_report(
 ) -> None:
     """That of a program, too; sorted as asked for."""
     profile.save("a.json")
-    printed = tool.prints(f"show a.json {options}")
-    expected = profile.report(full=bool(options), **layout)
-    in_python = "More: report(full=True), to_html(path)"
-    assert printed == expected.replace(in_python, "More: --full, --format html") + "\n"
-    assert ("More: " in printed) == (not options)
+    shown = report(profile, Layout(**layout), full=bool(options), hints=OF_FILES)
+    assert tool.prints(f"show a.json {options}") == shown + "\n"
+    assert ("More: --full, --format html" in shown) == (not options)
+    assert "<Class name>" not in shown
 
 
 def test_show_is_as_wide_as_the_terminal(
@@ -99,8 +100,9 @@ def test_show_is_as_wide_as_the_terminal(
         monkeypatch.setenv("COLUMNS", str(width))
         expected = PROGRAM.report(full=True, width=width)
         assert tool.prints("show a.json --full") == expected + "\n"
-        tables = program_text(PROGRAM, ReportLayout(width=width))
+        tables = program_text(PROGRAM, ExitLayout(), width=width, with_memory=False)
         assert tool.prints("show a.json --format report") == tables + "\n"
+    assert tool.prints("show a.json --format=html") == page(PROGRAM) + "\n"
 
 
 @pytest.mark.parametrize("kind", [*FORMATS, "html"])
@@ -271,8 +273,9 @@ def test_files_are_shown_without_torch(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as file:
         done = in_process(f"show {tmp_path / 'a.json'}", file.fileno())
     assert done == (0, b"")
-    first_line, _, _ = FUNCTIONS.report(width=120).partition("\n")
-    assert (tmp_path / "out").read_text().startswith(first_line)
+    assert (tmp_path / "out").read_text() == report(
+        FUNCTIONS, Layout(), hints=OF_FILES
+    ) + "\n"
 
 
 def test_nobody_reads_to_the_end(tmp_path: Path) -> None:

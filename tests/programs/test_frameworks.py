@@ -15,7 +15,7 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
-OURS: Final = ("-m", "torchprof_hooks", "--full")
+OURS: Final = ("-m", "torchprof_hooks", "--tables")
 LAUNCHER: Final = ("-m", "torch.distributed.run", "--standalone")
 STEPS: Final = 12
 #: What lightning_fit.py plants in each step.

@@ -21,7 +21,7 @@ for _ in range(3):
 
 def test_the_compiler_is_not_loaded_to_count_operations(tmp_path: Path) -> None:
     """The report is made before the program's own last words, which come first."""
-    run = profiled("--full", written(tmp_path, EINSUM), loaded=TORCH)
+    run = profiled("--tables", written(tmp_path, EINSUM), loaded=TORCH)
     assert (run.code, run.reports) == (0, 1)
     assert run.out == "False False\n"
 

@@ -52,7 +52,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
     assert "\nTip: Activations were " in text
 
     plain, changed = tmp_path / "plain.json", tmp_path / "changed.json"
-    text = told(smaller, "--save", str(plain))
+    text = told(smaller, "--full", "--save", str(plain))
     assert "\nWhat checkpointing would save in a step\n" in text
     assert "checkpointing CharLM.blocks.*: 8 Block (torch.utils.checkpoint)" in text
 

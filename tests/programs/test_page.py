@@ -44,7 +44,7 @@ for size in (2, 2, 3, 3):
 
 def test_what_was_compiled_is_told_in_text_and_on_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    arguments = ("--full", "--html", str(page), "-c", COMPILING)
+    arguments = ("--tables", "--html", str(page), "-c", COMPILING)
     result = python("-m", "torchprof_hooks", *arguments)
     assert result.returncode == 0, result.stderr
 

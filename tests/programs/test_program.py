@@ -128,7 +128,7 @@ def test_all_ways_at_once_are_one_report(tmp_path: Path) -> None:
 def test_transforms_of_a_loader_are_data_loading(tmp_path: Path) -> None:
     saved = tmp_path / "profile.json"
     program = written(tmp_path, OWN_CLOCK + TRAIN + TRANSFORMS)
-    run = profiled("--full", "--save", str(saved), program)
+    run = profiled("--tables", "--save", str(saved), program)
     assert run.code == 0, run.err
     assert "\n  data loading: 0.060s (" in run.err
     assert "outside modules: 0.015s (" in run.err

@@ -40,7 +40,7 @@ def test_the_thread_that_calls_the_model_is_measured(
     program: str, thread: str, tmp_path: Path
 ) -> None:
     path = written(tmp_path, IN_A_THREAD + program)
-    run = profiled("--full", path)
+    run = profiled("--tables", path)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {path}, in thread {thread}\n" in run.err
     assert steps(run) == 5
@@ -59,7 +59,7 @@ run_in("serving", lambda: model(torch.ones(2, 2)))
 
 def test_threads_beside_the_main_one_do_not_count(tmp_path: Path) -> None:
     path = written(tmp_path, IN_A_THREAD + TRANSFORM)
-    run = profiled("--full", path)
+    run = profiled("--tables", path)
     assert (run.code, run.out, run.reports) == (0, "trained\n", 1)
     assert f"Message: {path}\n" in run.err
     assert steps(run) == 5
@@ -68,7 +68,7 @@ def test_threads_beside_the_main_one_do_not_count(tmp_path: Path) -> None:
 def test_enabled_in_a_thread(tmp_path: Path) -> None:
     enabled = """
 def both():
-    import torchprof_hooks as t; t.enable(full=True)
+    import torchprof_hooks as t; t.enable(tables=True)
     train()
 run_in("trainer", both)
 """

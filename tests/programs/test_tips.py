@@ -76,7 +76,7 @@ with Working(), torch.autograd.set_detect_anomaly(True):
 
 def tips(directory: Path, program: str) -> list[str]:
     """Tips on steps after the first, each as one line."""
-    options = ("--full", "--ignore-first-call")
+    options = ("--tables", "--ignore-first-call")
     run = profiled(*options, written(directory, WORKING + program))
     assert run.code == 0, run.err
     section = run.err.rpartition("\n\n")[2]

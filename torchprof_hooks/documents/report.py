@@ -5,24 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple, TextIO
 
-from torchprof_hooks.documents.build.full import full_tables
-from torchprof_hooks.documents.build.memory_failure import failure_of, memory_first
-from torchprof_hooks.documents.build.page import page_document
-from torchprof_hooks.documents.build.screen import screen_document
+from torchprof_hooks.documents.build.blocks import MEMORY, Asked, document
+from torchprof_hooks.documents.build.exit_report import ExitLayout
+from torchprof_hooks.documents.build.memory_failure import failure_of
 from torchprof_hooks.documents.build.tables import grouped_table
-from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.render.terminal import takes_colour
 from torchprof_hooks.documents.render.text import table_lines, text_of
 from torchprof_hooks.documents.render.units import check_unit
+from torchprof_hooks.documents.words import IN_PYTHON, Hints
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import SORT_KEYS, Grouping, SortBy
+from torchprof_hooks.profiles.names import (
+    GROUPINGS,
+    SORT_KEYS,
+    Grouping,
+    SortBy,
+    check_grouping,
+)
 from torchprof_hooks.profiles.options import check_choice, check_flag, check_whole
 
 #: Lines of a screen.
 LINES: Final = 40
-#: What the screen names as showing more.
-_MORE: Final = "report(full=True), to_html(path)"
 
 
 class Layout(NamedTuple):
@@ -67,37 +71,56 @@ def report(
     full: bool = False,
     stream: TextIO | None = None,
     lines: int = LINES,
-    more: str = _MORE,
-    tips: bool = True,
+    hints: Hints = IN_PYTHON,
+    tables_follow: bool = False,
 ) -> str:
     """See `Reportable.report`.
 
     stream: where it will be printed.
     lines: the most lines of the screen.
-    more: what the screen names as showing more.
-    tips: whether to show tips; False where a report that has them follows.
+    hints: what the screen names as showing more.
+    tables_follow: whether Theano's tables follow, which have tips, and whose memory it
+        was when that ran out.
     """
     check_flag("full", full)
     layout = layout.checked(full=full)
-    view, colour = view_of(profile), takes_colour(stream)
-    full = full and not view.shown.is_empty
-    document = screen_document(view, "" if full else more)
-    if not tips:
-        others = [block for block in document.blocks if block.name != "tips"]
-        if failure_of(profile):  # what is about memory comes directly after
-            others = [b for b in others if b.name in ("answers", "measuring")]
-        document = replace(document, blocks=others)
-    if not full:
-        return text_of(document, width=layout.width, lines=lines, colour=colour)
-    tables = full_tables(profile, layout.sort_by, view.of_all)
-    first = [block for block in document.blocks if block.name != "hot_functions"]
+    view, colour = view_of(profile, hints), takes_colour(stream)
+    if not full or view.shown.is_empty:
+        without = ["tips"] * tables_follow
+        if tables_follow and failure_of(profile):
+            without += ["memory at the failure", "layers"]
+        found = document(Asked(view, "screen", without=without))
+        return text_of(found, width=layout.width, lines=lines, colour=colour)
     return text_of(
-        replace(document, blocks=memory_first(profile, [*first, *tables])),
+        document(Asked(view, "full", layout.sort_by)),
         width=layout.width,
         colour=colour,
         unit=layout.unit,
         max_rows=layout.max_rows,
     )
+
+
+def program_text(
+    profile: ProfileData,
+    layout: ExitLayout | None = None,
+    *,
+    width: int = 120,
+    with_memory: bool = False,
+    ignore_first_call: bool = False,
+) -> str:
+    """The report of a whole program, with Theano's sections, as text.
+
+    with_memory: whether there is a section for memory.
+    ignore_first_call: whether the start-up, with the first step, is left out.
+    """
+    loop, layout = view_of(profile), layout or ExitLayout()
+    whole = View(loop.profile, loop.profile, None, loop.unmeasured)
+    without = () if with_memory else MEMORY
+    asked = Asked(loop, "exit", layout=layout, without=without)
+    if not ignore_first_call:
+        asked = replace(asked, whole=whole)
+    # Times range from microseconds to hours, so each one has its best unit.
+    return text_of(document(asked), width=width, unit="auto_foreach")
 
 
 def rows_report(
@@ -126,10 +149,12 @@ def page(profile: ProfileData) -> str:
     """See `Reportable.to_html`."""
     from torchprof_hooks.documents.render.html import page_of
 
-    return page_of(page_document(profile))
+    return page_of(document(Asked(view_of(profile), "page")))
 
 
-def to_json(profile: ProfileData, by: Grouping | None = None) -> str:
+def to_json(
+    profile: ProfileData, by: Grouping | None = None, hints: Hints = IN_PYTHON
+) -> str:
     """See `Reportable.to_json`.
 
     by: what its rows are, as for `Profile.rows`; by default, it has a table for each of
@@ -138,7 +163,8 @@ def to_json(profile: ProfileData, by: Grouping | None = None) -> str:
     Raises:
         TypeError, ValueError: unknown `by`.
     """
-    from torchprof_hooks.documents.export.rows import data_document
     from torchprof_hooks.documents.render.json import json_of
 
-    return json_of(data_document(profile, by))
+    if by is not None:
+        check_grouping(by, GROUPINGS)
+    return json_of(document(Asked(view_of(profile, hints), "json", by=by)))

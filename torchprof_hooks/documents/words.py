@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemoryKind
@@ -56,15 +56,26 @@ OTHER_THREADS: Final = (
 )
 
 
+class Hints(NamedTuple):
+    """What shows more, in the words of the interface that somebody reads.
+
+    full: the report with all tables.
+    more: all that shows more.
+    """
+
+    full: str
+    more: str
+
+
+IN_PYTHON: Final = Hints("report(full=True)", "report(full=True), to_html(path)")
+OF_PROGRAMS: Final = Hints("--full", "--full, --html FILE")
+OF_FILES: Final = Hints("--full", "--full, --format html")
+
+
 def phase_times_ns(profile: ProfileData) -> Counter[str]:
     """The time of each phase that has any, in the order of `PHASE_TITLES`."""
     times: Counter[str] = Counter(profile.phase_times_ns())
     return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
-
-
-def full_report(profile: ProfileData) -> str:
-    """What to call, or to run a program with, to see all tables."""
-    return "--full" if profile.program else "report(full=True)"
 
 
 def share_text(share: float | None, uncertainty: float | None = None) -> str:

@@ -180,34 +180,39 @@ def exit_report(
     flags: Flags,
     with_end: Callable[[ProfileData], ProfileData],
 ) -> str:
-    """The first screen, with the tables below it if the flags ask for them.
+    """The first screen; or, if the flags ask for them, all tables, and Theano's.
 
     with_end: adds to a profile the time that the report has taken so far. The screen,
         which has that time, is made last.
     """
-    from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
+    from torchprof_hooks.documents.build.exit_report import ExitLayout
     from torchprof_hooks.documents.render.terminal import width_of
-    from torchprof_hooks.documents.report import Layout, report
+    from torchprof_hooks.documents.report import Layout, program_text, report
+    from torchprof_hooks.documents.words import OF_PROGRAMS
 
     tables = []
     if flags.wants_tables:
-        layout = ReportLayout(
-            n_ops=flags.n_ops,
-            n_apply=flags.n_apply,
+        text = program_text(
+            program,
+            ExitLayout(
+                n_ops=flags.n_ops,
+                n_apply=flags.n_apply,
+                every_pass=flags.profile_optimizer,
+                include_overhead=False,
+            ),
             width=flags.output_line_width,
-            every_pass=flags.profile_optimizer,
             with_memory=flags.profile_memory,
             ignore_first_call=flags.ignore_first_call,
-            include_overhead=False,
         )
-        tables.append(program_text(program, layout))
+        tables.append(text)
     stream, program = _stream_of(flags.destination), with_end(program)
     screen = report(
         program.loop if flags.ignore_first_call else program,
         Layout(width=width_of(stream)),
+        full=flags.full,
         stream=stream,
-        more="--html FILE" if tables else "--full, --html FILE",
-        tips=not tables,
+        hints=OF_PROGRAMS,
+        tables_follow=bool(tables),
     )
     return "\n\n".join([screen, *tables])
 

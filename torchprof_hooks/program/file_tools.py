@@ -13,9 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from torchprof_hooks.documents.build.compare import comparison_document
+from torchprof_hooks.documents.build.exit_report import ExitLayout
 from torchprof_hooks.documents.build.ranks import ranks_document
+from torchprof_hooks.documents.build.rows import rows_table
 from torchprof_hooks.documents.document import Document
-from torchprof_hooks.documents.export.rows import rows_table
 from torchprof_hooks.documents.export.stacks import render_speedscope
 from torchprof_hooks.documents.progress import with_progress
 from torchprof_hooks.documents.render.csv import csv_of
@@ -27,11 +28,12 @@ from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.report import (
     Layout,
     page,
+    program_text,
     report,
     rows_report,
     to_json,
 )
-from torchprof_hooks.documents.words import plural
+from torchprof_hooks.documents.words import OF_FILES, plural
 from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.files.runs import read_runs
 from torchprof_hooks.files.writing import replaced_file
@@ -45,9 +47,6 @@ T = TypeVar("T")
 #: Exit codes besides 0.
 SLOWER: Final = 1
 TROUBLE: Final = 2
-
-#: What the screen names as showing more.
-_MORE: Final = "--full, --format html"
 
 #: The most processes that read files of ranks at once.
 _MOST_PROCESSES: Final = 8
@@ -92,18 +91,16 @@ def _text(profile: Profile, args: argparse.Namespace) -> str:
     width = _width() if full else min(_width(), WIDTH)
     stream = sys.stdout if args.output is None else None
     layout = Layout(width=width, max_rows=rows, sort_by=by)
-    return report(profile, layout, full=full, stream=stream, more=_MORE)
+    return report(profile, layout, full=full, stream=stream, hints=OF_FILES)
 
 
 def _report(profile: Profile, args: argparse.Namespace) -> str:
     """The tables of a whole program, as they were printed at its end."""
-    from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
-
     if profile.program is None:
         raise _ToolError(f"{args.file} is not the profile of a whole program")
-    rows, with_memory = args.max_rows or 20, profile.memory is not None
-    layout = ReportLayout(rows, rows, width=_width(), with_memory=with_memory)
-    return program_text(profile, layout)
+    rows, has_memory = args.max_rows or 20, profile.memory is not None
+    layout = ExitLayout(rows, rows)
+    return program_text(profile, layout, width=_width(), with_memory=has_memory)
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -235,7 +232,7 @@ _FORMATS: Final[Mapping[str, Callable[[Profile, argparse.Namespace], str]]] = {
     "text": _text,
     "report": _report,
     "html": lambda profile, _: page(profile),
-    "json": lambda profile, args: to_json(profile, args.by),
+    "json": lambda profile, args: to_json(profile, args.by, OF_FILES),
     "csv": lambda profile, args: csv_of(rows_table(profile, args.by or "module")),
     "speedscope": lambda profile, _: render_speedscope(profile),
 }

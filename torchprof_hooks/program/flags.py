@@ -93,10 +93,11 @@ class Flags:
     )
     ignore_first_call: bool = _flag(False, "leave the first step out of the report")
     time_thunks: bool = _flag(True, "measure functions", "BOOL")
-    full: bool = _flag(
+    full: bool = _flag(False, "print all tables below the screen")
+    tables: bool = _flag(
         False,
-        "print the tables by class, function and call, and the tree of modules, as "
-        "well (so do the options for these tables)",
+        "print Theano's tables as well: by class, function and call (so do the options "
+        "that say how these look)",
     )
     steps: int | None = _flag(
         None, "measure so many training steps, not all", "N", **_whole(1)
@@ -136,15 +137,15 @@ class Flags:
 
     @property
     def wants_tables(self) -> bool:
-        """Whether tables follow the first screen."""
+        """Whether Theano's tables follow."""
         usual = {flag.name: flag.default for flag in fields(self)}
         return any(getattr(self, name) != usual[name] for name in _OF_TABLES)
 
 
 _FIELDS: Final = {flag.name: flag for flag in fields(Flags)}
-#: Flags that are about tables: each of them shows the tables.
+#: Flags that are about Theano's tables: each of them shows these.
 _OF_TABLES: Final = (
-    *("full", "profile_optimizer", "n_ops", "n_apply", "output_line_width"),
+    *("tables", "profile_optimizer", "n_ops", "n_apply", "output_line_width"),
 )
 #: Flags whose names have a prefix in Theano.
 _PREFIXED: Final = {

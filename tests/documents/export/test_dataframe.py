@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 
 from tests.build import FUNCTIONS, STEP
-from torchprof_hooks.documents.export.rows import rows_table
+from torchprof_hooks.documents.build.rows import rows_table
 from torchprof_hooks.documents.render.csv import csv_of
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping
 

@@ -14,10 +14,11 @@ from tests.documents.test_exit_report import PROGRAM, START_UP
 from tests.documents.test_memory_growth import GROWING, profile_with
 from tests.documents.test_memory_told import TWICE, contrastive, ran_out
 from tests.profiles.test_collectives import ALL
-from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
+from torchprof_hooks.documents.build.exit_report import ExitLayout
 from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.document import Document
 from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.documents.report import program_text
 from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.peak import Peak
@@ -42,7 +43,7 @@ def _program() -> str:
         collectives=ALL,
         device_step=DeviceStep(reason="no step was traced"),
     )
-    return program_text(run, ReportLayout(n_ops=3, n_apply=2, with_memory=True))
+    return program_text(run, ExitLayout(n_ops=3, n_apply=2), with_memory=True)
 
 
 CASES: Final[dict[str, Callable[[], str]]] = {

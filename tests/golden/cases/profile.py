@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from tests.documents.found import page_document
 from tests.golden import sample
-from torchprof_hooks.documents.build.page import page_document
 from torchprof_hooks.documents.document import Answers, Block, Facts, Table
 from torchprof_hooks.documents.report import rows_report
 

@@ -8,20 +8,21 @@ from typing import Final
 from tests.compared_runs import in_turns
 from tests.golden import SAMPLES, sample
 from torchprof_hooks.documents.build.compare import comparison_document
-from torchprof_hooks.documents.build.exit_report import ReportLayout, program_text
+from torchprof_hooks.documents.build.exit_report import ExitLayout
 from torchprof_hooks.documents.build.ranks import ranks_document
 from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.documents.report import program_text
 from torchprof_hooks.files.ranks import read_run
 from torchprof_hooks.profiles.compare import compare
 
 
 def _theano() -> str:
-    layout = ReportLayout(n_ops=8, n_apply=8, width=120, with_memory=True)
-    return program_text(sample("exit_report"), layout)
+    layout = ExitLayout(n_ops=8, n_apply=8)
+    return program_text(sample("exit_report"), layout, with_memory=True)
 
 
 def _compiled() -> str:
-    return program_text(sample("compiled"), ReportLayout(n_ops=4, n_apply=4, width=120))
+    return program_text(sample("compiled"), ExitLayout(n_ops=4, n_apply=4))
 
 
 def _comparison() -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from tests.build import ms, profile_of
 from tests.documents.test_bottleneck import LEADING
 from tests.documents.test_unusual_layers import SLOW_LAYER
-from torchprof_hooks.documents.build import screen
+from torchprof_hooks.documents.build.answers import answers
 from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Answers, Document, Tips
@@ -62,9 +62,9 @@ def _bottlenecks() -> str:
     """The beginnings of screens, and what is said to do."""
     texts = []
     for profile, _, _ in LEADING.values():
-        answer = screen.answers(view_of(profile)).shown[:1]
+        first = answers(view_of(profile)).shown[:1]
         tips = Tips(find_tips(view_of(profile)))
-        texts.append(text_of(Document("profile", "", [], [Answers(answer), tips])))
+        texts.append(text_of(Document("profile", "", [], [Answers(first), tips])))
     return "\n\n".join(texts)
 
 

@@ -1,25 +1,15 @@
-"""The report of a whole program, with the sections of Theano's."""
+"""The sections of a whole program's report that tell of its parts, as in Theano's."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from torchprof_hooks.documents.build import facts
-from torchprof_hooks.documents.build.compilation import compilation_blocks
-from torchprof_hooks.documents.build.device import idle_blocks, kernel_tables
-from torchprof_hooks.documents.build.exit_tables import SECTIONS, table_by
-from torchprof_hooks.documents.build.full import communication, flop_tree
-from torchprof_hooks.documents.build.memory import memory_text, memory_tree, peak_table
-from torchprof_hooks.documents.build.memory_failure import failure_table, memory_first
-from torchprof_hooks.documents.build.memory_growth import growth_table
-from torchprof_hooks.documents.build.rules import find_tips
-from torchprof_hooks.documents.build.tables import module_tree, placed_nodes
-from torchprof_hooks.documents.build.view import View, view_of
-from torchprof_hooks.documents.document import Block, Document, Facts, Tips
-from torchprof_hooks.documents.render.text import text_of
+from torchprof_hooks.documents.build.memory import memory_text
+from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.document import Block, Facts
 from torchprof_hooks.documents.words import (
     PHASE_TITLES,
     percent,
@@ -31,117 +21,46 @@ from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.program import Program
 
-#: The least share of the time of all parts for which a part has its own tables.
+#: The least share of the time of all parts for which a part has its own section.
 LEAST_SHARE: Final = 0.05
 
 
-class ReportLayout(NamedTuple):
+class ExitLayout(NamedTuple):
     """How much of a program's report is shown.
 
     n_ops: rows of Class and Ops.
     n_apply: rows of Apply and Device.
-    width: characters in a line.
     every_pass: whether all recompiles, graph breaks and failures are listed.
-    with_memory: whether there is a section for memory.
-    ignore_first_call: whether the start-up, with the first step, is left out.
     include_overhead: whether to print the profiler overhead: not below a screen that
         does.
     """
 
     n_ops: int = 20
     n_apply: int = 20
-    width: int = 120
     every_pass: bool = False
-    with_memory: bool = False
-    ignore_first_call: bool = False
     include_overhead: bool = True
 
 
-def program_text(profile: ProfileData, layout: ReportLayout | None = None) -> str:
-    """The report as text."""
-    layout = layout or ReportLayout()
-    document = program_report(profile, layout)
-    # Times range from microseconds to hours, so each one has its best unit.
-    return text_of(document, width=layout.width, unit="auto_foreach")
-
-
-def program_report(profile: ProfileData, layout: ReportLayout) -> Document:
-    """The report of a program: see docs/exit_report.md for a whole one."""
-    loop = view_of(profile)
-    view, of = loop, loop.of_shown
-    if not layout.ignore_first_call:
-        view = View(loop.profile, loop.profile, None, loop.unmeasured)
-        of = loop.of_all  # the screen shows the loop
-    blocks = [
-        block
-        for title, section in _sections(view, of, layout, loop)
-        for block in _whole(title, section)
-    ]
-    blocks = memory_first(profile, blocks)
-    return Document("program", "", [], blocks)  # no title: the screen above has it
-
-
-#: Makes the blocks of a section.
-_Section = Callable[[], Iterator[Block]]
-
-
-def _whole(title: str, section: _Section) -> list[Block]:
-    """The blocks of a section; or, not to lose the others, why it failed."""
-    try:
-        return [*section()]
-    except Exception as error:
-        text = f"(failed: {type(error).__name__}: {error})"
-        return [Facts(title, title, [text])]
-
-
-def _sections(
-    view: View, of: str, layout: ReportLayout, loop: View
-) -> Iterator[tuple[str, _Section]]:
-    """The sections with their titles.
-
-    view: what the tables show.
-    of: words that say so, if that is not obvious.
-    loop: what the tips are about.
-    """
-    shown, program = view.shown, view.profile.program or Program()
-    yield "Program profiling", lambda: _totals(view, of, layout.include_overhead)
-    parts = _part_times_ns(shown)
+def functions(profile: ProfileData) -> Iterator[Block]:
+    """What Theano calls functions: each outermost module or profiled function that
+    takes much; and, if these are several, their sum."""
+    parts = _part_times_ns(profile)
     large = [n for n, ns in parts.items() if ns >= LEAST_SHARE * sum(parts.values())]
     for name in large:
-        part = _part_of(shown, name)
-        yield "Function profiling", partial(_part, part, name)
-        if len(large) > 1:
-            yield from _tables(part, layout, name)
+        yield _part(_part_of(profile, name), name)
     if len(large) > 1:
         title = f"Sum of all({len(large)}) printed profiles"
-        yield title, lambda: _sum(shown, parts, large, title)
-    yield from _tables(shown, layout)
-    yield "Modules", lambda: _trees(view, of)
-    yield (
-        "Compilation",
-        lambda: compilation_blocks(program.compilation, full=layout.every_pass),
-    )
-    if shown.collectives:
-        yield "Communication", lambda: iter([communication(shown.collectives)])
-    yield "Device", lambda: _device(loop, layout.n_apply)
-    if layout.with_memory:
-        yield "Memory Profile", lambda: _memory(view, of)
-    yield "Tips", lambda: _tips(loop)
-
-
-def _tables(
-    profile: ProfileData, layout: ReportLayout, part: str = ""
-) -> Iterator[tuple[str, _Section]]:
-    """The sections Class, Ops and Apply: of one part of the program, or of all."""
-    for by, (title, _) in SECTIONS.items():
-        most = layout.n_apply if by == "call" else layout.n_ops
-        yield title, partial(table_by, profile, by, most, part)
+        yield _sum(profile, parts, large, title)
 
 
 # What was run
 
 
-def _totals(view: View, of: str, include_overhead: bool) -> Iterator[Block]:
+def totals(view: View, of: str, include_overhead: bool) -> Facts:
+    """What was run, and how long it took.
+
+    of: what the tables are about, if that is not obvious.
+    """
     profile, program = view.profile, view.profile.program or Program()
     lines = [
         f"Message: {program.message}",
@@ -162,7 +81,7 @@ def _totals(view: View, of: str, include_overhead: bool) -> Iterator[Block]:
         lines.append(f"Not in the tables: {traced}, {taken}")
     if include_overhead:
         lines += (text[0].upper() + text[1:] for text in facts.measuring(view))
-    yield Facts("program", "Program profiling", lines)
+    return Facts("program", "Program profiling", lines)
 
 
 def _phase_lines(profile: ProfileData) -> Iterator[str]:
@@ -192,7 +111,7 @@ def _part_of(profile: ProfileData, name: str) -> ProfileData:
     return profile.with_cells(cells)
 
 
-def _part(part: ProfileData, name: str) -> Iterator[Block]:
+def _part(part: ProfileData, name: str) -> Facts:
     place = part.modules[name].place
     calls = outermost(part.cells, name).calls
     per_call = f" ({part.wall_ns / calls / 1e9:.6f}s per call)" if calls else ""
@@ -217,12 +136,12 @@ def _part(part: ProfileData, name: str) -> Iterator[Block]:
         lines.append(
             f"Time on {devices}: {seconds(device_ns)} (not a part of the above)"
         )
-    yield Facts(f"function.{name}", "Function profiling", lines)
+    return Facts(f"function.{name}", "Function profiling", lines)
 
 
 def _sum(
     profile: ProfileData, parts: Mapping[str, int], large: Sequence[str], title: str
-) -> Iterator[Block]:
+) -> Facts:
     """The times of all parts of a program, and the time outside of them.
 
     large: the parts that have their own section.
@@ -236,38 +155,11 @@ def _sum(
         f"Time {text}: {seconds(ns)} ({percent(ns, profile.wall_ns)})"
         for text, ns in named.items()
     ]
-    yield Facts("sum", title, [*lines, f"Sum: {seconds(profile.wall_ns)}"])
+    return Facts("sum", title, [*lines, f"Sum: {seconds(profile.wall_ns)}"])
 
 
-# The rest
-
-
-def _trees(view: View, of: str) -> Iterator[Block]:
-    nodes = placed_nodes(view.tree, None)
-    yield module_tree(view.shown, nodes, None, of)
-    yield from flop_tree(view.shown, nodes, None, of)
-
-
-def _device(view: View, most: int) -> Iterator[Block]:
-    yield from idle_blocks(view, most)
-    yield from kernel_tables(view)
-
-
-def _memory(view: View, of: str) -> Iterator[Block]:
-    profile, memory = view.shown, view.profile.memory
+def memory_facts(profile: ProfileData) -> Facts:
+    """How much memory was in use, in words."""
+    memory = profile.memory
     text = memory_text(profile, memory) if memory else "memory was not measured"
-    yield Facts("memory_profile", "Memory Profile", [text])
-    yield from failure_table(view.profile)
-    yield from growth_table(view.profile)
-    yield from peak_table(view.profile)
-    if profile.memory:
-        nodes = placed_nodes(view.tree, None)
-        yield memory_tree(profile, profile.memory, nodes, None, of)
-
-
-def _tips(view: View) -> Iterator[Block]:
-    tips = find_tips(view)
-    if tips:
-        yield Tips(tips)
-    else:
-        yield Facts("tips", "Tips", ["None: nothing that is looked for was found."])
+    return Facts("memory_profile", "Memory Profile", [text])

@@ -46,23 +46,17 @@ class _Item(NamedTuple):
     rate: float | None = None
 
 
-def table_by(
-    profile: ProfileData, by: Grouping, most: int, part: str = ""
-) -> Iterator[Block]:
+def table_by(profile: ProfileData, by: Grouping, most: int) -> Block:
     """What takes the time, by one grouping, the most first.
 
     most: as many rows are shown.
-    part: the outermost module that the profile is about, if it is not about all.
     """
     title, corner = SECTIONS[by]
     name = title.lower()
-    if part:
-        name, title = f"{name}.{part}", f"{title} of {part}"
     items = sorted(_items(profile, by), key=lambda i: (-i.self_ns, i.name, i.phase))
     whole_ns = sum(item.self_ns for item in items)
     if not whole_ns:
-        yield Facts(name, title, ["(nothing was measured here)"])
-        return
+        return Facts(name, title, ["(nothing was measured here)"])
     shares = [item.self_ns / whole_ns for item in items]
     means = [item.self_ns / item.calls if item.calls else None for item in items]
     own, sums = [item.self_ns for item in items], [*accumulate(shares)]
@@ -77,7 +71,7 @@ def table_by(
         Column("<#apply>", "count", [item.places for item in items], "places", 1),
         Column("<GFLOP/s>", "number", [i.rate for i in items], "gflop_per_s", 5),
     ]
-    yield Table(
+    return Table(
         name,
         title,
         corner,

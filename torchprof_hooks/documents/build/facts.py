@@ -225,11 +225,11 @@ def core_of(profile: ProfileData) -> str:
     return f" ({profile.core} core{reason})"
 
 
-def measuring_block(view: View, more: str = "") -> Facts:
-    """The last lines of a text. more: methods or options that show more."""
+def measuring_block(view: View) -> Facts:
+    """The last lines of a screen: what measuring took, and what shows more."""
     text = "; ".join(measuring(view))
-    lines = [text[0].upper() + text[1:]]
-    return Facts("measuring", "", [*lines, f"More: {more}"][: 1 + bool(more)], {}, True)
+    lines = [text[0].upper() + text[1:], f"More: {view.hints.more}"]
+    return Facts("measuring", "", lines, is_faint=True)
 
 
 def rates(view: View) -> Facts:

@@ -16,6 +16,7 @@ from torchprof_hooks.documents.build.memory_tree import (
     peak_tree,
 )
 from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
+from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import (
     Answer,
     Block,
@@ -28,7 +29,6 @@ from torchprof_hooks.documents.render.units import best_byte_format
 from torchprof_hooks.documents.words import (
     KIND_TITLES,
     PHASE_TITLES,
-    full_report,
     kind_name,
 )
 from torchprof_hooks.profiles.cells import call_site
@@ -58,9 +58,9 @@ _MUCH: Final = 0.5
 _LAYER: Final = re.compile(r".*?\.\d+(?=\.|$)")
 
 
-def peak_answer(profile: ProfileData) -> Answer | None:
+def peak_answer(profile: ProfileData, next_step: str = "") -> Answer | None:
     """Who had most of the memory when most was in use, and what it was; None if that is
-    not known."""
+    not known. next_step: what shows more."""
     memory = profile.memory
     if memory is None or not memory.at_peak:
         return None
@@ -86,7 +86,7 @@ def peak_answer(profile: ProfileData) -> Answer | None:
         best_byte_format(memory.peak_bytes),
         evidence=f"{who}{', '.join(parts[:_KINDS_NAMED])}; {ran}",
         numbers=numbers,
-        next_step=full_report(profile),
+        next_step=next_step,
     )
 
 
@@ -156,17 +156,17 @@ def owners_of(profile: ProfileData, every: Sequence[HeldMemory]) -> list[Owner]:
     return sorted(found.values(), key=lambda owner: (-owner.total, owner.name))
 
 
-def peak_table(profile: ProfileData) -> Iterator[Table]:
+def peak_table(view: View) -> Iterator[Table]:
     """The course of a step; who had what when most was in use; what would lower that.
     Nothing if it is not known."""
-    memory = profile.memory
+    profile, memory = view.profile, view.profile.memory
     if memory is None or not memory.at_peak:
         return
     yield from step_course(profile)
     yield from peak_tree(profile)
     title = "Memory in use at the peak, by owner"
     yield owner_table(profile, "memory_at_peak", title, memory.at_peak)
-    yield from savings_table(profile)
+    yield from savings_table(view)
 
 
 def owner_table(

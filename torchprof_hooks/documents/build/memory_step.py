@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from torchprof_hooks.documents.build.memory_tree import kind_column
-from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
@@ -95,11 +95,11 @@ def step_course(profile: ProfileData) -> Iterator[Table]:
     )
 
 
-def savings_table(profile: ProfileData) -> Iterator[Table]:
+def savings_table(view: View) -> Iterator[Table]:
     """What checkpointing would save; nothing if it would not. Times are those of what
     is shown, as in the tip."""
-    step = profile.memory.step if profile.memory else None
-    shown = view_of(profile).shown
+    memory, shown = view.profile.memory, view.shown
+    step = memory.step if memory else None
     found = savings(shown, step) if step else []
     if not found:
         return

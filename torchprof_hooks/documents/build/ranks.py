@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from torchprof_hooks.documents.build.full import bytes_a_call, collective_label
+from torchprof_hooks.documents.build.operations import bytes_a_call, collective_label
 from torchprof_hooks.documents.build.slow_rank import ranks_text, slow_rank_answer
 from torchprof_hooks.documents.document import (
     Answers,

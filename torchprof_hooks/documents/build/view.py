@@ -22,7 +22,13 @@ from torchprof_hooks.documents.build.layers import (
     hottest,
     shares_of,
 )
-from torchprof_hooks.documents.words import percent, plural, seconds
+from torchprof_hooks.documents.words import (
+    IN_PYTHON,
+    Hints,
+    percent,
+    plural,
+    seconds,
+)
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Phase
@@ -76,12 +82,14 @@ class View:
     shown: the loop; the same as `profile`, if the loop is not known apart.
     start_up: what came before the loop; None if `shown` is the same as `profile`.
     unmeasured: the steps that were not measured.
+    hints: what shows more.
     """
 
     profile: ProfileData
     shown: ProfileData
     start_up: ProfileData | None = None
     unmeasured: Part = NONE_UNMEASURED
+    hints: Hints = IN_PYTHON
 
     @property
     def of_shown(self) -> str:
@@ -222,12 +230,12 @@ class View:
         return self.share(sum(times[phase] for phase in phases))
 
 
-def view_of(profile: ProfileData) -> View:
+def view_of(profile: ProfileData, hints: Hints = IN_PYTHON) -> View:
     """The view of a profile."""
     measured, unmeasured, loop = profile.only_measured, profile.unmeasured, profile.loop
     if len(measured.parts) > 1 and _has_steps(loop) and not loop.is_empty:
-        return View(measured, loop, profile.start_up, unmeasured)
-    return View(measured, measured, None, unmeasured)
+        return View(measured, loop, profile.start_up, unmeasured, hints)
+    return View(measured, measured, None, unmeasured, hints)
 
 
 def _has_steps(loop: ProfileData) -> bool:

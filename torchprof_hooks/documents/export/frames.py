@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchprof_hooks.documents.export.rows import rows_table
+from torchprof_hooks.documents.build.rows import rows_table
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping
 

@@ -1,24 +1,14 @@
-"""The document of a page: all rows, with all their numbers. The document for programs
-(JSON) has other tables of rows (see `export.rows`)."""
+"""The tables of a page: all rows, with all their numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Final
 
-from torchprof_hooks.documents.build import facts, screen
-from torchprof_hooks.documents.build.compilation import compilation_blocks
-from torchprof_hooks.documents.build.device import idle_blocks, kernel_tables
-from torchprof_hooks.documents.build.full import communication
+from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.layers import heats, kind_of
-from torchprof_hooks.documents.build.memory import peak_answer, peak_table
-from torchprof_hooks.documents.build.memory_failure import failure_table
-from torchprof_hooks.documents.build.memory_growth import growth_table
 from torchprof_hooks.documents.build.module_table import flag_columns
-from torchprof_hooks.documents.build.rules import find_tips
-from torchprof_hooks.documents.build.slow_steps import slow_table, steps_over_time
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
     call_columns,
@@ -29,19 +19,15 @@ from torchprof_hooks.documents.build.tables import (
     share_column,
     tree_of,
 )
-from torchprof_hooks.documents.build.view import View, view_of
+from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import (
-    Answers,
-    Block,
     Column,
-    Document,
     Facts,
     Table,
-    Tips,
     Tone,
     Unit,
 )
-from torchprof_hooks.documents.words import PHASE_TITLES, full_report, percent
+from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, MODULE_PHASES
 from torchprof_hooks.profiles.rows import Row
@@ -50,9 +36,6 @@ from torchprof_hooks.profiles.totals import NOTHING, Totals
 #: A tree with functions that has more nodes than this is left out: the page would be
 #: slow, and the tables have all functions.
 _LARGEST_TREE: Final = 30_000
-#: The most rows of the table of what the host did while a device idled.
-_MOST_IDLE: Final = 20
-
 #: The details of a row in a phase: title, unit, name and value. Used and retained bytes
 #: are per call.
 _DETAILS: Final[Sequence[tuple[str, Unit, str, Callable[[Totals], float]]]] = (
@@ -72,58 +55,8 @@ _DETAILS: Final[Sequence[tuple[str, Unit, str, Callable[[Totals], float]]]] = (
 )
 
 
-def page_document(profile: ProfileData) -> Document:
-    """All that is known of a run: of its loop, with the start-up apart."""
-    view = view_of(profile)
-    document = whole_document(view, chain(_trees(view), _row_tables(view)))
-    # Answers need not name the report that has all tables.
-    full = full_report(profile)
-    return replace(document, blocks=[_without(full, each) for each in document.blocks])
-
-
-def _without(next_step: str, block: Block) -> Block:
-    if not isinstance(block, Answers):
-        return block
-    found = [
-        answer._replace(next_step="") if answer.next_step == next_step else answer
-        for answer in block.answers
-    ]
-    return replace(block, answers=found)
-
-
-def whole_document(view: View, tables: Iterable[Table]) -> Document:
-    """All that is known of a run. tables: the tables of its modules and functions."""
-    blocks: Iterable[Block] = _blocks(view, tables)
-    if view.shown.is_empty:
-        blocks = [facts.nothing(view), _measured(view)]
-    return facts.document_of(view, blocks, _numbers(view))
-
-
-def _blocks(view: View, tables: Iterable[Table]) -> Iterator[Block]:
-    profile, program = view.profile, view.profile.program
-    yield screen.answers(view)
-    yield facts.rates(view)
-    yield Tips(find_tips(view))
-    phases = screen.phases(view, len(PHASE_TITLES))
-    yield replace(phases, title=f"Phases{view.of_shown}")
-    yield from idle_blocks(view, _MOST_IDLE)
-    yield from tables
-    yield from steps_over_time(profile)
-    yield from slow_table(view)
-    places = screen.places(view)
-    yield replace(
-        places, title=f"Lines of the program{view.of_shown and ', in the loop'}"
-    )
-    yield from _memory(view.profile)
-    if profile.collectives:
-        yield communication(profile.collectives)
-    if program:
-        yield from compilation_blocks(program.compilation, full=True)
-    yield from kernel_tables(view, all_rows=True)
-    yield _measured(view)
-
-
-def _numbers(view: View) -> dict[str, object]:
+def numbers_of(view: View) -> dict[str, object]:
+    """The numbers of a whole run, for programs."""
     profile, times = view.profile, view.profile.step_times
     start_up_ns = view.start_up.wall_ns if view.start_up else 0
     return {
@@ -157,7 +90,7 @@ def _compared(profile: ProfileData) -> dict[str, object]:
     return {"longer": {"blocks": len(profile.measured.longer), **found._asdict()}}
 
 
-def _trees(view: View) -> Iterator[Table]:
+def trees(view: View) -> Iterator[Table]:
     """All modules as a tree; and if functions were measured, another tree with them."""
     title = f"Modules{view.of_shown}"
     yield _tree("tree.modules", title, view, placed_nodes(view.tree, None))
@@ -186,7 +119,7 @@ def _tones(rows: Sequence[Row], view: View) -> list[Tone]:
     return [found[kind_of(row)] for row in rows]
 
 
-def _row_tables(view: View) -> Iterator[Table]:
+def row_tables(view: View) -> Iterator[Table]:
     """A table of rows for each grouping."""
     for by in GROUPINGS if view.shown.has_functions else MODULE_GROUPINGS:
         found = call_sites(view.shown) if by == "call" else view.shown.rows(by)
@@ -255,18 +188,7 @@ def _others(row: Row) -> Totals:
     return found
 
 
-def _memory(profile: ProfileData) -> Iterator[Block]:
-    """What filled the memory: the answer, pictures and tables."""
-    answer = peak_answer(profile)
-    if answer is not None:
-        line = f"{answer.question}: {answer.answer}: {answer.evidence}"
-        yield Facts("memory", "", [line], section="Memory")
-    tables = failure_table(profile), growth_table(profile), peak_table(profile)
-    for table in chain(*tables):
-        yield replace(table, section="Memory")
-
-
-def _measured(view: View) -> Facts:
+def measured(view: View) -> Facts:
     """What was measured, and how."""
     profile, shown = view.profile, view.shown
     attributed = percent(shown.attributed_ns, shown.wall_ns)

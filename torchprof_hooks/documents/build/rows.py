@@ -1,5 +1,4 @@
-"""A profile for programs: all numbers of its rows, one line for each row and phase; and
-the report with these as tables."""
+"""Rows for programs: all numbers, one line for each row and phase."""
 
 from __future__ import annotations
 
@@ -8,12 +7,10 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
-from torchprof_hooks.documents.build.module_table import folded_modules
-from torchprof_hooks.documents.build.page import whole_document
-from torchprof_hooks.documents.build.view import View, view_of
-from torchprof_hooks.documents.document import Column, Document, Table, Unit
+from torchprof_hooks.documents.build.view import View
+from torchprof_hooks.documents.document import Column, Table, Unit
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.totals import NOTHING
 
 #: Fields of `Row` that tell what it stands for.
@@ -58,25 +55,9 @@ _TABLES: Final[Mapping[Grouping, str]] = {
 }
 
 
-def data_document(profile: ProfileData, by: Grouping | None = None) -> Document:
-    """The report of a profile for programs: of its loop, with the start-up apart.
-
-    by: the grouping of its rows (see `rows_table`); by default, there is a table for
-        each of modules, classes and functions.
-
-    Raises:
-        TypeError, ValueError: unknown `by`.
-    """
-    if by is not None:
-        check_grouping(by, GROUPINGS)
-    view = view_of(profile)
-    return whole_document(view, _tables(view, by))
-
-
-def _tables(view: View, by: Grouping | None) -> Iterator[Table]:
-    yield replace(
-        folded_modules(view), title=f"Layers{view.of_shown}, those of a kind together"
-    )
+def tables_of_rows(view: View, by: Grouping | None) -> Iterator[Table]:
+    """The rows of the loop: by one grouping, or a table for each of modules, classes
+    and functions."""
     usual: tuple[Grouping, ...] = ("module", "class", "function")
     for each in (by,) if by else usual[: 2 + view.shown.has_functions]:
         name = _TABLES[each]

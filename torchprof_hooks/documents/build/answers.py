@@ -1,5 +1,4 @@
-"""The first screen of a report: the answers; and where the time went, by phase, module,
-function and line of the program."""
+"""The answers; and where the time went, by phase, function and line of the program."""
 
 from __future__ import annotations
 
@@ -9,19 +8,13 @@ from math import sqrt
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
-from torchprof_hooks.documents.build.device import idle_blocks, kernel_lines
 from torchprof_hooks.documents.build.findings import bottleneck_answer
 from torchprof_hooks.documents.build.layers import Hottest, own_ns, variance_ns2
 from torchprof_hooks.documents.build.lines import lines_of_program, listed
 from torchprof_hooks.documents.build.memory import peak_answer
-from torchprof_hooks.documents.build.memory_failure import (
-    failure_of,
-    failure_table,
-    failure_warnings,
-)
+from torchprof_hooks.documents.build.memory_failure import failure_of, failure_warnings
 from torchprof_hooks.documents.build.memory_growth import growth_warnings
-from torchprof_hooks.documents.build.module_table import folded_modules
-from torchprof_hooks.documents.build.rules import find_tips, tip_on_bottleneck
+from torchprof_hooks.documents.build.rules import tip_on_bottleneck
 from torchprof_hooks.documents.build.slow_steps import slow_answer
 from torchprof_hooks.documents.build.tables import (
     label,
@@ -33,64 +26,39 @@ from torchprof_hooks.documents.document import (
     Answer,
     Answers,
     Column,
-    Document,
     Table,
-    Tips,
     Value,
 )
 from torchprof_hooks.documents.words import (
     PHASE_TITLES,
-    full_report,
     percent,
     phase_times_ns,
 )
-from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES, numbers_in
 
+#: What measures functions, where they were not.
+MEASURE_FUNCTIONS: Final = "profile(functions=True)"
 #: The most rows of functions, and of lines of the program.
 _MOST_FUNCTIONS: Final = 5
 _MOST_PLACES: Final = 3
 #: Phases that always have their own row; and the most rows of phases: the shortest of
 #: the other phases share the last one.
 _ALWAYS_SHOWN: Final = ("forward", "backward", "recompute", "optimizer", "data")
-_MOST_PHASES: Final = 7
+MOST_PHASES: Final = 7
 _REST: Final = "other phases"
 #: The most phases that the answer names besides the longest, and their least share.
 _PHASES_NAMED: Final = 3
 _LEAST_NAMED: Final = 0.01
 
 
-def screen_document(view: View, more: str) -> Document:
-    """The document of a screen. more: what it names as showing more."""
-    measuring = facts.measuring_block(view, more)
-    if view.shown.is_empty:
-        return facts.document_of(view, [measuring, facts.nothing(view)])
-    first, tips = answers(view), Tips(find_tips(view))
-    if failure_of(view.profile) is not None:  # where the time went matters less
-        table = failure_table(view.profile)
-        return facts.document_of(
-            view, [first, *table, tips, folded_modules(view), measuring]
-        )
-    blocks = [
-        first,
-        phases(view),
-        folded_modules(view),
-        # Where there is too little room, the last tables are left out.
-        *idle_blocks(view),
-        *kernel_lines(view),
-        hot_functions(view),
-        places(view),
-        facts.rates(view),
-        tips,
-        measuring,
-    ]
-    return facts.document_of(view, blocks)
-
-
 def answers(view: View) -> Answers:
     """What takes most, which phase and which layers do, which steps were slow, and what
     memory is; if that ran out, nothing else."""
-    hot, most, peak = _hottest_module(view), _most_time(view), peak_answer(view.profile)
+    hot, most, peak = (
+        _hottest_module(view),
+        _most_time(view),
+        peak_answer(view.profile, view.hints.full),
+    )
     first, slow = _bottleneck(view, hot), slow_answer(view)
     found = [first, most, slow, hot, peak]
     if hot and view.bottleneck and view.bottleneck.kind == "module":
@@ -145,7 +113,7 @@ def _hottest_module(view: View) -> Answer | None:
         None if hot.device else _standard_error(hot, whole_ns),
         ", ".join(parts),
         numbers,
-        _next_step(view.profile),
+        view.hints.full if view.profile.has_functions else MEASURE_FUNCTIONS,
     )
 
 
@@ -156,12 +124,6 @@ def _departure(view: View, hot: Hottest) -> Iterator[str]:
         most = max(found, key=lambda name: view.departing[name].more_ns)
         name = f"*={'.'.join(numbers_in(most))} is " * (len(hot.rows) > 1)
         yield f"{name}{view.departing[most]}"
-
-
-def _next_step(profile: ProfileData) -> str:
-    """What to call to learn more about a module."""
-    full = full_report(profile)
-    return full if profile.has_functions else "profile(functions=True)"
 
 
 def _on(device: str) -> str:
@@ -207,7 +169,7 @@ def _most_time(view: View) -> Answer | None:
     )
 
 
-def phases(view: View, most: int = _MOST_PHASES) -> Table:
+def phases(view: View, most: int = MOST_PHASES) -> Table:
     """The phases, the longest first, with their times in the start-up beside them; and
     the time of steps that were not measured.
 

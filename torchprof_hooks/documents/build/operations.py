@@ -1,5 +1,4 @@
-"""The tables of a full report, among them those of operations, memory and
-communication."""
+"""The tables of floating-point operations and of communication."""
 
 from __future__ import annotations
 
@@ -7,51 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchprof_hooks.documents import utilisation
-from torchprof_hooks.documents.build.device import kernel_tables
 from torchprof_hooks.documents.build.facts import peak_text
-from torchprof_hooks.documents.build.memory import memory_tree, peak_table
-from torchprof_hooks.documents.build.memory_failure import failure_table
-from torchprof_hooks.documents.build.memory_growth import growth_table
-from torchprof_hooks.documents.build.slow_steps import slow_table
-from torchprof_hooks.documents.build.tables import (
-    PlacedNode,
-    function_tables,
-    module_tree,
-    placed_nodes,
-    tree_of,
-)
-from torchprof_hooks.documents.build.view import view_of
-from torchprof_hooks.documents.document import Block, Column, Table
+from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
+from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES, SortBy
 from torchprof_hooks.profiles.rows import Row
-
-
-def full_tables(
-    profile: ProfileData, sort_by: SortBy | None, of: str = ""
-) -> Iterator[Block]:
-    """The tables of a full report, which go below the screen.
-
-    sort_by: see `Reportable.report`.
-    of: what the tables are about: `` of the whole run``, if the screen is about less.
-    """
-    view = view_of(profile)
-    profile = view.profile
-    yield from slow_table(view)
-    nodes = placed_nodes(profile.tree(), sort_by)
-    yield module_tree(profile, nodes, sort_by, of)
-    if profile.has_functions:
-        yield from function_tables(profile, sort_by or "self", of)
-    yield from flop_tree(profile, nodes, sort_by, of)
-    if profile.collectives:
-        yield communication(profile.collectives)
-    yield from kernel_tables(view)
-    yield from failure_table(profile)
-    yield from growth_table(profile)
-    yield from peak_table(profile)
-    if profile.memory:
-        yield memory_tree(profile, profile.memory, nodes, sort_by, of)
 
 
 def flop_tree(
@@ -129,11 +90,13 @@ def _unknown(row: Row) -> float:
     return max(1 - counted_ns / row.cumulative_ns, 0.0)
 
 
-def communication(collectives: Sequence[Collective]) -> Table:
+def communication(collectives: Sequence[Collective]) -> Iterator[Table]:
     """A row for each function and group, the longest time first. Times are sums over
     all calls: in the calls, and waiting for them to complete, in the call or later.
     GB/s: bytes divided by the time from a call's begin until the program found it
-    complete."""
+    complete. Nothing if nothing was exchanged."""
+    if not collectives:
+        return
     shown = sorted(collectives, key=lambda each: -(each.call_ns + each.waiting_ns))
     rates = [r if (r := each.bytes_per_second) is None else r / 1e9 for each in shown]
     columns = [
@@ -145,7 +108,7 @@ def communication(collectives: Sequence[Collective]) -> Table:
     ]
     labels = [collective_label(each) for each in shown]
     title = "What was exchanged with other processes, in the whole run"
-    return Table("communication", title, "collective (group)", labels, columns)
+    yield Table("communication", title, "collective (group)", labels, columns)
 
 
 def collective_label(each: Collective) -> str:
