@@ -36,9 +36,9 @@ nitpick_ignore_regex = [
     ("py:obj", ".*"),
     # What is not ours is not in this site's index, and the site is built offline.
     ("py:.*", r"(?!torchprof_hooks\b).*"),
-    # The bases of `Profile`, which alone is public.
+    # Bases of what is public.
     ("py:class", r"torchprof_hooks\.profiles\.data\.ProfileData"),
-    ("py:class", r"torchprof_hooks\.reportable\.Reportable"),
+    ("py:class", r"torchprof_hooks\.reportable\.(Reportable|ProfileReports)"),
     # Variables of types, and the dicts that summaries are made of.
     ("py:class", r".*\.([A-Z]|Self|Target|Class|Summary)"),
 ]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from torchprof_hooks.profiles.changes import ComparisonData
 from torchprof_hooks.profiles.compare import compare as compare_runs
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.options import check_path, check_share
+from torchprof_hooks.profiles.options import check_share
+from torchprof_hooks.reportable import Reportable
+
+if TYPE_CHECKING:
+    from torchprof_hooks.documents.document import Document
 
 
-class Comparison(ComparisonData):  # noqa: D101 - it has that of `ComparisonData`
+class Comparison(Reportable, ComparisonData):  # noqa: D101 - that of `ComparisonData`
     __doc__ = ComparisonData.__doc__
 
     def report(self, *, max_rows: int | None = None, width: int = 120) -> str:
@@ -29,27 +32,10 @@ class Comparison(ComparisonData):  # noqa: D101 - it has that of `ComparisonData
         document = comparison_document(self, max_rows=max_rows)
         return text_of(document, width=width, unit="auto_foreach")
 
-    def to_json(self) -> str:
-        """The report for programs. docs/json.md has the schema."""
+    def _document(self, level: Literal["page", "json"]) -> Document:
         from torchprof_hooks.documents.build.compare import comparison_document
-        from torchprof_hooks.documents.render.json import json_of
 
-        return json_of(comparison_document(self))
-
-    def to_html(self, path: str | Path) -> None:
-        """Write a page for a browser to one file.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        from torchprof_hooks.documents.build.compare import comparison_document
-        from torchprof_hooks.documents.render.html import page_of
-        from torchprof_hooks.files.writing import write_text
-
-        write_text(page_of(comparison_document(self)), check_path("path", path))
-
-    def __str__(self) -> str:
-        return self.report()
+        return comparison_document(self)
 
 
 def compare(
@@ -81,7 +67,5 @@ def compare(
         [('Net.blocks.1.mlp', 0.102)]
         >>> print(found)
     """
-    found = compare_runs(old, new, by, check_share("threshold", threshold))
-    return Comparison(
-        **{each.name: getattr(found, each.name) for each in fields(found)}
-    )
+    share = check_share("threshold", threshold)
+    return Comparison.of(compare_runs(old, new, by, share))

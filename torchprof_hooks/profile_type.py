@@ -5,30 +5,22 @@ The code for these is imported when they are used, as few programs need all of i
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.options import (
-    check_path,
-)
-from torchprof_hooks.reportable import Reportable
+from torchprof_hooks.profiles.options import check_path
+from torchprof_hooks.reportable import ProfileReports
 
 if TYPE_CHECKING:
+    from torchprof_hooks.documents.document import Document
     from torchprof_hooks.documents.utilisation import Utilisation
 
 P = TypeVar("P", bound="Profile")
 
 
-class Profile(ProfileData, Reportable):  # noqa: D101 - it has that of `ProfileData`
+class Profile(ProfileReports, ProfileData):  # noqa: D101 - it has that of `ProfileData`
     __doc__ = ProfileData.__doc__
-
-    @classmethod
-    def of(cls: type[P], data: ProfileData) -> P:
-        """The same record as a profile."""
-        return cls(**{each.name: getattr(data, each.name) for each in fields(data)})
 
     @property
     def utilisation(self) -> Utilisation | None:
@@ -75,8 +67,11 @@ class Profile(ProfileData, Reportable):  # noqa: D101 - it has that of `ProfileD
 
         return cls.of(profile_file.load(check_path("path", path)))
 
-    def _reported(self) -> AbstractContextManager[Profile]:
-        return nullcontext(self)
+    def _document(self, level: Literal["page", "json"]) -> Document:
+        if level == "page":
+            from torchprof_hooks.documents.build.page import page_document
 
-    def __str__(self) -> str:  # not that of `ProfileData`
-        return self.report()
+            return page_document(self)
+        from torchprof_hooks.documents.export.rows import data_document
+
+        return data_document(self)

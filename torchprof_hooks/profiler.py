@@ -37,7 +37,7 @@ from torchprof_hooks.profiles.options import (
     check_positive,
     checked_steps,
 )
-from torchprof_hooks.reportable import Reportable
+from torchprof_hooks.reportable import ProfileReports
 
 if TYPE_CHECKING:
     from torchprof_hooks.profile_type import Profile
@@ -46,7 +46,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Profiler(Reportable):
+class Profiler(ProfileReports):
     """What `profile` returns: measures while it is entered, and reports.
 
     It measures inside of ``with profiler:``, between `start` and `stop`, or in calls of
@@ -170,7 +170,7 @@ class Profiler(Reportable):
         return rounds.aside() if rounds and rounds.is_entered else nullcontext()
 
     @contextmanager
-    def _reported(self) -> Iterator[Profile]:
+    def _shown(self) -> Iterator[Profile]:
         with self._aside():
             found = self.profile
             yield found if self._threads.is_entered() else self._rates.tried(found)

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.options import check_path
 from torchprof_hooks.profiles.ranks.ranks import RanksData
+from torchprof_hooks.reportable import Reportable
+
+if TYPE_CHECKING:
+    from torchprof_hooks.documents.document import Document
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks(RanksData):
+class Ranks(Reportable, RanksData):
     """The ranks of one run, side by side.
 
     ranks: those that have a file, in their order.
@@ -40,8 +45,10 @@ class Ranks(RanksData):
 
         return text_of(ranks_document(self, by, max_rows), width=width)
 
-    def __str__(self) -> str:
-        return self.report()
+    def _document(self, level: Literal["page", "json"]) -> Document:
+        from torchprof_hooks.documents.build.ranks import ranks_document
+
+        return ranks_document(self, "module")
 
 
 def load_ranks(folder: str | Path) -> Ranks:
@@ -60,5 +67,4 @@ def load_ranks(folder: str | Path) -> Ranks:
     """
     from torchprof_hooks.files.ranks import read_run
 
-    found = read_run(check_path("folder", folder))
-    return Ranks(found.ranks, found.world_size, found.missing, found.stale, found.notes)
+    return Ranks.of(read_run(check_path("folder", folder)))

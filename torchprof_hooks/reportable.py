@@ -4,16 +4,88 @@ the imports of what measures, which is one."""
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 from torchprof_hooks.profiles.names import Grouping, SortBy, TimeUnit
 from torchprof_hooks.profiles.options import check_file, check_path
 
+if TYPE_CHECKING:
+    from torchprof_hooks.documents.document import Document
+
+R = TypeVar("R", bound="Reportable")
+
 
 class Reportable:
-    """Base of what has reports and exports: a profile, and what measures one."""
+    """Base of what has a document: profiles, comparisons, ranks of a run."""
+
+    @classmethod
+    def of(cls: type[R], data: Any) -> R:
+        """The same data, which has no documents, as an object that has some."""
+        return cls(**{each.name: getattr(data, each.name) for each in fields(data)})
+
+    def report(self, *, width: int = 120) -> str:
+        """The report as text. width: characters in a line."""
+        raise NotImplementedError
+
+    def to_html(self, path: str | Path) -> None:
+        """Write a page for a browser to one file. It needs no network; without
+        JavaScript, it still shows the tables.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        where = check_path("path", path)
+        from torchprof_hooks.files.writing import write_text
+
+        with self._shown() as shown:
+            write_text(shown._page(), where)
+
+    def to_json(self) -> str:
+        """The report for programs: `answers` first, then tables with raw numbers.
+        docs/json.md has the schema.
+
+        Example:
+            >>> json.loads(prof.to_json())["answers"]["hottest_module"]["answer"]
+            'Net.blocks.*.mlp'
+        """
+        from torchprof_hooks.documents.render.json import json_of
+
+        with self._shown() as shown:
+            return json_of(shown._document("json"))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """The report as plain text, for notebook front ends that show no HTML."""
+        return {"text/plain": self.report()}
+
+    def _repr_html_(self) -> str:
+        """The page of `to_html`, which a notebook shows as the result of a cell."""
+        from torchprof_hooks.documents.render.html import framed
+
+        with self._shown() as shown:
+            return framed(shown._page())
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def _page(self) -> str:
+        from torchprof_hooks.documents.render.html import page_of
+
+        return page_of(self._document("page"))
+
+    def _document(self, level: Literal["page", "json"]) -> Document:
+        """What a page has, or the report for programs."""
+        raise NotImplementedError
+
+    def _shown(self) -> AbstractContextManager[Any]:
+        """What has the document, and that something is made of it."""
+        return nullcontext(self)
+
+
+class ProfileReports(Reportable):
+    """Base of a profile, and of what measures one."""
 
     def report(
         self,
@@ -45,7 +117,7 @@ class Reportable:
             TypeError, ValueError: a parameter has an invalid type or value; or `unit`,
                 `max_rows` or `sort_by`, which are for tables, is given without `full`.
         """
-        with self._reported() as profile:
+        with self._shown() as profile:
             from torchprof_hooks.documents.report import Layout, report
 
             layout = Layout(unit, width, max_rows, sort_by)
@@ -69,39 +141,12 @@ class Reportable:
             TypeError, ValueError: as for `report`.
         """
         check_file("file", file)
-        with self._reported() as profile:
+        with self._shown() as profile:
             from torchprof_hooks.documents.report import Layout, report
 
             layout, stream = Layout(unit, width, max_rows, sort_by), file or sys.stdout
             text = report(profile, layout, full=full, stream=stream)
             print(text, file=stream)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write a page that shows the profile to one file. A browser opens it without a
-        network; without JavaScript, it still shows the tables.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        where = check_path("path", path)
-        with self._reported() as profile:
-            from torchprof_hooks.documents.report import page
-            from torchprof_hooks.files.writing import write_text
-
-            write_text(page(profile), where)
-
-    def to_json(self) -> str:
-        """The report for programs: `answers` first, then phases, steps and tables with
-        raw numbers. docs/json.md has the schema.
-
-        Example:
-            >>> json.loads(prof.to_json())["answers"]["hottest_module"]["answer"]
-            'Net.blocks.*.mlp'
-        """
-        with self._reported() as profile:
-            from torchprof_hooks.documents.report import to_json
-
-            return to_json(profile)
 
     def to_dataframe(self, by: Grouping = "module") -> Any:
         """The rows as a data frame of pandas, which is an extra: one line for each row
@@ -116,13 +161,13 @@ class Reportable:
             >>> frame = prof.to_dataframe("class")
             >>> frame.groupby("phase").self_ns.sum()
         """
-        with self._reported() as profile:
+        with self._shown() as profile:
             from torchprof_hooks.documents.export.frames import dataframe
 
             return dataframe(profile, by)
 
     def scalars(
-        self, top: int = 10, *, since: Reportable | None = None
+        self, top: int = 10, *, since: ProfileReports | None = None
     ) -> dict[str, float]:
         """Numbers for TensorBoard and similar tools, by names that stay the same.
 
@@ -150,29 +195,10 @@ class Reportable:
             >>> for name, value in prof.scalars(top=3).items():
             ...     writer.add_scalar(name, value, step)
         """
-        with self._reported() as profile:
+        with self._shown() as profile:
             from torchprof_hooks.documents.export.scalars import scalars
 
             if since is None:
                 return scalars(profile, top, None)
-            with since._reported() as before:
+            with since._shown() as before:
                 return scalars(profile, top, before)
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """The report as plain text, for notebook front ends that show no HTML."""
-        return {"text/plain": self.report()}
-
-    def _repr_html_(self) -> str:
-        """The page of `to_html`, which a notebook shows as the result of a cell."""
-        with self._reported() as profile:
-            from torchprof_hooks.documents.render.html import framed
-            from torchprof_hooks.documents.report import page
-
-            return framed(page(profile))
-
-    def __str__(self) -> str:
-        return self.report()
-
-    def _reported(self) -> AbstractContextManager[Any]:
-        """The profile, and that something is made of it."""
-        raise NotImplementedError

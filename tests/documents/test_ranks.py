@@ -200,6 +200,17 @@ def test_the_command(
     assert rows.labels == ["Net.head"]
 
 
+def test_ranks_have_the_same_page_and_report_for_programs_in_python(
+    folder: Path, capsys: Printed, tmp_path: Path
+) -> None:
+    ranks, page = load_ranks(folder), tmp_path / "ranks.html"
+    ranks.to_html(page)
+    for kind, written in (("json", ranks.to_json()), ("html", page.read_text())):
+        assert main(["ranks", str(folder), "--format", kind]) == 0
+        assert capsys.readouterr().out == written + "\n"
+    assert "Net.head" in ranks._repr_html_()
+
+
 @pytest.mark.parametrize("name", ["empty", "missing", "file"])
 def test_nothing_to_compare(name: str, tmp_path: Path, capsys: Printed) -> None:
     (tmp_path / "empty").mkdir()

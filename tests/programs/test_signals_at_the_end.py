@@ -149,7 +149,7 @@ Block(2, 2)(torch.ones(1, 2))
 
 
 def test_ctrl_c_in_the_report_of_a_class(tmp_path: Path) -> None:
-    place = ("torchprof_hooks.reportable", "Reportable", "report")
+    place = ("torchprof_hooks.reportable", "ProfileReports", "report")
     run = plain(written(tmp_path, PROFILED + comes("SIGINT", place)))
     assert (run.code, run.out) == (0, "")
     assert run.reports == 1
