@@ -43,6 +43,7 @@ nitpick_ignore_regex = [
     ("py:class", r".*\.([A-Z]|Self|Target|Class|Summary)"),
 ]
 
+add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

@@ -9,8 +9,9 @@ from math import exp
 from typing import Any
 
 from tests.build import MS, profile_of
-from torchprof_hooks import Profile, Provenance
+from torchprof_hooks import Profile
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.totals import Totals
 
 #: How long a call of a layer takes, in nanoseconds. They have one around them.

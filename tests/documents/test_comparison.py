@@ -9,13 +9,14 @@ import pytest
 
 from tests.build import MS, profile_of, timed
 from tests.documents.found import block, column, table_in
-from torchprof_hooks import Profile, Provenance
+from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.document import Answers, Document
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 

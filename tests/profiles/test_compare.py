@@ -12,10 +12,11 @@ from hypothesis import given
 from tests.build import MS, profile_of, timed
 from tests.compared_runs import SIZES, Runs, in_turns, one_after_the_other, run
 from tests.profiles.test_merge import profiles
-from torchprof_hooks import Comparison, Profile, Provenance, compare
+from torchprof_hooks import Comparison, Profile, compare
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.parts import Part
+from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.run_times import call_times
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals

@@ -13,8 +13,9 @@ from torch import nn
 
 from tests.cores import NATIVE_CORE
 from tests.devices.accelerator.device import Device, Work
-from torchprof_hooks import MemorySummary, Profile, profile
+from torchprof_hooks import Profile, profile
 from torchprof_hooks.measure.origin import Origin
+from torchprof_hooks.profiles.memory import MemorySummary
 
 pytestmark = [NATIVE_CORE, pytest.mark.slow]
 

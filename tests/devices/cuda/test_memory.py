@@ -17,9 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.devices.cuda import planted
 from tests.running import python
-from torchprof_hooks import MemorySummary, Profile, profile, region
+from torchprof_hooks import Profile, profile, region
 from torchprof_hooks.instruments.memory.meter import MemoryMeter
 from torchprof_hooks.measure.memory_counter import memory_counter
+from torchprof_hooks.profiles.memory import MemorySummary
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.devices.cuda.work import device_ns
 from tests.running import python
-from torchprof_hooks import MemorySummary, Profile
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.memory import MemorySummary
 
 pytestmark = pytest.mark.gpu
 STEPS = 8  # all of them are stamped
