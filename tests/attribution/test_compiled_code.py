@@ -27,10 +27,12 @@ from torchprof_hooks.instruments.compiled.kernel_map import KernelMap
 from torchprof_hooks.instruments.compiled.observer import HOW, marks
 from torchprof_hooks.instruments.compiled.places import Places
 from torchprof_hooks.instruments.compiled.wrapper import CHANGED, WrapperFunction
+from torchprof_hooks.kernel.torch_names import Place
 from torchprof_hooks.kernel.torch_names.inductor import (
     NOTICED_IN,
     inductor_entry,
     kernel_notice,
+    load_inductor,
     wrapper_maker,
     wrappers,
 )
@@ -234,8 +236,7 @@ def test_compiled_before_the_profile_began() -> None:
     functions = [vars(each)["Runner"].call for each in wrappers()]
     codes = [function.__code__ for function in functions]
     names = [dict(function.__globals__) for function in functions]
-    in_torch = [*map(kernel_notice, NOTICED_IN), wrapper_maker(), inductor_entry()]
-    originals = [place.read() for place in in_torch]
+    originals = [place.read() for place in in_torch()]
     assert len(codes) == 2
     for _ in range(2):
         with profile() as prof:
@@ -243,7 +244,7 @@ def test_compiled_before_the_profile_began() -> None:
             assert not {function.__code__ for function in functions} & {*codes}
         assert all(map(operator.is_, codes, (f.__code__ for f in functions)))
         assert names == [function.__globals__ for function in functions]
-        assert all(map(operator.is_, originals, (each.read() for each in in_torch)))
+        assert all(map(operator.is_, originals, (each.read() for each in in_torch())))
         rows = rows_of(prof.profile)
         assert rows[f"Net.{WORK}"] == (1, 47, 0, 0, 0, 0)  # nobody knows whose
         assert set(rows) == {f"Net.{WORK}", WORK_GRADIENT, "Net"}
@@ -253,6 +254,12 @@ def test_compiled_before_the_profile_began() -> None:
 
 
 WORK_GRADIENT = "Net.torch.ops.torchprof_hooks_tests.gradient.default"
+
+
+def in_torch() -> list[Place]:
+    """What is replaced to learn whose kernels are."""
+    load_inductor()
+    return [*map(kernel_notice, NOTICED_IN), wrapper_maker(), inductor_entry()]
 
 
 def frames() -> dict[str, int]:

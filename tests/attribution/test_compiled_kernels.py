@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.attribution.test_compiled_code import folder, fresh_compiler
-from torchprof_hooks import profile
+from tests.attribution.test_compiled_code import folder, fresh_compiler, in_torch
+from tests.perfetto import TraceReader
+from torchprof_hooks import ProfilerHook, profile
 from torchprof_hooks.instruments.compiled.wrapper import CHANGED
 from torchprof_hooks.kernel.torch_names.inductor import wrappers
 
@@ -110,3 +112,28 @@ def test_compiled_packages_are_time_of_who_calls_them(tmp_path: Path) -> None:
         assert torch.equal(model(given), expected)
     assert [r.name for r in prof.profile.rows() if r.kind == "module"] == ["Calls"]
     assert not prof.profile.not_measured
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.down(self.up(value))
+        return found
+
+
+def test_traces_have_modules_in_compiled_code(tmp_path: Path) -> None:
+    """Also if it was compiled while no step was traced."""
+    model, functions = torch.compile(Two()), [place.read() for place in in_torch()]
+    with ProfilerHook(1, output_dir=tmp_path) as hook:
+        for _ in range(2):
+            model(torch.ones(2, 4))
+            hook.step()
+    (path,) = hook.paths
+    reader = TraceReader(path)
+    slices = reader.slices("thread.name = 'modules'")
+    found = [(s["depth"], s["name"]) for s in slices if s["category"] == "forward"]
+    assert found == [(1, "Two"), (2, "Two.up"), (2, "Two.down")]
+    assert all(map(operator.is_, functions, (place.read() for place in in_torch())))

@@ -18,6 +18,7 @@ from torchprof_hooks.kernel.core import CORE
 if TYPE_CHECKING:
     import torch
 
+    from torchprof_hooks.kernel.attachments import Attachment
     from torchprof_hooks.kernel.observer import Observer
     from torchprof_hooks.profiles.program import ProgramFacts
 
@@ -41,6 +42,14 @@ def interrupting(
 def of_a_trace() -> Iterator[Observer]:
     """What observes a thread whose spans are kept one by one."""
     yield from interrupting(divides=True)
+
+
+def between_traces() -> Iterator[Attachment]:
+    """What is on torch for traces while no step is traced: code that is compiled then
+    runs later."""
+    found = _found("compiled.observer", "maps")
+    if found is not None:
+        yield found
 
 
 def of_a_profile(

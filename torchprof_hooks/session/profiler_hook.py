@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from torchprof_hooks.instruments import of_a_trace
+from torchprof_hooks.instruments import between_traces, of_a_trace
 from torchprof_hooks.instruments.kernels.recording import RecordingOptions
 from torchprof_hooks.instruments.kernels.session import RecordedStep
+from torchprof_hooks.kernel.attachments import attachments
 from torchprof_hooks.profiles.options import (
     check_either,
     check_flag,
@@ -227,6 +228,8 @@ class ProfilerHook(SessionHook):
             self._has_joined = True
             self._recording.join()
             self._writer.open()
+            for each in between_traces():
+                attachments.attach(each, self)
 
     def _before_step(self) -> None:
         """Begin to record, if that is due."""
@@ -278,6 +281,8 @@ class ProfilerHook(SessionHook):
         self._drop()
         self._has_joined = False
         self._recording.leave()
+        for each in between_traces():
+            attachments.detach(each, self)
 
     def _warn_of_failures(self) -> None:
         reason = self._writer.first_failure

@@ -78,7 +78,7 @@ def _make_entry(original: Function, layer: Layer) -> Function:
         if not layer.is_on:
             return original(*args, **kwargs)
         load_inductor()
-        for each in (_compiling, marks):  # what they go on may not have been there yet
+        for each in (_compiling, maps):  # what they go on may not have been there yet
             attachments.renew(each)
         try:
             return original(*args, **kwargs)
@@ -96,10 +96,8 @@ _compiling: Final = Patch(compilation_context, _make_compiling)
 # Compiled code
 
 
-class Marks(Attachment):
-    """What is put into compiled code, to notice where its kernels end, and, while torch
-    compiles, what asks whose these are. Nothing is compiled again; its users are
-    `Compilations`.
+class Maps(Attachment):
+    """What asks, while torch compiles, whose kernels are.
 
     As most programs compile nothing, it is on one function of torch's until that is
     called, or if there is no compiled code yet.
@@ -108,15 +106,31 @@ class Marks(Attachment):
     def __init__(self) -> None:
         super().__init__()
         self._entry = Patch(inductor_entry, _make_entry)
+
+    def put_on(self) -> None:
+        self._entry.put_on()
+        if is_inductor_loaded() and not missing():
+            for patch in map_patches:
+                patch.put_on()
+
+    def take_off(self) -> bool:
+        for patch in (self._entry, *map_patches):
+            patch.take_off()
+        return True
+
+
+class Marks(Attachment):
+    """What is put into compiled code, to notice where its kernels end. Nothing is
+    compiled again; its users are `Compilations`."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._met: dict[int, tuple[ModuleType, list[WrapperFunction]]] = {}
         self._reasons: dict[int, str] = {}
 
     def put_on(self) -> None:
-        self._entry.put_on()
         if not is_inductor_loaded() or missing():
             return
-        for patch in map_patches:
-            patch.put_on()
         self._meet({id(each): each for each in wrappers()})
         forget_maps()
 
@@ -134,8 +148,6 @@ class Marks(Attachment):
                     self._reasons[key] = CHANGED
 
     def take_off(self) -> bool:
-        for patch in (self._entry, *map_patches):
-            patch.take_off()
         for _, functions in [*self._met.values()]:
             for function in functions:
                 function.take_off()
@@ -218,6 +230,7 @@ class _Parts:
         reading.end_parts([site for sites in begun for site in sites], self._base)
 
 
+maps: Final = Maps()
 marks: Final = Marks()
 
 #: What is said where nobody knows whose kernels are.
@@ -241,7 +254,7 @@ class Compilations(Observer):
     def __init__(self, divides: bool = False) -> None:
         self.attachments = (_compiling,)
         if divides:
-            self.attachments = (_compiling, marks)
+            self.attachments = (_compiling, maps, marks)
         #: By the call, for each function of wrappers that torch has not forgotten.
         self._places = WeakKeyDictionary[WrapperFunction, dict[Site, Places]]()
         #: Calls of which a part was booked on kernels.
