@@ -68,10 +68,7 @@ class Profile(ProfileReports, ProfileData):  # noqa: D101 - it has that of `Prof
         return cls.of(profile_file.load(check_path("path", path)))
 
     def _document(self, level: Literal["page", "json"]) -> Document:
-        if level == "page":
-            from torchprof_hooks.documents.build.page import page_document
+        from torchprof_hooks.documents.build.blocks import Asked, document
+        from torchprof_hooks.documents.build.view import view_of
 
-            return page_document(self)
-        from torchprof_hooks.documents.export.rows import data_document
-
-        return data_document(self)
+        return document(Asked(view_of(self), level))
