@@ -22,7 +22,7 @@ extensions = [
     "docstring_style",
     "pages_of_the_project",
 ]
-exclude_patterns = ["samples"]
+exclude_patterns = ["samples", "extra"]
 source_suffix = {".md": "markdown"}
 
 # Pages are Markdown, and links to headings are those that a viewer of Markdown has.
@@ -57,6 +57,8 @@ python_maximum_signature_line_length = 88
 html_theme = "furo"
 html_title = f"torchprof_hooks {__version__}"
 html_static_path = ["static"]
+# llms.txt: what the pages are, for language models.
+html_extra_path = ["extra"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 html_copy_source = False

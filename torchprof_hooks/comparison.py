@@ -32,7 +32,7 @@ class Comparison(Reportable, ComparisonData):  # noqa: D101 - that of `Compariso
         document = comparison_document(self, max_rows=max_rows)
         return text_of(document, width=width, unit="auto_foreach")
 
-    def _document(self, level: Literal["page", "json"]) -> Document:
+    def _document(self, level: Literal["page", "json", "markdown"]) -> Document:
         from torchprof_hooks.documents.build.compare import comparison_document
 
         return comparison_document(self)

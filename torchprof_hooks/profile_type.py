@@ -67,7 +67,7 @@ class Profile(ProfileReports, ProfileData):  # noqa: D101 - it has that of `Prof
 
         return cls.of(profile_file.load(check_path("path", path)))
 
-    def _document(self, level: Literal["page", "json"]) -> Document:
+    def _document(self, level: Literal["page", "json", "markdown"]) -> Document:
         from torchprof_hooks.documents.build.blocks import Asked, document
         from torchprof_hooks.documents.build.view import view_of
 

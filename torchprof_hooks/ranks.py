@@ -45,7 +45,7 @@ class Ranks(Reportable, RanksData):
 
         return text_of(ranks_document(self, by, max_rows), width=width)
 
-    def _document(self, level: Literal["page", "json"]) -> Document:
+    def _document(self, level: Literal["page", "json", "markdown"]) -> Document:
         from torchprof_hooks.documents.build.ranks import ranks_document
 
         return ranks_document(self, "module")

@@ -56,6 +56,18 @@ class Reportable:
         with self._shown() as shown:
             return json_of(shown._document("json"))
 
+    def to_markdown(self) -> str:
+        """A short report in Markdown, for an issue or an agent: the answers, advice,
+        and the rows that matter most.
+
+        Example:
+            >>> print(prof.to_markdown())
+        """
+        from torchprof_hooks.documents.render.markdown import markdown_of
+
+        with self._shown() as shown:
+            return markdown_of(shown._document("markdown"))
+
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """The report as plain text, for notebook front ends that show no HTML."""
         return {"text/plain": self.report()}
@@ -75,7 +87,7 @@ class Reportable:
 
         return page_of(self._document("page"))
 
-    def _document(self, level: Literal["page", "json"]) -> Document:
+    def _document(self, level: Literal["page", "json", "markdown"]) -> Document:
         """What a page has, or the report for programs."""
         raise NotImplementedError
 

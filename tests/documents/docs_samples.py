@@ -343,7 +343,8 @@ def printed(command: str) -> str:
     out = StringIO()
     with redirect_stdout(out), patch.dict(os.environ, COLUMNS=str(WIDTH)):
         assert cli.main(_with_root(arguments)) == 0, command
-    lines = "\n".join(line[:WIDTH].rstrip() for line in out.getvalue().split("\n"))
+    longest = None if "--format md" in arguments else WIDTH  # it has no width
+    lines = "\n".join(line[:longest].rstrip() for line in out.getvalue().split("\n"))
     if not beginnings:
         return lines
     if lines.startswith("{"):

@@ -68,3 +68,10 @@ def test_the_glossary_has_all_phases_and_rows_that_are_no_modules() -> None:
     rows = [row for name, row in vars(names).items() if name.endswith("_NAME")]
     for word in [*PHASE_TITLES.values(), *rows]:
         assert f"`{word}`" in text, word
+
+
+def test_llms_txt_names_pages_that_there_are() -> None:
+    text = (DOCS / "extra" / "llms.txt").read_text(encoding="utf-8")
+    pages = re.findall(r"\]\(([^)]*)\.html\)", text)
+    assert "agents" in pages
+    assert all((DOCS / f"{page}.md").exists() for page in pages)

@@ -145,6 +145,16 @@ def rows_report(
     return "\n".join(table_lines(table, width=width, max_rows=max_rows))
 
 
+def to_markdown(profile: ProfileData, hints: Hints = IN_PYTHON) -> str:
+    """See `Reportable.to_markdown`.
+
+    hints: what it names as showing more.
+    """
+    from torchprof_hooks.documents.render.markdown import markdown_of
+
+    return markdown_of(document(Asked(view_of(profile, hints), "markdown")))
+
+
 def page(profile: ProfileData) -> str:
     """See `Reportable.to_html`."""
     from torchprof_hooks.documents.render.html import page_of

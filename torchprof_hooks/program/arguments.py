@@ -94,12 +94,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "print a profile, or turn it into another format",
         "Print a profile: on one screen, or as tables if anything is said of these. "
         "Speedscope draws flame graphs of own times. A report is that of a whole "
-        "program, with Theano's tables. A page (html) is for a browser.",
+        "program, with Theano's tables. A page (html) is for a browser, Markdown (md) "
+        "for an issue or an agent.",
         [_argument("file", type=Path)],
         {
             "text": ("full", "by", "max_rows", "sort_by"),
             "report": ("max_rows",),
             "html": (),
+            "md": (),
             "json": ("by",),
             "csv": ("by",),
             "speedscope": (),
@@ -143,7 +145,12 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 '"5%%" (the default), "2.5%%" or 0.025',
             ),
         ],
-        {"text": ("by", "max_rows"), "html": ("by",), "json": ("by",)},
+        {
+            "text": ("by", "max_rows"),
+            "html": ("by",),
+            "md": ("by",),
+            "json": ("by",),
+        },
     ),
     "merge": Command(
         "add profiles up, of several runs or ranks",
@@ -162,6 +169,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         {
             "text": ("by", "max_rows"),
             "html": ("by",),
+            "md": ("by",),
             "json": ("by",),
             "csv": ("by",),
         },

@@ -22,6 +22,7 @@ from torchprof_hooks.documents.progress import with_progress
 from torchprof_hooks.documents.render.csv import csv_of
 from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.render.json import json_of
+from torchprof_hooks.documents.render.markdown import markdown_of
 from torchprof_hooks.documents.render.terminal import WIDTH
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.documents.render.units import best_time
@@ -32,6 +33,7 @@ from torchprof_hooks.documents.report import (
     report,
     rows_report,
     to_json,
+    to_markdown,
 )
 from torchprof_hooks.documents.words import OF_FILES, plural
 from torchprof_hooks.files.ranks import read_run
@@ -183,7 +185,8 @@ def _put_document(document: Document, args: argparse.Namespace) -> None:
         [table] = (b for b in document.blocks if getattr(b, "name", "") == "rows")
         text = csv_of(table)  # type: ignore[arg-type]
     else:
-        text = (page_of if args.format == "html" else json_of)(document)
+        renderers = {"html": page_of, "md": markdown_of, "json": json_of}
+        text = renderers[args.format](document)
     _put(text, args.output)
 
 
@@ -232,6 +235,7 @@ _FORMATS: Final[Mapping[str, Callable[[Profile, argparse.Namespace], str]]] = {
     "text": _text,
     "report": _report,
     "html": lambda profile, _: page(profile),
+    "md": lambda profile, _: to_markdown(profile, OF_FILES),
     "json": lambda profile, args: to_json(profile, args.by, OF_FILES),
     "csv": lambda profile, args: csv_of(rows_table(profile, args.by or "module")),
     "speedscope": lambda profile, _: render_speedscope(profile),

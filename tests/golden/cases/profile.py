@@ -67,6 +67,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 CASES: Final[dict[str, Callable[[], str]]] = {
+    "markdown.txt": lambda: sample("char_lm_functions").to_markdown(),
     "screen.txt": lambda: sample("char_lm").report(),
     "screen_functions.txt": lambda: sample("char_lm_functions").report(width=100),
     "screen_program.txt": lambda: sample("exit_report").report(),

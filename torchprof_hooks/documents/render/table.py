@@ -63,7 +63,7 @@ class Sheet(NamedTuple):
     is_screen: bool = False
 
 
-class _Texts(NamedTuple):
+class Texts(NamedTuple):
     """A column as texts, the header first."""
 
     column: Column
@@ -71,7 +71,13 @@ class _Texts(NamedTuple):
 
     @property
     def width(self) -> int:
+        """Characters of the widest."""
         return max(map(display_width, self.texts))
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is aligned to the right."""
+        return self.column.unit != "text"
 
 
 def lines_of(table: Table, sheet: Sheet, rows: int | None = None) -> list[Line]:
@@ -85,7 +91,7 @@ def lines_of(table: Table, sheet: Sheet, rows: int | None = None) -> list[Line]:
     tones = [table.tones[n] if table.tones else "" for n in shown]
     marks = [_MARKS.get(tone, "") for tone in tones]
     labels = [table.corner, *_labels(table, shown)]
-    columns = _filled(table, shown, sheet.unit)
+    columns = filled(table, shown, sheet.unit)
     room = sheet.width - max(map(len, marks))
     fitting = _fitting(labels, columns, room)
     texts = _side_by_side(labels, fitting, room)
@@ -211,7 +217,7 @@ def _labels(table: Table, shown: Sequence[int]) -> Iterator[str]:
         yield "  " * depths[n] + name
 
 
-def _filled(table: Table, shown: Sequence[int], unit: str) -> list[_Texts]:
+def filled(table: Table, shown: Sequence[int], unit: str) -> list[Texts]:
     """The columns for texts that are not blank. With a common unit, all times of the
     table have it; bytes never have one, as they differ by more than times."""
     columns = [column for column in table.columns if not column.is_detail]
@@ -234,7 +240,7 @@ def _filled(table: Table, shown: Sequence[int], unit: str) -> list[_Texts]:
             for v in values
         ]
         if any(texts):
-            found.append(_Texts(column, [column.title, *texts]))
+            found.append(Texts(column, [column.title, *texts]))
     return found
 
 
@@ -257,8 +263,8 @@ def _text(column: Column, value: float | str) -> str:
 
 
 def _fitting(
-    labels: Sequence[str], columns: Sequence[_Texts], width: int
-) -> list[_Texts]:
+    labels: Sequence[str], columns: Sequence[Texts], width: int
+) -> list[Texts]:
     """The columns that fit into `width`: they are left out, in their `drop_order`,
     until the labels have enough room, or a third of the width."""
     widest = max(display_width(printable(label)) for label in labels)
@@ -272,7 +278,7 @@ def _fitting(
 
 
 def _side_by_side(
-    labels: Sequence[str], columns: Sequence[_Texts], width: int
+    labels: Sequence[str], columns: Sequence[Texts], width: int
 ) -> list[str]:
     """The lines of a table: labels on the left, cut where it would be wider than
     `width`; then columns, with numbers aligned to the right and words to the left."""
@@ -281,7 +287,7 @@ def _side_by_side(
     widest = max(map(display_width, names))
     lines = [padded(name, widest) for name in names]
     for each in columns:
-        widest, is_number = each.width, each.column.unit != "text"
+        widest, is_number = each.width, each.is_number
         lines = [
             f"{line}  {padded(text, widest, to_right=is_number)}"
             for line, text in zip(lines, each.texts, strict=True)
@@ -289,7 +295,7 @@ def _side_by_side(
     return [line.rstrip() for line in lines]
 
 
-def _bars(table: Table, columns: Sequence[_Texts], shown: Sequence[int]) -> list[str]:
+def _bars(table: Table, columns: Sequence[Texts], shown: Sequence[int]) -> list[str]:
     """A bar for each row, as long as its first time; "" if the table has no bars."""
     times = (c.column.values for c in columns if c.column.unit == "ns")
     found = next(times, None) if table.drawing == "bars" else None
