@@ -1,5 +1,4 @@
-"""The callback and the profiler for Lightning, with the real Trainer, by both of its
-package names."""
+"""The callback for Lightning, with the real Trainer, by both of its package names."""
 
 from __future__ import annotations
 
@@ -129,60 +128,42 @@ class Run:
         return self
 
 
-OF_EACH_KIND = pytest.mark.parametrize(
-    "kind", ["TorchprofCallback", "TorchprofProfiler"]
-)
-
-
-def given(ours: Any, *callbacks: Any) -> dict[str, Any]:
-    """Options of a Trainer that has ours, and callbacks after it."""
-    if type(ours).__name__ == "TorchprofProfiler":
-        return {"profiler": ours, "callbacks": [*callbacks]}
-    return {"callbacks": [ours, *callbacks]}
-
-
-def check_training(found: Profile) -> None:
-    calls = STEPS * ACCUMULATED
+def check(found: Profile) -> None:
+    """Steps, and validation: twice in the epoch."""
+    calls, validated = STEPS * ACCUMULATED, 2 * VALIDATED
     assert found.steps == STEPS
+    assert found.step_times.evaluations == validated
     [name] = {row.name for row in found.rows() if row.class_name == "Layer"}
-    assert totals(found, name, "forward") == (calls, calls * FORWARD_MS)
+    every = calls + validated
+    assert totals(found, name, "forward") == (every, every * FORWARD_MS)
     assert totals(found, name, "backward") == (calls, calls * BACKWARD_MS)
-    assert found.phase_times_ns()["data"] == calls * LOADING_MS * MS
-
-
-def check_evaluation(found: Profile, tried: int = 0) -> None:
-    """Twice; and what comes before training, to see whether it works."""
-    batches = 2 * VALIDATED + tried
-    assert found.phase_times_ns()["forward"] == batches * FORWARD_MS * MS
-    assert found.phase_times_ns()["backward"] == 0
+    assert found.phase_times_ns()["data"] == every * LOADING_MS * MS
 
 
 @pytest.mark.parametrize("is_manual", [False, True], ids=["automatic", "manual"])
-def test_a_callback_measures_training_and_validation_apart(
+def test_a_callback_measures_training_and_validation(
     ours: Any,
     package: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     is_manual: bool,
 ) -> None:
-    callback = ours.TorchprofCallback(profile(), evaluator=profile())
+    callback = ours.TorchprofCallback(profile())
     run = Run(package, tmp_path).fit(is_manual=is_manual, callbacks=[callback])
     out = capsys.readouterr().out
     bare = Run(package, tmp_path).fit(is_manual=is_manual)
     assert run.losses == bare.losses
-    check_training(callback.training.profile)
-    check_evaluation(callback.evaluation.profile)
-    assert callback.reports() in out
-    check_training(Profile.load(tmp_path / "torchprof.json"))
+    check(callback.profiler.profile)
+    assert callback.profiler.report() in out
+    check(Profile.load(tmp_path / "torchprof.json"))
 
 
 def test_numbers_go_to_the_loggers(ours: Any, package: str, tmp_path: Path) -> None:
-    callback = ours.TorchprofCallback(
-        profile(), evaluator=profile(), every_secs=1e-9, report=False, save=False
-    )
+    callback = ours.TorchprofCallback(every_secs=1e-9, report=False, save=False)
     loggers = importlib.import_module(f"{package}.loggers")
     logger = loggers.CSVLogger(str(tmp_path))
-    Run(package, tmp_path).fit(callbacks=[callback], logger=logger)
+    options = {"callbacks": [callback], "logger": logger}
+    Run(package, tmp_path).fit(limit_val_batches=0, **options)
     with (Path(logger.log_dir) / "metrics.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row.get("torchprof/steps")]
     assert [int(row["step"]) for row in rows] == [1, 2, 3, 4]
@@ -192,36 +173,18 @@ def test_numbers_go_to_the_loggers(ours: Any, package: str, tmp_path: Path) -> N
         assert float(row["torchprof/time/backward_ms"]) == ACCUMULATED * BACKWARD_MS
 
 
-def test_a_profiler_reports_and_saves(ours: Any, package: str, tmp_path: Path) -> None:
-    measuring = ours.TorchprofProfiler(
-        profile(), evaluator=profile(), dirpath=tmp_path, filename="report"
-    )
-    Run(package, tmp_path).fit(profiler=measuring)
-    check_training(measuring.training.profile)
-    check_evaluation(measuring.evaluation.profile, tried=2)
-    [file] = tmp_path.glob("fit-report*.txt")
-    assert file.read_text() == measuring.reports()
-    check_training(Profile.load(tmp_path / "torchprof.json"))
-
-
-@OF_EACH_KIND
-def test_an_exception_ends_it(
-    ours: Any, package: str, tmp_path: Path, kind: str
-) -> None:
-    made = getattr(ours, kind)(profiler=profile(), evaluator=profile())
+def test_an_exception_ends_it(ours: Any, package: str, tmp_path: Path) -> None:
+    made = ours.TorchprofCallback()
     with pytest.raises(OSError, match="a broken disk"):
-        Run(package, tmp_path).fit(bad=9, **given(made))
-    if kind == "TorchprofProfiler":  # of which Lightning tells nobody
-        made.close()
-    measured = made.training.profile
+        Run(package, tmp_path).fit(bad=9, callbacks=[made])
+    measured = made.profiler.profile
     assert measured.steps == 2
     Layer()(torch.ones(1, 3))
-    assert made.training.profile.wall_ns == measured.wall_ns
+    assert made.profiler.profile.wall_ns == measured.wall_ns
 
 
-@OF_EACH_KIND
 def test_what_cannot_be_saved_ends_no_training(
-    ours: Any, package: str, tmp_path: Path, kind: str
+    ours: Any, package: str, tmp_path: Path
 ) -> None:
     """Those after it still write what they have to."""
     (tmp_path / "torchprof.json").mkdir()
@@ -232,12 +195,9 @@ def test_what_cannot_be_saved_ends_no_training(
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             written.append("the last checkpoint")
 
-    if kind == "TorchprofCallback":
-        options = given(ours.TorchprofCallback(report=False), Writing())
-    else:
-        options = given(ours.TorchprofProfiler(dirpath=tmp_path), Writing())
+    callbacks = [ours.TorchprofCallback(report=False), Writing()]
     with pytest.warns(UserWarning, match=str(tmp_path)):
-        Run(package, tmp_path).fit(**options)
+        Run(package, tmp_path).fit(callbacks=callbacks)
     assert written == ["the last checkpoint"]
 
 
@@ -252,29 +212,27 @@ def test_a_report_that_cannot_be_printed_ends_no_training(
 
 
 def test_nothing_is_saved_in_the_folder_of_a_remote_logger(
-    ours: Any, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ours: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = ours.TorchprofProfiler(dirpath="s3://bucket/logs")
     with pytest.warns(UserWarning, match="s3://bucket/logs"):
-        made.summary()
+        ours.TorchprofCallback()._finish("s3://bucket/logs", prints=False)
     assert list(tmp_path.iterdir()) == []
 
 
-@OF_EACH_KIND
-def test_they_go_to_processes_that_a_trainer_spawns(
-    ours: Any, package: str, tmp_path: Path, kind: str
+def test_it_goes_to_processes_that_a_trainer_spawns(
+    ours: Any, package: str, tmp_path: Path
 ) -> None:
-    made = getattr(ours, kind)(profiler=profile(), evaluator=profile())
-    made._begin(made.training)
+    made = ours.TorchprofCallback(profile())
+    made._begin()
     Layer()(torch.ones(1, 3))
     copied = pickle.loads(pickle.dumps(made))
     made.close()
     copied.close()  # it has not begun
     assert type(copied) is type(made)
-    assert copied.training.profile.is_empty
-    Run(package, tmp_path).fit(**given(copied))
-    check_training(copied.training.profile)
+    assert copied.profiler.profile.is_empty
+    Run(package, tmp_path).fit(callbacks=[copied])
+    check(copied.profiler.profile)
 
 
 @pytest.mark.thorough  # four processes that import Lightning take a minute

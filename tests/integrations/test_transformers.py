@@ -25,6 +25,10 @@ from torchprof_hooks import Profile, profile
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clock")]
 
 
+#: Batches in two evaluations.
+EVALUATED = 6
+
+
 class Net(Layer):
     """Gives the loss, as models of transformers do."""
 
@@ -55,16 +59,13 @@ def ours() -> Any:
 
 
 def make_callback(**options: Any) -> Any:
-    return ours().TorchprofCallback(
-        profile(), evaluator=profile(), **{"every_secs": 1e-9, **options}
-    )
+    return ours().TorchprofCallback(profile(), **{"every_secs": 1e-9, **options})
 
 
 def make_trainer(folder: Path, callback: Any = None, **options: Any) -> Any:
     """Four steps of two batches each, with evaluation every other step."""
     transformers = import_module("transformers")
     bad = options.pop("bad", None)
-    evaluated = options.pop("evaluated", Points(6))
     settings = {
         "max_steps": 4,
         "gradient_accumulation_steps": 2,
@@ -86,7 +87,7 @@ def make_trainer(folder: Path, callback: Any = None, **options: Any) -> Any:
             **settings,
         ),
         train_dataset=Points(16, bad),
-        eval_dataset=evaluated,
+        eval_dataset=Points(6),
     )
     trainer.remove_callback(transformers.PrinterCallback)
     if callback is not None:
@@ -98,9 +99,10 @@ def losses(trainer: Any) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-def test_training_is_measured_and_evaluation_apart(
+def test_training_is_measured_with_evaluation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Evaluation is told apart from steps."""
     callback = make_callback()
     trainer = make_trainer(tmp_path, callback)
     trainer.train()
@@ -109,30 +111,16 @@ def test_training_is_measured_and_evaluation_apart(
     assert losses(trainer) == losses(bare)
     assert len(losses(trainer)) == 4
 
-    found = callback.training.profile
+    found = callback.profiler.profile
     assert found.steps == 4
-    assert totals(found, "Net", "forward") == (8, 8 * FORWARD_MS)
+    assert found.step_times.evaluations == EVALUATED
+    assert found.step_times.evaluation_mean_ns == (FORWARD_MS + LOADING_MS) * MS
+    assert totals(found, "Net", "forward") == (8 + EVALUATED, 14 * FORWARD_MS)
     assert totals(found, "Net", "backward") == (8, 8 * BACKWARD_MS)
-    assert found.phase_times_ns()["data"] == 8 * LOADING_MS * MS
-    assert found.wall_ns == 8 * (FORWARD_MS + BACKWARD_MS + LOADING_MS) * MS
-    evaluated = callback.evaluation.profile
-    assert totals(evaluated, "Net", "forward") == (6, 6 * FORWARD_MS)
-    assert evaluated.phase_times_ns()["backward"] == 0
-
-    assert callback.reports() in capsys.readouterr().out
+    assert found.phase_times_ns()["data"] == (8 + EVALUATED) * LOADING_MS * MS
+    assert callback.profiler.report() in capsys.readouterr().out
     saved = Profile.load(tmp_path / "torchprof.json")
     assert totals(saved, "Net", "backward") == (8, 8 * BACKWARD_MS)
-
-
-def test_several_data_sets_are_evaluated(tmp_path: Path) -> None:
-    """The first batch of each is told of when it is over."""
-    callback = make_callback(report=False)
-    evaluated = {"one": Points(4), "other": Points(2), "last": Points(2)}
-    make_trainer(tmp_path, callback, evaluated=evaluated).train()
-    found = callback.training.profile
-    assert totals(found, "Net", "forward") == (8, 8 * FORWARD_MS)
-    assert found.phase_times_ns()["data"] == 8 * LOADING_MS * MS
-    assert totals(callback.evaluation.profile, "Net", "forward")[0] == 2 * 4
 
 
 def test_logs_have_the_numbers_of_the_steps_since_the_last(tmp_path: Path) -> None:
@@ -144,7 +132,7 @@ def test_logs_have_the_numbers_of_the_steps_since_the_last(tmp_path: Path) -> No
             seen.append(dict(of["logs"]))
 
     callback = make_callback(report=False, top=1)
-    trainer = make_trainer(tmp_path)
+    trainer = make_trainer(tmp_path, eval_strategy="no")
     trainer.add_callback(Reporting)
     callback.attach_to(trainer)
     trainer.train()
@@ -174,26 +162,26 @@ def test_an_exception_ends_it_when_it_is_closed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="a broken disk"):
         trainer.train()
     callback.close()
-    measured = callback.training.profile.wall_ns
+    measured = callback.profiler.profile.wall_ns
     burn(1000)
     Net()(torch.ones(1, 3), torch.ones(1, 3))
-    assert callback.training.profile.wall_ns == measured
-    assert totals(callback.training.profile, "Net", "forward")[0] >= 2
+    assert callback.profiler.profile.wall_ns == measured
+    assert totals(callback.profiler.profile, "Net", "forward")[0] >= 2
 
 
-def test_it_is_put_between_the_flow_and_those_that_report(tmp_path: Path) -> None:
+def test_it_is_put_before_those_that_report(tmp_path: Path) -> None:
     callback = make_callback()
     trainer = make_trainer(tmp_path, callback)
     callback.attach_to(trainer)  # once more
     kinds = [type(each).__name__ for each in trainer.callback_handler.callbacks]
-    assert kinds[:2] == ["DefaultFlowCallback", "TorchprofCallback"]
+    assert kinds[0] == "TorchprofCallback"
     assert kinds.count("TorchprofCallback") == 1
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"profiler": 3}, {"evaluator": "x"}, {"every_secs": 0}, {"top": -1}),
+        *({"profiler": 3}, {"every_secs": 0}, {"top": -1}),
         *({"report": 1}, {"save": "out.json"}),
     ],
     ids=str,
