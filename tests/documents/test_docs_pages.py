@@ -10,8 +10,8 @@ import pytest
 
 import torchprof_hooks
 from torchprof_hooks import function_hooks, link_hooks
-from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles import names
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

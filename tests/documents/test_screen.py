@@ -17,11 +17,11 @@ from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Answer, Document, Table
 from torchprof_hooks.documents.render.table import chosen_rows
-from torchprof_hooks.documents.words import PHASE_TITLES, phase_times_ns
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import OtherPhase, Phase
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -122,7 +122,7 @@ def test_a_phase_of_no_module_may_take_most() -> None:
     profile = profile_of(cells, {"Net": "Net"})
     most = answers(profile)["most_time"]
     assert (most.answer, most.share) == ("data loading", 0.6)
-    times = phase_times_ns(profile)
+    times = profile.phase_times_ns()
     assert times.total() == profile.wall_ns
     assert [*times] == [phase for phase in PHASE_TITLES if phase in times]
 

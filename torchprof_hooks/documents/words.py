@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.memory import MemoryKind
-
-#: The titles of phases, in the order of lists that are not sorted by time.
-PHASE_TITLES: Final[Mapping[str, str]] = {
-    "forward": "forward",
-    "backward": "backward",
-    "recompute": "recompute",
-    "optimizer": "optimizers",
-    "data": "data loading",
-    "waiting": "waiting for gradients",
-    "communication": "communication",
-    "compiling": "torch.compile",
-    "garbage": "garbage collection",
-    "outside": "outside modules",
-    "profiler": "profiler overhead",
-}
 
 #: What readers call the kinds of memory.
 KIND_TITLES: Final[Mapping[MemoryKind, str]] = {
@@ -70,12 +53,6 @@ class Hints(NamedTuple):
 IN_PYTHON: Final = Hints("report(full=True)", "report(full=True), to_html(path)")
 OF_PROGRAMS: Final = Hints("--full", "--full, --html FILE")
 OF_FILES: Final = Hints("--full", "--full, --format html")
-
-
-def phase_times_ns(profile: ProfileData) -> Counter[str]:
-    """The time of each phase that has any, in the order of `PHASE_TITLES`."""
-    times: Counter[str] = Counter(profile.phase_times_ns())
-    return Counter({phase: times[phase] for phase in PHASE_TITLES if times[phase]})
 
 
 def share_text(share: float | None, uncertainty: float | None = None) -> str:

@@ -27,12 +27,9 @@ from torchprof_hooks.profiles.cells import (
 )
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
-from torchprof_hooks.profiles.names import (
-    NOT_MEASURED_NAME,
-    OUTSIDE_NAME,
-    kind_of_other,
-)
+from torchprof_hooks.profiles.names import NOT_MEASURED_NAME, OUTSIDE_NAME
 from torchprof_hooks.profiles.parts import Part, divided
+from torchprof_hooks.profiles.phases import kind_of_other
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 

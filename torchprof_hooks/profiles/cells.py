@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, get_args
+from typing import Final
 
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
@@ -17,11 +17,9 @@ from torchprof_hooks.profiles.names import (
     MODULES_NAME,
     OUTSIDE_NAME,
     PROFILER_NAME,
-    Kind,
-    OtherPhase,
     Phase,
-    kind_of_other,
 )
+from torchprof_hooks.profiles.phases import PHASE_OF_KIND, kind_of_other
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 Chain = tuple[str, ...]
@@ -38,12 +36,6 @@ PROFILER_CELL: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
 Cells = Mapping[CellKey, Totals]
 Infos = Mapping[str, ModuleInfo]
-
-#: The phase of each kind of rows that stand for no calls: such a kind has only one.
-_PHASE_OF_KIND: Final[Mapping[Kind, Phase]] = {
-    "backward": "backward",
-    **{phase: phase for phase in get_args(OtherPhase)},
-}
 
 _NOT_MODULES: Final[Infos] = {
     OUTSIDE_NAME: ModuleInfo(kind="outside"),
@@ -98,7 +90,7 @@ def place_without_functions(path: Chain, phase: Phase, infos: Infos) -> CellKey:
         around = (BACKWARD_NAME if phase in BACKWARD_PHASES else OUTSIDE_NAME,)
     name = around[-1]
     kind = infos[name].kind if name in infos else kind_of_other(name)
-    return around, _PHASE_OF_KIND.get(kind, phase)
+    return around, PHASE_OF_KIND.get(kind, phase)
 
 
 def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:

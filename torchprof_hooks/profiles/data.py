@@ -26,7 +26,6 @@ from torchprof_hooks.profiles.names import (
     Grouping,
     Phase,
     check_grouping,
-    kind_of_other,
     united,
 )
 from torchprof_hooks.profiles.options import check_flag
@@ -38,6 +37,7 @@ from torchprof_hooks.profiles.parts import (
     whole_of,
 )
 from torchprof_hooks.profiles.peak import Peak, higher
+from torchprof_hooks.profiles.phases import PHASES, kind_of_other
 from torchprof_hooks.profiles.program import Program, only_program
 from torchprof_hooks.profiles.provenance import Processes, all_of
 from torchprof_hooks.profiles.rows import Row, group_rows
@@ -185,14 +185,18 @@ class ProfileData:
             if self.modules[path[-1]].kind in (*_CALLED, "optimizer")
         )
 
-    def phase_times_ns(self) -> Counter[Phase]:
-        """Own times by phase, in nanoseconds, those of functions included; of steps
-        that were not measured, no phase is known."""
+    def phase_times_ns(self, *, on_device: bool = False) -> Counter[Phase]:
+        """Own times by phase, in nanoseconds, those of functions included, of the
+        phases that have any, in the order of `PHASES`; of steps that were not measured,
+        no phase is known.
+
+        on_device: whether by the device's clock.
+        """
         times: Counter[Phase] = Counter()
         cells, _ = without_functions(self.only_measured.cells, self.modules)
         for (_, phase), totals in cells.items():
-            times[phase] += totals.self_ns
-        return times
+            times[phase] += totals.device_self_ns if on_device else totals.self_ns
+        return Counter({phase: times[phase] for phase in PHASES if times[phase]})
 
     def rows(self, by: Grouping = "module") -> tuple[Row, ...]:
         """The rows of a table, the most cumulative time first. Optimizers, waiting for

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from torchprof_hooks.profiles.names import Kind, kind_of_other, united
+from torchprof_hooks.profiles.names import Kind, united
+from torchprof_hooks.profiles.phases import kind_of_other
 
 #: The shapes of tensors; -1 stands for a size that is not known.
 Shapes = tuple[tuple[int, ...], ...]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 from typing import Final, Literal, get_args
 
@@ -63,54 +62,18 @@ NOT_MEASURED_NAME: Final = "(not measured)"
 MODULES_NAME: Final = "(modules, outside functions)"
 
 
-#: The number of a layer in a qualified name.
-_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
-
-
-def without_numbers(module_name: str) -> str:
-    """The common name of layers of a kind: ``Net.blocks.*.norm``."""
-    return _NUMBER.sub(".*", module_name)
-
-
-def numbers_in(module_name: str) -> list[str]:
-    """What `without_numbers` leaves out: ``["3"]`` of ``Net.blocks.3.norm``."""
-    return [found.removeprefix(".") for found in _NUMBER.findall(module_name)]
-
-
 def optimizer_name(class_name: str) -> str:
     """The name of the row for the steps of optimizers of one class."""
     return f"(optimizer) {class_name}"
 
 
-_COMMUNICATION: Final = "(communication) "
+#: How the names of rows for collectives begin.
+COMMUNICATION_PREFIX: Final = "(communication) "
 
 
 def communication_name(collective: str) -> str:
     """The name of the row for calls of a function of ``torch.distributed``."""
-    return _COMMUNICATION + collective
-
-
-_KINDS: Final[Mapping[str, Kind]] = {
-    OUTSIDE_NAME: "outside",
-    AFTER_BACKWARD_NAME: "outside",
-    AFTER_LAST_NAME: "outside",
-    BEFORE_NAME: "outside",
-    BACKWARD_NAME: "backward",
-    ENGINE_NAME: "backward",
-    DATA_NAME: "data",
-    WAITING_NAME: "waiting",
-    COMPILING_NAME: "compiling",
-    GARBAGE_NAME: "garbage",
-    PROFILER_NAME: "profiler",
-    NOT_MEASURED_NAME: "not measured",
-}
-
-
-def kind_of_other(name: str) -> Kind:
-    """The kind of a row that is neither a module nor a function, by its name."""
-    if name.startswith(_COMMUNICATION):
-        return "communication"
-    return _KINDS.get(name, "optimizer")
+    return COMMUNICATION_PREFIX + collective
 
 
 def united(one: str, other: str, separator: str) -> str:

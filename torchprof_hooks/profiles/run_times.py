@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping, Phase, without_numbers
+from torchprof_hooks.profiles.kinds import without_numbers
+from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.step_times import StepTimes
 

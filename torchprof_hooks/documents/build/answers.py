@@ -29,12 +29,10 @@ from torchprof_hooks.documents.document import (
     Table,
     Value,
 )
-from torchprof_hooks.documents.words import (
-    PHASE_TITLES,
-    percent,
-    phase_times_ns,
-)
-from torchprof_hooks.profiles.names import MODULE_PHASES, numbers_in
+from torchprof_hooks.documents.words import percent
+from torchprof_hooks.profiles.kinds import numbers_in
+from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 
 #: What measures functions, where they were not.
 MEASURE_FUNCTIONS: Final = "profile(functions=True)"
@@ -175,8 +173,12 @@ def phases(view: View, most: int = MOST_PHASES) -> Table:
 
     most: the most rows; the shortest phases share the last one.
     """
-    times = phase_times_ns(view.shown)
-    before = phase_times_ns(view.start_up) if view.start_up else Counter[str]()
+    times = Counter[str](view.shown.phase_times_ns())
+    before = (
+        Counter[str](view.start_up.phase_times_ns())
+        if view.start_up
+        else Counter[str]()
+    )
     found = sorted({**times, **before}, key=lambda phase: -times[phase])
     spare = [phase for phase in found if phase not in _ALWAYS_SHOWN]
     together = spare[-(len(found) - most + 1) :] if len(found) > most else []

@@ -44,8 +44,8 @@ from torchprof_hooks.documents.document import (
     Table,
     Tips,
 )
-from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles.names import Grouping, SortBy
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 
 #: The documents of a profile: one screen; the text, and the page, with all tables; the
 #: report of a whole program, with Theano's tables; for programs; for issues and agents.

@@ -10,7 +10,8 @@ from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.changes import Change, ComparisonData
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import BACKWARD_NAME, without_numbers
+from torchprof_hooks.profiles.kinds import without_numbers
+from torchprof_hooks.profiles.names import BACKWARD_NAME
 from torchprof_hooks.profiles.run_times import STEP
 
 _MORE_RUNS: Final = (

@@ -20,8 +20,9 @@ from torchprof_hooks.documents.document import Block, Column, Facts, Table
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.cells import CellKey, add_cell, without_functions
+from torchprof_hooks.profiles.kinds import without_numbers
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import kind_of_other, without_numbers
+from torchprof_hooks.profiles.phases import kind_of_other
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 from torchprof_hooks.profiles.trace.host_places import UNSEEN_NAME

@@ -15,7 +15,6 @@ from torchprof_hooks.documents.build.findings import (
     is_outside,
     times_text,
 )
-from torchprof_hooks.documents.build.layers import LayerKind
 from torchprof_hooks.documents.build.lines import lines_of_program, listed
 from torchprof_hooks.documents.build.memory_failure import (
     failure_of,
@@ -29,16 +28,12 @@ from torchprof_hooks.documents.build.memory_tree import module_of
 from torchprof_hooks.documents.build.slow_steps import phases_of_slow
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.documents.words import (
-    KIND_TITLES,
-    PHASE_TITLES,
-    percent,
-    plural,
-    seconds,
-)
+from torchprof_hooks.documents.words import KIND_TITLES, percent, plural, seconds
 from torchprof_hooks.profiles.compilation import Reasons
+from torchprof_hooks.profiles.kinds import LayerKind
 from torchprof_hooks.profiles.memory import MemoryKind, bytes_by_kind
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase, optimizer_name
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.rows import Row
 
 #: How many lines of the program, and calls of a module, are named.

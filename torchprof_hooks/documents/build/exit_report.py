@@ -10,15 +10,10 @@ from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.memory import memory_text
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Block, Facts
-from torchprof_hooks.documents.words import (
-    PHASE_TITLES,
-    percent,
-    phase_times_ns,
-    plural,
-    seconds,
-)
+from torchprof_hooks.documents.words import percent, plural, seconds
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.program import Program
 
 #: The least share of the time of all parts for which a part has its own section.
@@ -85,7 +80,7 @@ def totals(view: View, of: str, include_overhead: bool) -> Facts:
 
 
 def _phase_lines(profile: ProfileData) -> Iterator[str]:
-    for phase, phase_ns in phase_times_ns(profile).items():
+    for phase, phase_ns in profile.phase_times_ns().items():
         share = percent(phase_ns, profile.wall_ns)
         other = "other: " * (phase == "outside")
         yield f"  {other}{PHASE_TITLES[phase]}: {seconds(phase_ns)} ({share})"

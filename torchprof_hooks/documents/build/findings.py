@@ -9,24 +9,23 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from torchprof_hooks.documents.build.layers import (
     Hottest,
-    LayerKind,
     Noise,
     Shares,
-    by_kind,
     own_ns,
-    summed_phases,
     waits_for_the_host,
 )
 from torchprof_hooks.documents.document import Answer
 from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import PHASE_TITLES, percent, plural
+from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.kinds import LayerKind, by_kind, summed_phases
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     IN_NO_STEP,
     MODULE_PHASES,
     Phase,
 )
+from torchprof_hooks.profiles.phases import PHASE_OF_KIND, PHASE_TITLES, PHASES
 from torchprof_hooks.profiles.rows import Row
 
 #: A layer departs if its own time is more than so many medians of the others of its
@@ -204,22 +203,19 @@ class Lead(NamedTuple):
     title: its name.
     least: the least share of the time, if no kind of layers takes more. What should not
         be there at all leads earlier than work that has to be done.
-    call, calls: what one of its calls is called, and several.
     """
 
     title: str
     least: float
-    call: str = ""
-    calls: str = ""
 
 
 LEADS: Final[Mapping[BottleneckKind, Lead]] = {
-    "data": Lead(PHASE_TITLES["data"], 0.1, "batch", "batches"),
-    "optimizer": Lead(PHASE_TITLES["optimizer"], 0.2, "step"),
-    "waiting": Lead("communication and waiting", 0.1, "call"),
-    "compiling": Lead(PHASE_TITLES["compiling"], 0.1, "compilation"),
-    "garbage": Lead(PHASE_TITLES["garbage"], 0.1, "collection"),
-    "outside": Lead(PHASE_TITLES["outside"], 0.2, "step"),
+    "data": Lead(PHASE_TITLES["data"], 0.1),
+    "optimizer": Lead(PHASE_TITLES["optimizer"], 0.2),
+    "waiting": Lead("communication and waiting", 0.1),
+    "compiling": Lead(PHASE_TITLES["compiling"], 0.1),
+    "garbage": Lead(PHASE_TITLES["garbage"], 0.1),
+    "outside": Lead(PHASE_TITLES["outside"], 0.2),
     "host": Lead("the host", 0.2),
 }
 #: Kinds of rows whose kind of a bottleneck has another name.
@@ -390,5 +386,5 @@ def _evidence(found: Bottleneck, whole_ns: int) -> Iterator[str]:
     for name, ns in parts[:_NAMED]:
         yield f"{before}{name} {percent(ns, whole_ns)}" if ns else f"{before}{name}"
     if found.calls:
-        calls = plural(found.calls, lead.call, lead.calls)
+        calls = plural(found.calls, *PHASES[PHASE_OF_KIND[found.kind]].calls)
         yield f"{calls}, {best_time(found.own_ns / found.calls)} each"

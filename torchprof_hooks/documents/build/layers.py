@@ -9,16 +9,15 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import sqrt
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from torchprof_hooks.documents.document import Tone
-from torchprof_hooks.documents.words import HEATS, LEAST_ASKED, MOSTLY, phase_times_ns
+from torchprof_hooks.documents.words import HEATS, LEAST_ASKED, MOSTLY
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, without_numbers
+from torchprof_hooks.profiles.kinds import LayerKind, by_kind, kind_of
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.totals import NOTHING, Totals
-
-R = TypeVar("R", bound=Row)
+from torchprof_hooks.profiles.totals import Totals
 
 #: From so many calls on, one that was interrupted stands out.
 _FEWEST_CALLS: Final = 3
@@ -29,45 +28,6 @@ _TONES: Final[tuple[Tone, ...]] = (
     *("heat0", "heat1", "heat2"),
     *("heat3", "heat4", "heat5"),
 )
-
-
-class LayerKind(NamedTuple):
-    """Modules of one class whose names differ in numbers only.
-
-    name: their common name, ``Net.blocks.*.norm``; of other rows, and of layers that
-        are kept apart, the name.
-    """
-
-    name: str
-    class_name: str
-
-
-def kind_of(row: Row, apart: Collection[str] = ()) -> LayerKind:
-    """The kind of a row.
-
-    apart: names of layers that are a kind of their own (see `departing`).
-    """
-    is_alike = row.kind == "module" and row.name not in apart
-    return LayerKind(
-        without_numbers(row.name) if is_alike else row.name, row.class_name
-    )
-
-
-def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[LayerKind, list[R]]:
-    """The layers of each kind (see `kind_of`)."""
-    kinds: dict[LayerKind, list[R]] = {}
-    for row in rows:
-        kinds.setdefault(kind_of(row, apart), []).append(row)
-    return kinds
-
-
-def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
-    """The sums of the rows, by phase."""
-    sums: dict[Phase, Totals] = {}
-    for row in rows:
-        for phase, totals in row.phases.items():
-            sums[phase] = sums.get(phase, NOTHING) + totals
-    return sums
 
 
 def own_ns(found: Row | Totals, device: str) -> int:
@@ -161,19 +121,15 @@ class Shares(NamedTuple):
     """
 
     device: str
-    times_ns: Counter[str]
+    times_ns: Counter[Phase]
     whole_ns: int
 
 
 def shares_of(profile: ProfileData) -> Shares:
     """The times of phases by a busy device, if there is one; else, by the host."""
     device = busy_device(profile)
-    if not device:
-        return Shares("", phase_times_ns(profile), profile.wall_ns)
-    times: Counter[str] = Counter()
-    for (_, phase), totals in profile.cells.items():
-        times[phase] += totals.device_self_ns
-    return Shares(device, times, times.total())
+    times = profile.phase_times_ns(on_device=bool(device))
+    return Shares(device, times, times.total() if device else profile.wall_ns)
 
 
 def busy_device(profile: ProfileData) -> str:

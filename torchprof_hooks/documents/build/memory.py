@@ -3,7 +3,6 @@ what calls did with it."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,13 +25,16 @@ from torchprof_hooks.documents.document import (
     Value,
 )
 from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.documents.words import (
-    KIND_TITLES,
-    PHASE_TITLES,
-    kind_name,
-)
+from torchprof_hooks.documents.words import KIND_TITLES, kind_name
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.kinds import (
+    LayerKind,
+    grouped,
+    kinds_of_names,
+    layer_around,
+    without_numbers,
+)
 from torchprof_hooks.profiles.memory import (
     NO_MEMORY,
     HeldMemory,
@@ -41,12 +43,8 @@ from torchprof_hooks.profiles.memory import (
     bytes_by_kind,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import (
-    OUTSIDE_NAME,
-    Phase,
-    SortBy,
-    without_numbers,
-)
+from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase, SortBy
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.rows import Row
 
 #: The most kinds that the answer names, and rows of owners in a text.
@@ -54,8 +52,6 @@ _KINDS_NAMED: Final = 5
 _MOST_OWNERS: Final = 12
 #: Layers that have at least this share of a kind are named with it.
 _MUCH: Final = 0.5
-#: The outermost layer with a number: ``Net.blocks.3`` of ``Net.blocks.3.mlp.0``.
-_LAYER: Final = re.compile(r".*?\.\d+(?=\.|$)")
 
 
 def peak_answer(profile: ProfileData, next_step: str = "") -> Answer | None:
@@ -96,10 +92,9 @@ def _layers_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) 
     for held in memory.at_peak:
         if held.kind == kind:
             total += held.bytes
-            layer = _LAYER.match(module_of(profile, held))
-            if layer is not None:
-                alike = layers.setdefault(without_numbers(layer[0]), Counter())
-                alike[layer[0]] += held.bytes
+            if layer := layer_around(module_of(profile, held)):
+                alike = layers.setdefault(without_numbers(layer), Counter())
+                alike[layer] += held.bytes
     for name, alike in layers.items():
         if len(alike) > 1 and alike.total() >= _MUCH * total:
             each = best_byte_format(alike.total() // len(alike))
@@ -108,13 +103,9 @@ def _layers_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) 
 
 
 class Owner(NamedTuple):
-    """A module, with other layers of its kind; or what is no module.
+    """A module, with other layers of its kind; or what is no module."""
 
-    name: the common name of the layers, ``blocks.*.norm``.
-    """
-
-    name: str
-    class_name: str
+    kind: LayerKind
     names: set[str]
     kinds: Counter[MemoryKind]
 
@@ -124,36 +115,27 @@ class Owner(NamedTuple):
 
     @property
     def label(self) -> str:
-        count = len(self.names)
-        return f"{self.name}: {count} {self.class_name}" if count > 1 else self.name
+        """``blocks.*.norm: 4 Norm``. A single layer has the name of its kind, too: it
+        may be another one in the next step."""
+        return self.kind.label(self.names) if len(self.names) > 1 else self.kind.name
 
 
-def owner_kinds(profile: ProfileData) -> Callable[[HeldMemory], tuple[str, str]]:
-    """A function that returns the common name of an owner and of layers of its kind;
-    and their class."""
-    # Modules that were not called yet have none of their own.
-    classes = {without_numbers(n): m.class_name for n, m in profile.modules.items()}
-
-    def kind(held: HeldMemory) -> tuple[str, str]:
-        name = module_of(profile, held)
-        common = without_numbers(name)
-        info = profile.modules.get(name)
-        class_name = info.class_name if info else classes.get(common)
-        return common, class_name or "modules"
-
-    return kind
+def owner_kinds(profile: ProfileData) -> Callable[[HeldMemory], LayerKind]:
+    """A function that returns the kind of an owner."""
+    kind = kinds_of_names(profile.modules)
+    return lambda held: kind(module_of(profile, held))
 
 
 def owners_of(profile: ProfileData, every: Sequence[HeldMemory]) -> list[Owner]:
     """Who has this memory, most first."""
-    found: dict[tuple[str, str], Owner] = {}
-    kind = owner_kinds(profile)
-    for held in every:
-        key = kind(held)
-        owner = found.setdefault(key, Owner(*key, set(), Counter()))
-        owner.names.add(module_of(profile, held))
-        owner.kinds[held.kind] += held.bytes
-    return sorted(found.values(), key=lambda owner: (-owner.total, owner.name))
+    found: list[Owner] = []
+    for kind, alike in grouped(every, owner_kinds(profile)).items():
+        kinds: Counter[MemoryKind] = Counter()
+        for held in alike:
+            kinds[held.kind] += held.bytes
+        names = {module_of(profile, held) for held in alike}
+        found.append(Owner(kind, names, kinds))
+    return sorted(found, key=lambda owner: (-owner.total, owner.kind.name))
 
 
 def peak_table(view: View) -> Iterator[Table]:

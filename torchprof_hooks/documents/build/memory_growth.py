@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -11,7 +11,8 @@ from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.documents.render.units import best_byte_format
 from torchprof_hooks.documents.words import KIND_TITLES
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.memory import GrowingMemory, MemoryKind
+from torchprof_hooks.profiles.kinds import grouped
+from torchprof_hooks.profiles.memory import MemoryKind
 
 #: The most owners that the warning names, and rows in a text.
 _NAMED: Final = 2
@@ -39,12 +40,9 @@ def _kinds(added: Counter[MemoryKind]) -> str:
 
 def _grown(profile: ProfileData) -> list[_Grown]:
     """Whose memory grows, most first."""
-    alike: defaultdict[tuple[str, str], list[GrowingMemory]] = defaultdict(list)
-    kind = owner_kinds(profile)
-    for one in profile.memory.growing if profile.memory else ():
-        alike[kind(one)].append(one)
+    growing = profile.memory.growing if profile.memory else ()
     found = []
-    for every in alike.values():
+    for every in grouped(growing, owner_kinds(profile)).values():
         [owner] = owners_of(profile, every)
         added: Counter[MemoryKind] = Counter()
         for one in every:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from torchprof_hooks.documents.build.memory_tree import kind_column
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Column, Table
-from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.kinds import LayerKind, without_numbers
 from torchprof_hooks.profiles.memory import MEMORY_KINDS
 from torchprof_hooks.profiles.memory_step import Checkpointing, MemoryStep
-from torchprof_hooks.profiles.names import without_numbers
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 
 
 class Saving(NamedTuple):
@@ -63,10 +63,8 @@ def savings(profile: ProfileData, step: MemoryStep) -> list[Saving]:
 
 
 def _saving_label(each: Checkpointing, class_names: set[str]) -> str:
-    if len(each.modules) == 1:
-        return each.modules[0]
-    [class_name] = class_names if len(class_names) == 1 else ["modules"]
-    return f"{without_numbers(each.modules[0])}: {len(each.modules)} {class_name}"
+    [class_name] = class_names if len(class_names) == 1 else [""]
+    return LayerKind(without_numbers(each.modules[0]), class_name).label(each.modules)
 
 
 def step_course(profile: ProfileData) -> Iterator[Table]:

@@ -10,9 +10,10 @@ from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.documents.words import KIND_TITLES, kind_name
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.kinds import LayerKind, kinds_of_names
 from torchprof_hooks.profiles.memory import HeldMemory, MemoryKind
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, without_numbers
+from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME
 
 #: Where memory is: names from the outside in.
 _Path = tuple[str, ...]
@@ -46,9 +47,9 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
     kinds = profile.memory.bytes_by_kind()
     sizes = [own[place].total() for place in places]
     totals = [total[place].total() for place in places]
-    alike = Counter[str]()
+    alike, kind = Counter[LayerKind](), kinds_of_names(profile.modules)
     for place, size in zip(places, sizes, strict=True):
-        alike[without_numbers(place[-1])] += size
+        alike[kind(place[-1])] += size
     whole = max(profile.memory.peak_bytes, 1)
     yield Table(
         "memory_tree",
@@ -66,7 +67,7 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
         ],
         names=[_name(profile, place) for place in places],
         depths=[len(place) - 1 for place in places],
-        tones=[heat(alike[without_numbers(place[-1])] / whole) for place in places],
+        tones=[heat(alike[kind(place[-1])] / whole) for place in places],
         notes=[
             "as wide as what a module, function or optimizer has in use, with all "
             "below it; the bar at the bottom: what it has itself"

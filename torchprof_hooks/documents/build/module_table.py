@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from torchprof_hooks.documents.build.layers import (
-    LayerKind,
-    by_kind,
-    kind_of,
-    own_ns,
-    summed_phases,
-)
+from torchprof_hooks.documents.build.layers import own_ns
 from torchprof_hooks.documents.build.tables import (
     call_columns,
     share_column,
 )
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Column, Table
-from torchprof_hooks.profiles.names import without_numbers
+from torchprof_hooks.profiles.kinds import (
+    LayerKind,
+    by_kind,
+    kind_of,
+    summed_phases,
+    without_numbers,
+)
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.

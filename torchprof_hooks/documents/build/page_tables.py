@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
-from torchprof_hooks.documents.build.layers import heats, kind_of
+from torchprof_hooks.documents.build.layers import heats
 from torchprof_hooks.documents.build.module_table import flag_columns
 from torchprof_hooks.documents.build.tables import (
     PlacedNode,
@@ -29,6 +29,7 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.kinds import kind_of
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, MODULE_PHASES
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import NOTHING, Totals

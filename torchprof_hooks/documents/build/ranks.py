@@ -18,8 +18,9 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.documents.render.terminal import shorten
 from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import PHASE_TITLES, plural
+from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.names import Grouping
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
 from torchprof_hooks.profiles.ranks.ranks import RanksData, StaleRank

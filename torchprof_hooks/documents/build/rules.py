@@ -16,10 +16,10 @@ from torchprof_hooks.documents.build.findings import (
     LONG_BACKWARD,
     BottleneckKind,
 )
-from torchprof_hooks.documents.build.layers import kind_of
 from torchprof_hooks.documents.build.memory_failure import LARGE_REQUEST, failure_of
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Tip
+from torchprof_hooks.profiles.kinds import kind_of
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Final
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Answer, Column, Table, Value
 from torchprof_hooks.documents.render.units import best_time
-from torchprof_hooks.documents.words import PHASE_TITLES
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, Stretch
 from torchprof_hooks.profiles.step_times import LEAST_MORE_NS, SLOW
 

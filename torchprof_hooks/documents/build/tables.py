@@ -8,10 +8,16 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
-from torchprof_hooks.documents.build.layers import summed_phases
 from torchprof_hooks.documents.document import Column, Table, Value
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.kinds import (
+    LayerKind,
+    grouped,
+    kind_of,
+    summed_phases,
+    without_numbers,
+)
 from torchprof_hooks.profiles.many_shapes import with_common_names
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
@@ -21,7 +27,6 @@ from torchprof_hooks.profiles.names import (
     Grouping,
     Phase,
     SortBy,
-    without_numbers,
 )
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
@@ -92,9 +97,9 @@ def tree_of(
     """
     rows = [node for _, node in nodes]
     value = sort_value(sort_by or "total", of_tree=True)
-    most: dict[str, tuple[float, int]] = {}
+    most: dict[LayerKind, tuple[float, int]] = {}
     for position, node in enumerate(rows):
-        kind, cost = without_numbers(node.name), -value(node)
+        kind, cost = kind_of(node), -value(node)
         known = most.get(kind, (0.0, position))
         most[kind] = (min(cost, known[0]), known[1])
     ranks = {kind: rank for rank, kind in enumerate(sorted(most, key=most.__getitem__))}
@@ -106,7 +111,7 @@ def tree_of(
         columns,
         names=[node.name for node in rows],
         depths=[depth for depth, _ in nodes],
-        importance=[ranks[without_numbers(node.name)] for node in rows],
+        importance=[ranks[kind_of(node)] for node in rows],
         most=_MODULES_SHOWN,
     )
 
@@ -283,13 +288,15 @@ def call_sites(profile: ProfileData) -> Iterator[Row]:
     """Calls of functions, by module around and shapes of inputs. Those in layers of a
     kind (``blocks.0.norm``, ``blocks.1.norm``, ...) share one row: else, such layers
     would fill the table."""
-    kinds: dict[str, list[Row]] = {}
-    for row in with_common_names(profile).rows("call"):
-        if row.kind == "function":
-            kind = without_numbers(row.module) + row.name.removeprefix(row.module)
-            kinds.setdefault(kind, []).append(row)
-    for kind, alike in kinds.items():
-        name = kind if len(alike) > 1 else alike[0].name
+
+    def kind(row: Row) -> LayerKind:
+        call = row.name.removeprefix(row.module)
+        return LayerKind(without_numbers(row.module) + call, row.class_name)
+
+    rows = with_common_names(profile).rows("call")
+    functions = (row for row in rows if row.kind == "function")
+    for found, alike in grouped(functions, kind).items():
+        name = found.name if len(alike) > 1 else alike[0].name
         yield replace(alike[0], name=name, phases=summed_phases(alike))
 
 

@@ -10,7 +10,8 @@ from typing import Final, get_args
 from torchprof_hooks.documents import utilisation
 from torchprof_hooks.profiles.cells import enclosing_module, place_without_functions
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, without_numbers
+from torchprof_hooks.profiles.kinds import without_numbers
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.options import check_whole
 
 _MS: Final = 1e6

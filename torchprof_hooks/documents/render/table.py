@@ -23,7 +23,8 @@ from torchprof_hooks.documents.render.units import (
     best_count_format,
     format_times,
 )
-from torchprof_hooks.documents.words import PHASE_TITLES, percent
+from torchprof_hooks.documents.words import percent
+from torchprof_hooks.profiles.phases import PHASES
 
 #: Characters of the longest bar.
 _LONGEST_BAR: Final = 40
@@ -40,9 +41,7 @@ _STYLES: Final[Mapping[Tone, Style]] = {
 }
 #: Colours of bars, by the titles of phases.
 _PHASES: Final[Mapping[str, Style]] = {
-    PHASE_TITLES["forward"]: "blue",
-    PHASE_TITLES["backward"]: "red",
-    PHASE_TITLES["recompute"]: "red",
+    info.title: info.colour for info in PHASES.values() if info.colour
 }
 #: "1 " and a plural up to its "s", as in "1 more rows".
 _PLURAL: Final = re.compile(r"^1 (.*?)s\b")

@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from torchprof_hooks.instruments.memory.events import Array, MemoryEvents, What
+from torchprof_hooks.profiles.kinds import without_numbers
 from torchprof_hooks.profiles.memory import MEMORY_KINDS
 from torchprof_hooks.profiles.memory_step import Checkpointing
-from torchprof_hooks.profiles.names import BACKWARD_PHASES, without_numbers
+from torchprof_hooks.profiles.names import BACKWARD_PHASES
 
 _ACTIVATION: Final = MEMORY_KINDS.index("activation")
 #: Modules that keep less than this share of the peak, or that save less, are left out.

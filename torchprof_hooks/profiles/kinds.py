@@ -1,0 +1,103 @@
+"""Layers of a kind: modules of one class whose names differ in numbers only. Here they
+are found, named and added up, for all reports alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+from torchprof_hooks.profiles.modules import ModuleInfo
+from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import NOTHING, Totals
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Row)
+
+#: The number of a layer in a qualified name.
+_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
+
+
+class LayerKind(NamedTuple):
+    """Modules of one class whose names differ in numbers only.
+
+    name: their common name, ``Net.blocks.*.norm``; of other rows, and of layers that
+        are kept apart, the name.
+    class_name: their class; "" if none of them was called.
+    """
+
+    name: str
+    class_name: str = ""
+
+    def label(self, names: Collection[str]) -> str:
+        """What reports call these of the layers: ``Net.blocks.*: 4 Linear``; one of
+        them by its own name."""
+        if len(names) == 1:
+            return next(iter(names))
+        return f"{self.name}: {len(names)} {self.class_name or 'modules'}"
+
+
+def without_numbers(module_name: str) -> str:
+    """The common name of layers of a kind: ``Net.blocks.*.norm``."""
+    return _NUMBER.sub(".*", module_name)
+
+
+def numbers_in(module_name: str) -> list[str]:
+    """What `without_numbers` leaves out: ``["3"]`` of ``Net.blocks.3.norm``."""
+    return [found.removeprefix(".") for found in _NUMBER.findall(module_name)]
+
+
+def layer_around(module_name: str) -> str:
+    """The outermost layer with a number: ``Net.blocks.3`` of ``Net.blocks.3.mlp.0``; ""
+    if there is none."""
+    found = _NUMBER.search(module_name)
+    return module_name[: found.end()] if found else ""
+
+
+def kind_of(row: Row, apart: Collection[str] = ()) -> LayerKind:
+    """The kind of a row.
+
+    apart: names of layers that are a kind of their own.
+    """
+    is_alike = row.kind == "module" and row.name not in apart
+    return LayerKind(
+        without_numbers(row.name) if is_alike else row.name, row.class_name
+    )
+
+
+def kinds_of_names(infos: Mapping[str, ModuleInfo]) -> Callable[[str], LayerKind]:
+    """A function from a name to its kind, also for modules that were not called, and
+    so are not described."""
+    classes = {without_numbers(name): info.class_name for name, info in infos.items()}
+
+    def kind(name: str) -> LayerKind:
+        common = without_numbers(name)
+        info = infos.get(name)
+        return LayerKind(common, info.class_name if info else classes.get(common, ""))
+
+    return kind
+
+
+def grouped(
+    items: Iterable[T], kind: Callable[[T], LayerKind]
+) -> dict[LayerKind, list[T]]:
+    """The items of each kind, in the order in which the kinds come first."""
+    groups: dict[LayerKind, list[T]] = {}
+    for item in items:
+        groups.setdefault(kind(item), []).append(item)
+    return groups
+
+
+def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[LayerKind, list[R]]:
+    """The rows of each kind (see `kind_of`)."""
+    return grouped(rows, lambda row: kind_of(row, apart))
+
+
+def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
+    """The sums of the rows, by phase."""
+    sums: dict[Phase, Totals] = {}
+    for row in rows:
+        for phase, totals in row.phases.items():
+            sums[phase] = sums.get(phase, NOTHING) + totals
+    return sums
