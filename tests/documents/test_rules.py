@@ -106,6 +106,17 @@ def backward(times: float, share: float) -> Profile:
     )
 
 
+def around_kernels(share: float, times: float) -> Profile:
+    run = a_run(
+        {
+            ("Net", "forward"): ms(1000 * share, 10),
+            ("Net > Net.0", "forward"): ms(1000 * share / times, 10),
+        }
+    )
+    net = replace(run.modules["Net"], compiled=True)
+    return replace(run, modules={**run.modules, "Net": net})
+
+
 def departing(times: float, more: float) -> Profile:
     """One of three layers takes `more` of the time longer than the others."""
     usual_ms = 1000 * more / (times - 1)
@@ -208,6 +219,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "recompiles": lambda times: compiling({"recompile_reason": "size"}, times),
     "graph breaks": broken,
     "not compiled": lambda times: compiling({"failure": "generator"}, times),
+    "around kernels": around_kernels,
     "torch.compile": in_row("(torch.compile)", "compiling"),
     "garbage collection": in_row("(garbage collection)", "garbage"),
     "fused optimizers": fused,

@@ -279,6 +279,22 @@ def graph_breaks(view: View) -> Iterator[Found]:
     yield from _compiled(found)
 
 
+def around_kernels(view: View) -> Iterator[Found]:
+    """Compiled modules that are in no other one, and in which kernels were told
+    apart."""
+    own: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
+    infos = view.shown.modules
+    for (path, _), totals in view.shown.cells.items():
+        around = next((name for name in path if infos[name].compiled), "")
+        (own if path[-1] == around else inside)[around] += totals.self_ns
+    for name in own.keys() & inside.keys():
+        share, rest = view.share(own[name]), view.share(inside[name])
+        texts = {"name": name, "share": str(share), "inside": str(rest)}
+        times = own[name] / max(inside[name], 1)
+        yield Found({"share": share.fraction, "times": times}, texts)
+
+
 def recompiles(view: View) -> Iterator[Found]:
     """Code that was compiled more than once."""
     yield from _compiled(view.program.compilation.recompiles)

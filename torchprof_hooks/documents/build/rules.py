@@ -229,6 +229,17 @@ RULES: Final[Sequence[Rule]] = (
         "this code ran as it is written.",
         on=("compiling",),
     ),
+    Rule(
+        "around kernels",
+        "compiled code that is divided among modules takes {share:.0%} of the time "
+        "itself, or more, and {times:g} times what is inside of it, or more",
+        what.around_kernels,
+        {"share": 0.1, "times": 1},
+        "{name} [compiled] takes {share} itself, and {inside} in the modules inside",
+        "it checks guards, allocates, and calls kernels one by one: larger batches, "
+        'larger regions, or mode="reduce-overhead" on a GPU have more done for that. '
+        "Kernels of no module, such as those of a loss, count, too.",
+    ),
     _lead("compiling", "Compiling (torch.compile) takes {share}", _DYNAMIC),
     _lead("garbage", "Python's garbage collection takes {share}", _GARBAGE),
     Rule(
