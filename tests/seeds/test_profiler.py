@@ -140,7 +140,7 @@ def test_a_profiler_that_was_never_entered_is_empty() -> None:
     profiler = torchprof_hooks.profile()
     profiler.print_report(file=report)
     assert profiler.profile.is_empty
-    assert "Nothing was measured: call the model" in report.getvalue()
+    assert "measures what is called in its `with` block" in report.getvalue()
     with profiler:
         burn(1)
     profiler.print_report(file=report)

@@ -37,6 +37,9 @@ MOSTLY: Final = 0.75
 OTHER_THREADS: Final = (
     "profile() measures the thread that enters it: other threads need one of their own."
 )
+NEVER_ENTERED: Final = (
+    "profile() measures what is called in its `with` block, or after its start()."
+)
 
 
 class Hints(NamedTuple):

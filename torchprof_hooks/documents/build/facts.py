@@ -18,6 +18,7 @@ from torchprof_hooks.documents.render.units import (
     counted,
 )
 from torchprof_hooks.documents.words import (
+    NEVER_ENTERED,
     OTHER_THREADS,
     percent,
     plural,
@@ -160,11 +161,10 @@ def unmeasured_texts(view: View) -> Iterator[str]:
 def nothing(view: View) -> Facts:
     """Says why there are no tables. Whether other threads have called modules is not
     known: to learn that would slow down each of their calls."""
-    lines = ["No module was called: there is nothing to report.", OTHER_THREADS]
+    why = OTHER_THREADS if view.profile.wall_ns else NEVER_ENTERED
+    lines = ["No module was called: there is nothing to report.", why]
     if view.unmeasured.steps and not view.profile.steps:
         lines = ["No step was measured: there is nothing to report."]
-    elif not view.profile.wall_ns:
-        lines = ["Nothing was measured: call the model inside of `with profiler:`."]
     return Facts("nothing", "", lines)
 
 
