@@ -399,3 +399,15 @@ def test_a_hook_on_one_module_names_it_alike_however_its_model_runs() -> None:
     add_hook(model.up, timer := TimerHook())
     model(torch.ones(2, 8))
     assert list(timer.summary()) == ["Work"]
+
+
+def test_classes_that_torch_derives_have_the_names_of_the_users() -> None:
+    """Those of FSDP2 are in tests/ranks, which has the processes."""
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    torch.nn.utils.parametrizations.weight_norm(net[1])
+    assert type(net[1]).__name__ == "ParametrizedLinear"
+    with profile() as prof:
+        net(X)
+    classes = {row.name: row.class_name for row in prof.profile.rows()}
+    assert classes["Sequential.0"] == classes["Sequential.1"] == "Linear"
+    assert classes["Sequential.1.parametrizations.weight"] == "ParametrizationList"

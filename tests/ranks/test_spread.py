@@ -73,7 +73,7 @@ def test_functions_of_a_sharded_model() -> None:
             if f": linear(4x{SIZE}, {SIZE}x{SIZE}, {SIZE})" in row.name
         }
         # With all weights, gathered. The first layer's input needs no gradient.
-        products = {"FSDPNet.0": 2, "FSDPNet.2": 3}
+        products = {"Net.0": 2, "Net.2": 3}
         assert {name: row.flops for name, row in layers.items()} == {
             name: STEPS * count * one_step for name, count in products.items()
         }

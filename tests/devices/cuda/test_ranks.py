@@ -158,7 +158,7 @@ def test_shards_are_gathered_on_streams_of_their_own(backend: str) -> None:
         waits_ns = ends_ns - (5000 + gathers_ns + 3000)
         expected = times(
             rank,
-            "FSDPSequential",
+            "Sequential",
             forward_0=GATHER_NS,
             backward_1=gathers_ns,
             backward_0=waits_ns,

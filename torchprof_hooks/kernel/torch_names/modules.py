@@ -372,12 +372,28 @@ def is_replica(module: torch.nn.Module) -> bool:
 
 
 def class_name(module: torch.nn.Module) -> str:
-    """Name of the class that the user wrote, even if the module is compiled or
-    scripted; the wrapper's own name where torch does not keep the other."""
+    """Name of the class that the user wrote, even if the module is compiled, scripted,
+    sharded or parametrized; the wrapper's own name where torch does not keep the
+    other."""
     module = original_module(module)
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
-    return type(module).__name__
+    kind = type(module)
+    while _is_made_of_another(kind):
+        kind = kind.__bases__[-1]
+    return kind.__name__
+
+
+def _is_made_of_another(kind: type) -> bool:
+    """Whether torch has made a class at run time by deriving it from the last of its
+    bases, with something put before the name: FSDPNet, ParametrizedLinear."""
+    home, base = kind.__module__, kind.__bases__[-1]
+    return (
+        home.startswith("torch.")
+        and base is not torch.nn.Module
+        and kind.__name__.endswith(base.__name__)
+        and kind.__name__ not in vars(sys.modules.get(home, torch))
+    )
 
 
 def any_optimizer_made() -> bool:
