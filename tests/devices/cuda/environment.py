@@ -43,7 +43,7 @@ def make(folder: Path, torch: str) -> None:
         if shutil.which(tool) is None:
             raise LeftOutError(f"there is no {tool}")
     ready = folder / "ready"
-    said = "\n".join((torch, *NEEDED, _START))
+    said = "\n".join((torch, *NEEDED, "triton", _START))
     if ready.exists() and ready.read_text() == said:
         return
     venv.create(folder, clear=True, with_pip=True)
