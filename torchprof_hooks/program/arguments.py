@@ -55,10 +55,8 @@ def _argument(*names: str, **options: Any) -> tuple[tuple[str, ...], dict[str, A
 
 
 class Command(NamedTuple):
-    """A command.
+    """A command, what it does in a few words and in full.
 
-    does: what it does, in a few words.
-    description: the same in full.
     arguments: its own arguments, as argparse takes them.
     formats: what ``--format`` may be, the default first, and which of `_SHARED` each
         takes.
