@@ -39,7 +39,7 @@ FORWARD: CellKey = (("Net", "linear(2x?)"), "forward")
 FULL = profile_of(
     {
         FORWARD: Totals(
-            *(3, 9 << 62, 0, 1, 9 << 61, 9 << 62, 9 << 125, -5),
+            *(3, 1 << 61, 0, 1, 1 << 60, 1 << 61, 1 << 121, -5),
             memory=MemoryTotals(100, 50, -7, 80),
             flops=1 << 100,
         ),
@@ -54,7 +54,7 @@ FULL = profile_of(
         "(outside modules)": ModuleInfo(kind="outside", order=3),
     },
     steps=5,
-    step_times=StepTimes(1, 7, (Bucket(-3, 4, 9),), 2, 8, (Bucket(0, 5, 5),), 1, 2),
+    step_times=StepTimes(1, 7, (Bucket(3, 4, 9),), 2, 8, (Bucket(0, 5, 5),), 1, 2),
     first={FORWARD: Totals(1, 2, 0, 1, 2, 2, 4)},
     aborted_calls=1,
     overhead_ns=6,
@@ -147,10 +147,21 @@ WRONG: list[tuple[str, Any, str]] = [
     ("parts.0.cells.phase.0", "sideways", "parts.0.cells: 'sideways'"),
     ("parts.0.cells.phase", [], "parts.0.cells"),
     ("parts.0.cells.calls", [1, 2, 3, 4], "parts.0.cells: calls"),
-    ("parts.0.cells.calls", 3, "parts.0.cells: 3 is not a JSON list"),
-    ("parts.0.cells.calls.0", 1.0, "parts.0.cells: calls"),
-    ("parts.0.cells.call", [1], "parts.0.cells: has no 'call'"),
+    ("parts.0.cells.calls", 3, "parts.0.cells.calls: 3 is not a JSON list"),
+    ("parts.0.cells.calls.0", 1.0, "parts.0.cells.calls: 1.0"),
+    ("parts.0.cells.call", [1], "parts.0.cells.call: has no 'call'"),
     ("parts.0.cells", None, ""),
+    *(
+        (place, number, f"{place.removesuffix('.0')}: .* is out of range")
+        for place in ("overhead_ns", "parts.0.wall_ns", "parts.0.cells.min_ns.0")
+        for number in (-5, 10**320, 1 << 63)
+    ),
+    ("parts.0.cells.self_ns.0", 10**320, "parts.0.cells.self_ns: .* out of range"),
+    ("parts.0.cells.squares_ns2.0", 10**320, "squares_ns2: .* is out of range"),
+    ("parts.1.cells.flops.0", -1, "flops: -1 is out of range"),
+    ("modules.linear(2x?).shapes.0.0", 1 << 63, "shapes.0.0: .* is out of range"),
+    ("measured.longer.0", float("inf"), "longer.0: inf is not a finite"),
+    ("measured.longer.0", 10**320, ""),
     ("parts.0.wall_ns", 17, "add up to .* 17"),
     ("parts", {}, ""),
     ("modules.Net.kind", "thing", "modules.Net.kind: 'thing'"),

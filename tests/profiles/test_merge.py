@@ -30,7 +30,7 @@ NAMES = ("Net", "Net.a", "Net.b", "Net.a.ü", 'odd "name"\n')
 
 counts = st.integers(0, 2**58)
 differences = st.integers(-(2**40), 2**58)
-memory_totals = st.builds(MemoryTotals, differences, counts, differences, counts)
+memory_totals = st.builds(MemoryTotals, counts, differences, differences, counts)
 
 
 @st.composite
@@ -99,6 +99,8 @@ slow_steps = st.builds(
     st.integers(0, 9),
     st.sampled_from([(), (PhaseOfStep("data", 7, 2), PhaseOfStep("garbage", 1, 0))]),
     st.sampled_from(["", "Net.a"]),
+    st.integers(0, 9),
+    st.integers(0, 9),
 )
 
 
@@ -138,7 +140,7 @@ runs = st.builds(
 
 def with_first(run: Profile, count: int) -> Profile:
     """The run, of which so many cells were all in the first step."""
-    if not run.steps:
+    if run.steps < max(run.step_times.first_steps, 1):
         return run
     first, times = dict(list(run.cells.items())[:count]), run.step_times
     of_first = StepTimes(times.first_steps, times.first_ns)

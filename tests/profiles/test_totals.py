@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+from dataclasses import asdict, fields, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.build import own, profile_of, timed
 from tests.profiles.views import one_row
+from torchprof_hooks import Profile
+from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import (
     MemorySummary,
     MemoryTotals,
     merge_summaries,
 )
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import DERIVED, Totals
 
 #: With a different number in each field.
 MEMORY = MemoryTotals(1, 2, 3, 4)
@@ -43,6 +50,66 @@ def test_adding_adds_everything_but_the_extremes() -> None:
     # More than 64 bits
     huge = Totals(calls=1, duration_ns=10**10, squares_ns2=10**20 + 1)
     assert (huge + huge + huge).squares_ns2 == 3 * 10**20 + 3
+
+
+def numbered(first: int) -> Totals:
+    """Totals with a number of its own in each field that cells have."""
+    numbers = count(first)
+
+    def filled(kind: Any, names: set[str]) -> Any:
+        return kind(**{n: next(numbers) for n in sorted(names)})
+
+    memory = filled(MemoryTotals, {each.name for each in fields(MemoryTotals)})
+    stored = {each.name for each in fields(Totals)} - DERIVED - {"memory"}
+    found: Totals = replace(filled(Totals, stored), memory=memory)
+    return found
+
+
+def flat(totals: Totals) -> dict[str, int]:
+    values = {e.name: getattr(totals, e.name) for e in fields(Totals)}
+    values |= asdict(values.pop("memory"))
+    del values["memory_cumulative"]
+    return values
+
+
+def test_no_field_is_forgotten(tmp_path: Path) -> None:
+    """In sums, differences, sums over inner calls, and files."""
+    few, many = numbered(100), numbered(1000)
+    one, other = flat(few), flat(many)
+    extremes = {"min_ns": one, "max_ns": other, "peak_bytes": other}
+    both = flat(few + many)
+    assert both == {
+        name: extremes[name][name] if name in extremes else value + other[name]
+        for name, value in one.items()
+    }
+    left = flat((few + many).without(many))
+    for name in one.keys() - extremes.keys():
+        assert left[name] == one[name], name
+
+    cells = {("Net", "forward"): few, ("Net > Net.a", "forward"): many}
+    found = profile_of(cells, {"Net": "Net", "Net.a": "A"})
+    found.save(tmp_path / "it.json")
+    assert Profile.load(tmp_path / "it.json").cells == found.cells
+    row = one_row(found, "Net").phases["forward"]
+    for each in fields(Totals):
+        own = each.metadata.get("inside")
+        if own and own != "memory":
+            assert getattr(row, each.name) == sum(
+                getattr(totals.counted(), own) for totals in (few, many)
+            ), each.name
+    uncounted = flat(many.without_calls())
+    assert {name for name, value in uncounted.items() if value} == {
+        *("self_ns", "device_self_ns", "flops"),
+        *("used_bytes", "acquired_bytes", "retained_bytes"),
+    }
+
+
+def test_a_float_is_a_field_like_others(tmp_path: Path) -> None:
+    whole = Profile(measured=MeasuredSteps((0.5, -1.0, 2.0)))
+    whole.save(tmp_path / "it.json")
+    text = (tmp_path / "it.json").read_text(encoding="utf-8").replace("2.0", "2")
+    (tmp_path / "it.json").write_text(text, encoding="utf-8")
+    assert Profile.load(tmp_path / "it.json") == whole
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from itertools import repeat
 from math import isfinite
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.files.writing import replaced_file
@@ -37,7 +37,7 @@ from torchprof_hooks.profiles.cells import CellKey, Cells, sum_of_own_ns
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.phases import PHASES
 from torchprof_hooks.profiles.provenance import Processes
 from torchprof_hooks.profiles.totals import DERIVED, Totals
 
@@ -51,15 +51,14 @@ JsonPath = list[object]
 #: Builds a value from JSON's; if that fails, it inserts where in front of the place.
 _Builder = Callable[[Any, JsonPath], Any]
 
-_PHASES: Final = frozenset(
-    each for hint in get_args(Phase) for each in get_args(hint) or (hint,)
-)
 _KEYS: Final = ("names", "path", "phase")
-#: The columns of cells: the fields of `Totals`. Those of memory have columns, too.
+#: The columns of cells: the fields of `Totals`, and those of the memory in it.
 _NUMBERS: Final = tuple(
     each.name for each in fields(Totals) if each.name not in {*DERIVED, "memory"}
 )
 _BYTES: Final = tuple(each.name for each in fields(MemoryTotals))
+#: Whole numbers that do not say what range they have.
+_USUAL: Final = (0, 1 << 63)
 
 
 def save(profile: ProfileData, path: str | Path) -> None:
@@ -192,7 +191,9 @@ def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of typ
     origin, inner = get_origin(hint), get_args(hint)
     if hint == Mapping[CellKey, Totals]:
         return _cells
-    if hint in (int, float, str, bool):
+    if hint in (int, float) or origin is Annotated:
+        return partial(_number, hint)
+    if hint in (str, bool):
         return partial(_scalar, hint)
     if origin is Literal:
         return partial(_choice, frozenset(inner))
@@ -203,15 +204,26 @@ def _builder(hint: Any) -> _Builder:  # noqa: PLR0911 - one for each kind of typ
         return partial(_items, _builder(inner[0]))
     if origin is not None:  # a mapping by names
         return partial(_by_name, _builder(inner[1]))
-    hints = get_type_hints(hint).items()
+    hints = get_type_hints(hint, include_extras=True).items()
     return partial(_record, hint, {name: _builder(each) for name, each in hints})
 
 
 def _scalar(kind: type, content: Any, place: JsonPath) -> Any:
     if type(content) is not kind:
         raise TypeError(f"{reprlib.repr(content)} is not of type {kind.__name__}")
-    if type(content) is float and not isfinite(content):
-        raise ValueError(f"{content} is not finite")
+    return content
+
+
+def _number(hint: Any, content: Any, place: JsonPath) -> Any:
+    """A number of a type: a float, or a whole number in a range."""
+    if hint is float:
+        if type(content) not in (int, float) or not isfinite(content):
+            raise TypeError(f"{reprlib.repr(content)} is not a finite number")
+        return float(content)
+    kind, least, end = get_args(hint) or (int, *_USUAL)
+    _scalar(kind, content, place)
+    if not least <= content < end:
+        raise ValueError(f"{reprlib.repr(content)} is out of range")
     return content
 
 
@@ -261,13 +273,32 @@ def _checked(kind: type, content: Any) -> Any:
     return content
 
 
+def _column(hint: Any, content: Any, place: JsonPath) -> list[Any]:
+    """A list of numbers, or, if no type is given, of anything."""
+    column: list[Any] = _checked(list, content)
+    if hint is not None:
+        # The extremes of whole numbers will do.
+        is_whole = {*map(type, column)} == {int}
+        for each in (min(column), max(column)) if is_whole else column:
+            _number(hint, each, place)
+    return column
+
+
+@cache
+def _columns() -> dict[str, _Builder]:
+    """The builders for the columns of cells."""
+    hints: dict[str, Any] = dict.fromkeys(_KEYS)
+    for kind, names in ((Totals, _NUMBERS), (MemoryTotals, _BYTES)):
+        known = get_type_hints(kind, include_extras=True)
+        hints |= {name: known[name] for name in names}
+    return {name: partial(_column, hint) for name, hint in hints.items()}
+
+
 def _cells(content: Any, place: JsonPath) -> dict[CellKey, Totals]:
-    columns = {
-        n: _checked(list, column) for n, column in _checked(dict, content).items()
-    }
+    columns = _named(_columns().__getitem__, content, place)
     names, paths, phases = map(columns.pop, _KEYS)
-    if not _PHASES.issuperset(phases):
-        raise ValueError(f"{min({*phases} - _PHASES)!r} is no phase")
+    if not PHASES.keys() >= {*phases}:
+        raise ValueError(f"{min({*phases} - PHASES.keys())!r} is no phase")
     if not all(paths) or min(map(min, paths), default=0) < 0:
         raise ValueError("a path has no names, or names before the first")
     keys = [
@@ -275,12 +306,8 @@ def _cells(content: Any, place: JsonPath) -> dict[CellKey, Totals]:
         for path, p in zip(paths, phases, strict=True)
     ]
     for name, column in columns.items():
-        if name not in _NUMBERS and name not in _BYTES:
-            raise KeyError(name)
-        if len(column) != len(keys) or not {*map(type, column)} <= {int}:
-            raise TypeError(
-                f"{name} is not a whole number for each of {len(keys)} cells"
-            )
+        if len(column) != len(keys):
+            raise ValueError(f"{name} has not a number for each of {len(keys)} cells")
     found = dict(zip(keys, _totals(columns, len(keys)), strict=True))
     if len(found) != len(keys):
         raise ValueError("two cells have the same path and phase")

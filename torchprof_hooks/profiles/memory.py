@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final, Literal, get_args
 
+from torchprof_hooks.profiles.amounts import Amounts, Signed, longest, summed
 from torchprof_hooks.profiles.memory_step import MemoryStep
 from torchprof_hooks.profiles.names import Phase, united
 
@@ -26,7 +27,7 @@ MEMORY_KINDS: Final[tuple[MemoryKind, ...]] = get_args(MemoryKind)
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryTotals:
+class MemoryTotals(Amounts):
     """The memory of calls of one kind, in bytes.
 
     used_bytes: bytes that the allocator handed out during the calls; freed bytes count,
@@ -39,10 +40,10 @@ class MemoryTotals:
         with inner calls: the most of all calls.
     """
 
-    used_bytes: int = 0
-    acquired_bytes: int = 0
-    retained_bytes: int = 0
-    peak_bytes: int = 0
+    used_bytes: int = summed()
+    acquired_bytes: Signed = summed()
+    retained_bytes: Signed = summed()
+    peak_bytes: int = longest()
 
     def __add__(self, other: MemoryTotals) -> MemoryTotals:
         # Mostly, memory was not measured.
@@ -50,32 +51,16 @@ class MemoryTotals:
             return self
         if self is NO_MEMORY:
             return other
-        return MemoryTotals(
-            self.used_bytes + other.used_bytes,
-            self.acquired_bytes + other.acquired_bytes,
-            self.retained_bytes + other.retained_bytes,
-            max(self.peak_bytes, other.peak_bytes),
-        )
+        return Amounts.__add__(self, other)
 
-    def without(self, other: MemoryTotals) -> MemoryTotals:
-        """These bytes without those of some of the calls, `other`. The peak stays: any
-        of the remaining calls may have set it."""
-        if other == NO_MEMORY:
-            return self
-        return MemoryTotals(
-            self.used_bytes - other.used_bytes,
-            self.acquired_bytes - other.acquired_bytes,
-            self.retained_bytes - other.retained_bytes,
-            self.peak_bytes,
-        )
+    def __sub__(self, other: MemoryTotals) -> MemoryTotals:
+        return self if other == NO_MEMORY else Amounts.__sub__(self, other)
 
     def with_peak(self, peak_bytes: int) -> MemoryTotals:
         """These bytes with another peak."""
         if peak_bytes == self.peak_bytes:
             return self
-        return MemoryTotals(
-            self.used_bytes, self.acquired_bytes, self.retained_bytes, peak_bytes
-        )
+        return replace(self, peak_bytes=peak_bytes)
 
 
 NO_MEMORY: Final = MemoryTotals()

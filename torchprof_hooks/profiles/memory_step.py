@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torchprof_hooks.profiles.amounts import Signed
 from torchprof_hooks.profiles.names import Phase
 
 
@@ -21,7 +22,7 @@ class MemoryPoint:
     since_ns: int
     owner: str
     phase: Phase
-    by_kind: tuple[int, ...]
+    by_kind: tuple[Signed, ...]
 
     @property
     def bytes(self) -> int:

@@ -6,11 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from torchprof_hooks.profiles.amounts import Signed
 from torchprof_hooks.profiles.names import Kind, united
-from torchprof_hooks.profiles.phases import kind_of_other
+from torchprof_hooks.profiles.phases import PHASES, kind_of_other
 
 #: The shapes of tensors; -1 stands for a size that is not known.
-Shapes = tuple[tuple[int, ...], ...]
+Shapes = tuple[tuple[Signed, ...], ...]
+
+#: A name that is of two kinds in two runs is of the first of them: a module that some
+#: run called keeps its row.
+_KINDS: Final = (*("module", "function", "backward"), *PHASES, "not measured")
 
 #: `ModuleInfo.inputs` of calls that were made with inputs of different types.
 MIXED_INPUTS: Final = ("mixed",)
@@ -66,7 +71,7 @@ class ModuleInfo:
         class_names = {*self.class_name.split("|"), *other.class_name.split("|")}
         return ModuleInfo(
             class_name="|".join(sorted(class_names)),
-            kind=min(self.kind, other.kind),
+            kind=min(self.kind, other.kind, key=_KINDS.index),
             aliases=tuple(sorted({*self.aliases, *other.aliases})),
             compiled=self.compiled or other.compiled,
             order=min(self.order, other.order),

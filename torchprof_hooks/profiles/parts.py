@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from math import isqrt
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
@@ -86,7 +85,10 @@ def divided(whole: Part, first: Cells, of_first: StepTimes) -> Parts:
     if not first:
         return (whole,)
     times = whole.step_times
-    left = {key: _after(t, first.get(key)) for key, t in whole.cells.items()}
+    left = {
+        key: totals.without(first[key]) if key in first else totals
+        for key, totals in whole.cells.items()
+    }
     start_up = Part("start-up", 0, of_first.steps, of_first).with_cells(first)
     loop = Part(
         "loop",
@@ -96,28 +98,3 @@ def divided(whole: Part, first: Cells, of_first: StepTimes) -> Parts:
         {key: totals for key, totals in left.items() if totals != NOTHING},
     )
     return start_up, loop
-
-
-def _after(whole: Totals, first: Totals | None) -> Totals:
-    """`whole` without `first`. The longest remaining call is not known, as the longest
-    of all was mostly a first one. So it is bounded: by the sum of durations, less the
-    shortest one for each other call; and by the root of the sum of squares."""
-    if first is None:
-        return whole
-    calls = whole.calls - first.calls
-    duration_ns = whole.duration_ns - first.duration_ns
-    squares_ns2 = whole.squares_ns2 - first.squares_ns2
-    min_ns = whole.min_ns if calls else 0
-    most_ns = min(duration_ns - (calls - 1) * min_ns, isqrt(max(squares_ns2, 0)))
-    memory = whole.memory.without(first.memory)
-    return Totals(
-        calls=calls,
-        self_ns=whole.self_ns - first.self_ns,
-        min_ns=min_ns,
-        max_ns=max(min(whole.max_ns, most_ns), min_ns) if calls else 0,
-        duration_ns=duration_ns,
-        squares_ns2=squares_ns2,
-        device_self_ns=whole.device_self_ns - first.device_self_ns,
-        memory=memory if calls else memory.with_peak(0),
-        flops=whole.flops - first.flops,
-    )

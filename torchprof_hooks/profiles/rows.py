@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import add
 from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import (
@@ -16,7 +17,6 @@ from torchprof_hooks.profiles.cells import (
     without_functions,
     without_modules,
 )
-from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
@@ -117,7 +117,7 @@ class PhaseSums:
 
     def __init__(self) -> None:
         self._own: dict[Phase, Totals] = {}
-        self._inside: dict[Phase, tuple[int, int, MemoryTotals, int, int]] = {}
+        self._inside: dict[Phase, tuple[Any, ...]] = {}
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """Add a cell of the row itself."""
@@ -127,15 +127,8 @@ class PhaseSums:
 
     def add_inside(self, phase: Phase, totals: Totals) -> None:
         """Add a cell of the row, or of a call inside of it."""
-        inside = self._inside.get(phase, (0, 0, NO_MEMORY, 0, 0))
-        host_ns, device_ns, memory, flops, counted_ns = inside
-        self._inside[phase] = (
-            host_ns + totals.self_ns,
-            device_ns + totals.device_self_ns,
-            memory + totals.memory,
-            flops + totals.flops,
-            counted_ns + totals.counted_ns,
-        )
+        inside = self._inside.get(phase, NOTHING.own)
+        self._inside[phase] = tuple(map(add, inside, totals.own))
 
     def result(self) -> Mapping[Phase, Totals]:
         """The sums by phase; the three phases of modules are always there."""
@@ -146,12 +139,14 @@ class PhaseSums:
         if phase not in self._inside:
             return NOTHING
         own = self._own.get(phase, NOTHING)
-        host_ns, device_ns, memory, flops, counted_ns = self._inside[phase]
+        found = own.with_inside(self._inside[phase])
         if own.calls or own.memory.peak_bytes:
             # The peak of a call includes its inner calls. That of an inner call may be
             # higher, as it counts from its own begin, if memory was freed before it.
-            memory = memory.with_peak(own.memory.peak_bytes)
-        return own.with_cumulative(host_ns, device_ns, memory, flops, counted_ns)
+            memory = found.memory_cumulative.with_peak(own.memory.peak_bytes)
+            if memory is not found.memory_cumulative:
+                return replace(found, memory_cumulative=memory)
+        return found
 
 
 def group_rows(cells: Cells, infos: Infos, by: Grouping) -> tuple[Row, ...]:

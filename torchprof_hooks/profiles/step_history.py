@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass, replace
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
+from torchprof_hooks.profiles.amounts import Signed
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_times import MOST_SLOW
 
@@ -30,8 +31,8 @@ class PhaseOfStep(NamedTuple):
     what it takes of a usual step."""
 
     phase: Phase
-    self_ns: int
-    usual_ns: int
+    self_ns: Signed
+    usual_ns: Signed
 
     @property
     def more_ns(self) -> int:

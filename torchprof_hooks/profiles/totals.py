@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import sqrt
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from math import isqrt, sqrt
+from operator import attrgetter
+from typing import Any, Final
 
+from torchprof_hooks.profiles.amounts import (
+    Amounts,
+    Large,
+    Signed,
+    inside,
+    longest,
+    shortest,
+    summed,
+)
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Amounts):
     """The sums over calls of one kind, times in nanoseconds.
-
-    A new field is also named in `__add__` and `with_cumulative` here (and in
-    `without_calls`, if it is the calls' own), and in `_after` of parts.py, which makes
-    the loop of the whole less the first step.
 
     calls: how many calls ended.
     self_ns: time in the calls themselves, without the calls that they made.
@@ -39,21 +45,21 @@ class Totals:
         calls.
     """
 
-    calls: int = 0
-    self_ns: int = 0
-    cumulative_ns: int = 0
-    min_ns: int = 0
-    max_ns: int = 0
-    duration_ns: int = 0
-    squares_ns2: int = 0
-    device_self_ns: int = 0
-    device_cumulative_ns: int = 0
-    memory: MemoryTotals = NO_MEMORY
-    memory_cumulative: MemoryTotals = NO_MEMORY
-    flops: int = 0
-    flops_cumulative: int = 0
-    counted_ns: int = 0
-    counted_cumulative_ns: int = 0
+    calls: int = summed(of_calls=True)
+    self_ns: Signed = summed()
+    cumulative_ns: int = inside("self_ns")
+    min_ns: int = shortest()
+    max_ns: int = longest()
+    duration_ns: int = summed(of_calls=True)
+    squares_ns2: Large = summed(of_calls=True)
+    device_self_ns: Signed = summed()
+    device_cumulative_ns: int = inside("device_self_ns")
+    memory: MemoryTotals = summed(NO_MEMORY)
+    memory_cumulative: MemoryTotals = inside("memory", NO_MEMORY)
+    flops: Large = summed()
+    flops_cumulative: int = inside("flops")
+    counted_ns: int = summed(is_derived=True)
+    counted_cumulative_ns: int = inside("counted_ns")
 
     @property
     def mean_ns(self) -> float:
@@ -78,51 +84,41 @@ class Totals:
         return self._per_call(self.memory_cumulative.retained_bytes)
 
     def __add__(self, other: Totals) -> Totals:
-        lows = [t.min_ns for t in (self, other) if t.calls]
-        return Totals(  # see `with_cumulative`
-            self.calls + other.calls,
-            self.self_ns + other.self_ns,
-            self.cumulative_ns + other.cumulative_ns,
-            min(lows, default=0),
-            max(self.max_ns, other.max_ns),
-            self.duration_ns + other.duration_ns,
-            self.squares_ns2 + other.squares_ns2,
-            self.device_self_ns + other.device_self_ns,
-            self.device_cumulative_ns + other.device_cumulative_ns,
-            self.memory + other.memory,
-            self.memory_cumulative + other.memory_cumulative,
-            self.flops + other.flops,
-            self.flops_cumulative + other.flops_cumulative,
-            self.counted_ns + other.counted_ns,
-            self.counted_cumulative_ns + other.counted_cumulative_ns,
-        )
+        sums = self.sums_with(other)
+        if not (self.calls and other.calls):  # the shortest of none is none, and not 0
+            sums[_MIN] = self.min_ns if self.calls else other.calls and other.min_ns
+        return Totals(*sums)
 
-    def with_cumulative(
-        self,
-        host_ns: int,
-        device_ns: int,
-        memory: MemoryTotals = NO_MEMORY,
-        flops: int = 0,
-        counted_ns: int = 0,
-    ) -> Totals:
-        """The same numbers with these cumulative times, bytes and operations."""
-        return Totals(  # every row needs it, and `replace` takes three times as long
-            self.calls,
-            self.self_ns,
-            host_ns,
-            self.min_ns,
-            self.max_ns,
-            self.duration_ns,
-            self.squares_ns2,
-            self.device_self_ns,
-            device_ns,
-            self.memory,
-            memory,
-            self.flops,
-            flops,
-            self.counted_ns,
-            counted_ns,
+    def without(self, first: Totals) -> Totals:
+        """The totals without those of some of the calls, `first`.
+
+        The longest remaining call is not known, as the longest of all was mostly a
+        first one. So it is bounded: by the sum of durations, less the shortest one for
+        each other call; and by the root of the sum of squares.
+        """
+        left = self - first
+        if not left.calls:
+            memory = left.memory.with_peak(0)
+            return replace(left, min_ns=0, max_ns=0, memory=memory)
+        most_ns = min(
+            left.duration_ns - (left.calls - 1) * left.min_ns,
+            isqrt(max(left.squares_ns2, 0)),
         )
+        return replace(left, max_ns=max(min(left.max_ns, most_ns), left.min_ns))
+
+    @property
+    def own(self) -> tuple[Any, ...]:
+        """What belongs to the calls around, too: times, bytes and operations."""
+        found: tuple[Any, ...] = _OWN(self)
+        return found
+
+    def with_inside(self, own: tuple[Any, ...]) -> Totals:
+        """The same numbers, with the sums of `own` of these calls and of all that they
+        made as the cumulative ones."""
+        found = [*_VALUES(self)]  # every row needs it, and `replace` is slower
+        for place, source in _INSIDE:
+            found[place] = own[source]
+        return Totals(*found)
 
     def counted(self) -> Totals:
         """The same numbers, for calls whose operations are known: `counted_ns` is all
@@ -131,13 +127,8 @@ class Totals:
 
     def without_calls(self) -> Totals:
         """Only own time, bytes and operations, to be added to an outer call's."""
-        return Totals(
-            self_ns=self.self_ns,
-            device_self_ns=self.device_self_ns,
-            memory=self.memory.with_peak(0),
-            flops=self.flops,
-            counted_ns=self.counted_ns,
-        )
+        own = dict(zip(_OWN_NAMES, self.own, strict=True))
+        return Totals(**{**own, "memory": self.memory.with_peak(0)})
 
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0
@@ -145,8 +136,19 @@ class Totals:
 
 #: Fields that rows have; cells leave them at 0, and they are in no file.
 DERIVED: Final = frozenset(
-    ("cumulative_ns", "device_cumulative_ns", "memory_cumulative", "flops_cumulative")
-) | {"counted_ns", "counted_cumulative_ns"}
+    each.name for each in fields(Totals) if each.metadata.get("is_derived")
+)
+_NAMES: Final = [each.name for each in fields(Totals)]
+_VALUES: Final = attrgetter(*_NAMES)
+_MIN: Final = _NAMES.index("min_ns")
+_OWN_NAMES: Final = [each.name for each in fields(Totals) if each.metadata.get("own")]
+_OWN: Final = attrgetter(*_OWN_NAMES)
+#: Places of cumulative fields, and those of what they are the sums of in `Totals.own`.
+_INSIDE: Final = [
+    (place, _OWN_NAMES.index(each.metadata["inside"]))
+    for place, each in enumerate(fields(Totals))
+    if "inside" in each.metadata
+]
 
 #: The totals where nothing was booked.
 NOTHING: Final = Totals()
