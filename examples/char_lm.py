@@ -191,6 +191,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--functions", action="store_true", help="measure these too")
     parser.add_argument("--memory", action="store_true", help="measure that too")
     parser.add_argument("--full", action="store_true", help="print all tables, too")
+    parser.add_argument("--compile", action="store_true", help="compile the model")
     parser.add_argument("--save", help="write the profile to this file, too")
     return parser.parse_args()
 
@@ -206,6 +207,8 @@ def main() -> None:
     ids = vocabulary.encode(text).to(device)
     train_ids, val_ids = ids.tensor_split([len(ids) * 9 // 10])
     model = CharLM(config, len(vocabulary)).to(device)
+    if args.compile:
+        model.compile()
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{len(text):,} characters, {parameters:,} parameters, on {device}")
 

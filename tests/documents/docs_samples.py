@@ -53,7 +53,9 @@ SLOW: Final = {
     "slow_module": "--encode-once",
     "slow_optimizer": "--encode-once --layer-norm",
 }
-#: That one, and what it becomes.
+#: And of a compiled one, without graph breaks and with them.
+GRAPH_BREAKS: Final = {"whole_graph": "", "broken_graph": "--look"}
+#: The slow one, and what it becomes.
 _FASTER: Final = "faster"
 _FASTER_RUNS: Final = (
     *("--run", "examples/slow.py"),
@@ -190,6 +192,7 @@ def _programs(path: str) -> dict[str, str]:
     save = ["--save", path]
     return {
         "char_lm": _DEMO.format(["--steps", "100", *save]),
+        "char_lm_compiled": _DEMO.format(["--steps", "100", "--compile", *save]),
         "char_lm_functions": _DEMO.format(
             ["--steps", "40", "--functions", "--memory", *save]
         ),
@@ -229,7 +232,8 @@ def _texts() -> dict[str, Callable[[], str]]:
         name: partial(captured, "-c", _CLOCK + example.format(name))
         for name in EXAMPLES
     }
-    for program, runs in ("little_memory", LITTLE_MEMORY), ("slow", SLOW):
+    programs = {"little_memory": LITTLE_MEMORY, "slow": SLOW}
+    for program, runs in {**programs, "graph_breaks": GRAPH_BREAKS}.items():
         for name, arguments in runs.items():
             found[name] = partial(report_of, arguments.split(), program=program)
     predictions = "tests.attribution.checkpointed_models"
