@@ -30,7 +30,7 @@ from torch._inductor.codecache import PyCodeCache
 
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.instruments.compiled.observer import marks
-from torchprof_hooks.instruments.compiled.wrapper import Wrapper
+from torchprof_hooks.instruments.compiled.wrapper import WrapperFunction
 from torchprof_hooks.profiles.names import FUSED_CLASS
 
 STEPS = 3
@@ -195,7 +195,7 @@ def checked(make: Callable[[], Made]) -> list[Any]:
     _trained(lambda: loss(compiled))
     found = _trained(lambda: loss(compiled))
     gc.collect()
-    wrappers = [each for each in gc.get_objects() if isinstance(each, Wrapper)]
+    wrappers = [each for each in gc.get_objects() if isinstance(each, WrapperFunction)]
     kernels = [kernel for each in wrappers for kernel in each.kernels]
     matched = sum(len(each.kernels) for each in wrappers if each.known is not None)
     owned = sum(any(kernel.owners) for kernel in kernels)
