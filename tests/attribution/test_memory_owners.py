@@ -627,6 +627,28 @@ def test_the_step_that_failed_is_not_held_for_that(
     assert summary_of(prof.profile).failure is not None
 
 
+def test_a_program_that_goes_on_has_the_answers_of_one_that_did_not_fail() -> None:
+    net = Greedy()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    shown = []
+    with profile(memory="cpu") as prof:
+        with suppress(RuntimeError):
+            train_until_it_fails(net)
+        for _ in range(3):
+            net(torch.ones(ROWS, 64)).sum().backward()
+            optimizer.step()
+            shown.append(prof.profile.report())
+    # The first step after it ends the one in which memory ran out.
+    assert ["Memory ran out: " in screen for screen in shown] == [True, False, False]
+    failure = summary_of(prof.profile).failure
+    assert failure is not None
+    assert failure.steps_after == 2
+    note = "memory ran out, 1.00PB for Greedy (forward); 2 whole steps came after that"
+    assert note in prof.profile.report()
+    for answer in ("Where the time goes", "Most memory", "phase "):
+        assert answer in prof.profile.report()
+
+
 def test_of_a_device_the_peak_is_told(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from tests.build import ms, profile_of
-from torchprof_hooks.documents.build.memory_growth import growth_table, growth_warnings
+from torchprof_hooks.documents.build.memory import growth_table, growth_warnings
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.memory import (
     GrowingMemory,

@@ -74,14 +74,14 @@ def test_the_tree_of_memory_adds_up_to_the_peak() -> None:
     assert rows == [
         ("Net", "Net", 0, 8 * MB),
         ("Net.blocks", "blocks", 0, 8 * MB),
-        ("Net.blocks.1", "1: Block", MB, 4 * MB),
-        ("Net.blocks.1: linear(8x4)", "linear(8x4)", 3 * MB, 3 * MB),
         ("Net.blocks.0", "0: Block", MB, 4 * MB),
         ("Net.blocks.0: linear(8x4)", "linear(8x4)", 3 * MB, 3 * MB),
+        ("Net.blocks.1", "1: Block", MB, 4 * MB),
+        ("Net.blocks.1: linear(8x4)", "linear(8x4)", 3 * MB, 3 * MB),
         ("(optimizer) SGD", "(optimizer) SGD", 2 * MB, 2 * MB),
     ]
     assert sum(own) == 10 * MB
-    assert column(found, "activation_bytes") == [n * MB for n in (5, 5, 2, 2, 3, 3, 0)]
+    assert column(found, "activation_bytes") == [n * MB for n in (5, 5, 3, 3, 2, 2, 0)]
     assert list(found.depths) == [0, 1, 2, 3, 2, 3, 0]
 
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TextIO
 
 from torchprof_hooks.documents.build.blocks import MEMORY, Asked, document
 from torchprof_hooks.documents.build.exit_report import ExitLayout
-from torchprof_hooks.documents.build.memory_failure import failure_of
+from torchprof_hooks.documents.build.memory import failure_of
 from torchprof_hooks.documents.build.tables import grouped_table
 from torchprof_hooks.documents.build.view import View, view_of
 from torchprof_hooks.documents.document import Table

@@ -193,8 +193,11 @@ def print_failure(make: Callable[[], ProfileData]) -> None:
     make: returns the profile.
     """
     with suppress(Exception):
-        from torchprof_hooks.documents.build.memory import memory_text
-        from torchprof_hooks.documents.build.memory_failure import failure_document
+        from torchprof_hooks.documents.build.memory import (
+            failure_document,
+            failure_of,
+            memory_text,
+        )
         from torchprof_hooks.documents.render.text import text_of
 
         profile = make()
@@ -202,6 +205,6 @@ def print_failure(make: Callable[[], ProfileData]) -> None:
         if memory is None or not memory.source:
             return
         text = f"torchprof_hooks: memory ran out; {memory_text(profile, memory)}"
-        if memory.failure is not None:
+        if failure_of(profile) is not None:
             text = text_of(failure_document(profile))
         print(text, file=sys.stderr, flush=True)

@@ -128,17 +128,25 @@ class MemoryFailure:
     requested_bytes: what was asked for.
     path, phase: of the call that asked.
     held: who had what at that moment, most first.
+    steps_after: how many whole training steps came after it: the program caught the
+        exception, and went on.
     """
 
     requested_bytes: int
     path: tuple[str, ...]
     phase: Phase
     held: tuple[HeldMemory, ...] = ()
+    steps_after: int = 0
 
     @property
     def held_bytes(self) -> int:
         """What was in use."""
         return sum(held.bytes for held in self.held)
+
+    @property
+    def times(self) -> float:
+        """How many times all that was in use was asked for."""
+        return self.requested_bytes / max(self.held_bytes, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tests.documents.test_memory_growth import GROWING, profile_with
 from tests.documents.test_memory_told import TWICE, contrastive, ran_out
 from tests.profiles.test_collectives import ALL
 from torchprof_hooks.documents.build.exit_report import ExitLayout
-from torchprof_hooks.documents.build.memory_growth import growth_table
+from torchprof_hooks.documents.build.memory import growth_table
 from torchprof_hooks.documents.document import Document
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.documents.report import program_text

@@ -11,9 +11,12 @@ from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.findings import bottleneck_answer
 from torchprof_hooks.documents.build.layers import Hottest, own_ns, variance_ns2
 from torchprof_hooks.documents.build.lines import lines_of_program, listed
-from torchprof_hooks.documents.build.memory import peak_answer
-from torchprof_hooks.documents.build.memory_failure import failure_of, failure_warnings
-from torchprof_hooks.documents.build.memory_growth import growth_warnings
+from torchprof_hooks.documents.build.memory import (
+    failure_of,
+    failure_warnings,
+    growth_warnings,
+    peak_answer,
+)
 from torchprof_hooks.documents.build.rules import tip_on_bottleneck
 from torchprof_hooks.documents.build.slow_steps import slow_answer
 from torchprof_hooks.documents.build.tables import (

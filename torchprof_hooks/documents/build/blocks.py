@@ -22,15 +22,23 @@ from torchprof_hooks.documents.build.device import (
 )
 from torchprof_hooks.documents.build.exit_report import ExitLayout
 from torchprof_hooks.documents.build.exit_tables import SECTIONS, table_by
-from torchprof_hooks.documents.build.memory import memory_tree, peak_answer, peak_table
-from torchprof_hooks.documents.build.memory_failure import (
+from torchprof_hooks.documents.build.memory import (
     failure_of,
     failure_table,
-    memory_first,
+    growth_table,
+    peak_table,
 )
-from torchprof_hooks.documents.build.memory_growth import growth_table
+from torchprof_hooks.documents.build.memory_step import (
+    peak_tree,
+    savings_table,
+    step_course,
+)
 from torchprof_hooks.documents.build.module_table import folded_modules
-from torchprof_hooks.documents.build.operations import communication, flop_tree
+from torchprof_hooks.documents.build.operations import (
+    communication,
+    flop_tree,
+    memory_tree,
+)
 from torchprof_hooks.documents.build.rows import tables_of_rows
 from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.slow_steps import slow_table, steps_over_time
@@ -44,6 +52,7 @@ from torchprof_hooks.documents.document import (
     Table,
     Tips,
 )
+from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping, SortBy
 from torchprof_hooks.profiles.phases import PHASE_TITLES
 
@@ -167,16 +176,13 @@ def _compilation(asked: Asked) -> Iterable[Block]:
     return compilation_blocks(asked.view.program.compilation, full=is_whole)
 
 
-def _memory(asked: Asked) -> Iterator[Block]:
-    """What filled the memory, in words; where answers are not beside it."""
+def _peak(asked: Asked) -> Iterator[Block]:
+    """The course of a step; who had what when most was in use; what would lower it."""
     profile = asked.view.profile
-    if asked.level == "exit":
-        yield exit_report.memory_facts(profile)
-    elif asked.level in ("page", "json"):
-        answer = peak_answer(profile)
-        if answer is not None:
-            line = f"{answer.question}: {answer.answer}: {answer.evidence}"
-            yield Facts("memory", "", [line])
+    yield from step_course(profile)
+    yield from peak_tree(profile)
+    yield from peak_table(profile)
+    yield from savings_table(asked.view)
 
 
 def _memory_of_calls(asked: Asked) -> Iterator[Block]:
@@ -214,6 +220,7 @@ def _levels(*found: Level) -> frozenset[Level]:
 
 _REPORTS: Final = _levels("full", "page", "exit")
 _SCREEN: Final = _levels("screen")
+_EXIT: Final = _levels("exit")
 #: What the full text and the page have is the same.
 _WHOLE: Final = _levels("full", "page")
 _DATA: Final[frozenset[Level]] = _WHOLE | {"json"}
@@ -228,21 +235,19 @@ BLOCKS: Final[Sequence[Entry]] = (
     Entry(
         "program",
         lambda a: [exit_report.totals(a.shown, a.of, a.layout.include_overhead)],
-        _levels("exit"),
+        _EXIT,
     ),
     Entry("phases", _phases, _READ),
     Entry("memory at the failure", lambda a: failure_table(a.view.profile), _SCREEN),
     Entry("layers", _layers, _levels("screen", "full", "json", "markdown")),
     Entry("idle devices", _idle, _READ),
     Entry("kernels in a line", lambda a: kernel_lines(a.view), _SCREEN),
-    Entry(
-        "hot functions", lambda a: [answers.hot_functions(a.view)], _levels("screen")
-    ),
+    Entry("hot functions", lambda a: [answers.hot_functions(a.view)], _SCREEN),
     Entry("lines", _lines, _READ),
     Entry("rates", lambda a: [facts.rates(a.view)], _READ),
     Entry("tips", _tips, _levels("screen", "full")),
-    Entry("functions", lambda a: exit_report.functions(a.shown.shown), _levels("exit")),
-    Entry("Class, Ops, Apply", _exit_tables, _levels("exit")),
+    Entry("functions", lambda a: exit_report.functions(a.shown.shown), _EXIT),
+    Entry("Class, Ops, Apply", _exit_tables, _EXIT),
     Entry("modules", _modules, _REPORTS),
     Entry("rows", _rows, _WHOLE),
     Entry("rows", lambda a: tables_of_rows(a.view, a.by), _levels("json")),
@@ -259,14 +264,14 @@ BLOCKS: Final[Sequence[Entry]] = (
         "communication", lambda a: communication(a.view.profile.collectives), _TABLES
     ),
     Entry("compilation", _compilation, _TABLES),
-    Entry("idle devices", _idle, _levels("exit")),
+    Entry("idle devices", _idle, _EXIT),
     Entry("kernels", _kernels, _TABLES),
-    Entry("memory", _memory, _TABLES, "Memory"),
+    Entry("memory", lambda a: exit_report.memory_facts(a.view.profile), _EXIT),
     Entry("failure", lambda a: failure_table(a.view.profile), _TABLES, "Memory"),
     Entry("growth", lambda a: growth_table(a.view.profile), _TABLES, "Memory"),
-    Entry("peak", lambda a: peak_table(a.view), _TABLES, "Memory"),
+    Entry("peak", _peak, _TABLES, "Memory"),
     Entry("memory of calls", _memory_of_calls, _REPORTS, "Memory"),
-    Entry("tips", _tips, _levels("exit")),
+    Entry("tips", _tips, _EXIT),
     Entry(
         "measuring",
         lambda a: [facts.measuring_block(a.view)],
@@ -276,6 +281,8 @@ BLOCKS: Final[Sequence[Entry]] = (
 )
 #: What a screen has if memory has run out: where the time went matters less.
 ON_FAILURE: Final = ("answers", "memory at the failure", "layers", "tips", "measuring")
+#: What goes before all else then, in this order.
+_FIRST: Final = ("answers", "memory_at_failure", "tips", "memory", "checkpointing")
 #: What tells of memory below the answers.
 MEMORY: Final = ("memory", "failure", "growth", "peak", "memory of calls")
 
@@ -284,7 +291,7 @@ def document(asked: Asked) -> Document:
     """The document that is asked for."""
     view, level = asked.view, asked.level
     if level == "exit":  # no title: the screen above has it
-        return Document("program", "", [], memory_first(view.profile, _made(asked)))
+        return Document("program", "", [], _memory_first(view.profile, _made(asked)))
     numbers = page_tables.numbers_of(view) if level in ("page", "json") else {}
     if view.shown.is_empty:
         last = [each for each in BLOCKS if each.name == "measuring"]
@@ -295,7 +302,20 @@ def document(asked: Asked) -> Document:
         blocks = [*said, nothing] if level == "screen" else [nothing, *said]
         return facts.document_of(view, blocks, numbers)
     blocks = [_without_hint(asked, block) for block in _made(asked)]
-    return facts.document_of(view, memory_first(view.profile, blocks), numbers)
+    return facts.document_of(view, _memory_first(view.profile, blocks), numbers)
+
+
+def _memory_first(profile: ProfileData, blocks: Iterable[Block]) -> list[Block]:
+    """The blocks; those about memory first, if it ran out."""
+    if failure_of(profile) is None:
+        return [*blocks]
+
+    def rank(block: Block) -> int:
+        name = "memory" if block.name.startswith("memory") else block.name
+        name = block.name if block.name in _FIRST else name
+        return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+    return sorted(blocks, key=rank)
 
 
 def _made(asked: Asked) -> Iterator[Block]:

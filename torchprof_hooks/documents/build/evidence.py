@@ -16,15 +16,14 @@ from torchprof_hooks.documents.build.findings import (
     times_text,
 )
 from torchprof_hooks.documents.build.lines import lines_of_program, listed
-from torchprof_hooks.documents.build.memory_failure import (
+from torchprof_hooks.documents.build.memory import (
+    LARGE_REQUEST,
     failure_of,
-    is_large,
-    place_of_failure,
-    times_of_failure,
+    grown_kinds,
+    module_of,
+    place_of,
 )
-from torchprof_hooks.documents.build.memory_growth import grown_kinds
 from torchprof_hooks.documents.build.memory_step import savings
-from torchprof_hooks.documents.build.memory_tree import module_of
 from torchprof_hooks.documents.build.slow_steps import phases_of_slow
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.render.units import best_byte_format
@@ -337,12 +336,11 @@ def refused_tensor(view: View) -> Iterator[Found]:
     kept = bytes_by_kind(failure.held).get("activation", 0)
     texts = {
         "asked": best_byte_format(failure.requested_bytes),
-        "where": place_of_failure(profile, failure),
-        "times": times_of_failure(failure),
+        "where": place_of(profile, failure.path, failure.phase),
+        "times": times_text(failure.times),
         "kept": best_byte_format(kept),
     }
-    times = failure.requested_bytes / max(failure.held_bytes, 1)
-    yield Found({"times": times}, texts)
+    yield Found({"times": failure.times}, texts)
 
 
 def kept_when_it_ran_out(view: View) -> Iterator[Found]:
@@ -351,7 +349,7 @@ def kept_when_it_ran_out(view: View) -> Iterator[Found]:
     memory, failure = view.profile.memory, failure_of(view.profile)
     if memory is None or failure is None or memory.growing or memory.step:
         return
-    if is_large(failure):
+    if failure.times >= LARGE_REQUEST:
         return
     kept = bytes_by_kind(failure.held).get("activation", 0)
     share = kept / max(failure.held_bytes, 1)

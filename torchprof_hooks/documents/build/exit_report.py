@@ -153,8 +153,8 @@ def _sum(
     return Facts("sum", title, [*lines, f"Sum: {seconds(profile.wall_ns)}"])
 
 
-def memory_facts(profile: ProfileData) -> Facts:
+def memory_facts(profile: ProfileData) -> Iterator[Facts]:
     """How much memory was in use, in words."""
     memory = profile.memory
     text = memory_text(profile, memory) if memory else "memory was not measured"
-    return Facts("memory_profile", "Memory Profile", [text])
+    yield Facts("memory_profile", "Memory Profile", [text])

@@ -9,7 +9,11 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.documents import utilisation
 from torchprof_hooks.documents.build.layers import waits_for_the_host
-from torchprof_hooks.documents.build.memory import memory_text, peak_numbers
+from torchprof_hooks.documents.build.memory import (
+    failure_notes,
+    memory_text,
+    peak_owner,
+)
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Block, Document, Facts, Value
 from torchprof_hooks.documents.render.units import (
@@ -48,9 +52,10 @@ def title_of(view: View) -> str:
 
 
 def notes_of(view: View) -> list[str]:
-    """The notes: how long was measured, the steps with their durations, and how much
-    longer measured ones took than others."""
+    """The notes: how long was measured, the steps with their durations, how much longer
+    measured ones took than others, and whether memory ran out in between."""
     notes = [times_text(view), ", ".join(step_texts(view)), *compared_texts(view)]
+    notes += failure_notes(view.profile)
     return [note for note in notes if note]
 
 
@@ -235,11 +240,9 @@ def measuring_block(view: View) -> Facts:
 def rates(view: View) -> Facts:
     """How much of the device is used: its operations, and its memory."""
     profile, memory = view.shown, view.profile.memory
-    lines, numbers = [], dict[str, Value]()
-    if text := device_text(profile):
-        lines.append(f"Device: {text}")
-    if text := utilisation_text(profile):
-        lines.append(f"Utilisation: {text}")
+    texts = {"Device": device_text(profile), "Utilisation": utilisation_text(profile)}
+    lines = [f"{name}: {text}" for name, text in texts.items() if text]
+    numbers = dict[str, Value]()
     if found := utilisation.of_profile(profile):
         numbers |= {"mfu": found.mfu, "hfu": found.hfu}
     if profile.peak:
@@ -254,7 +257,9 @@ def rates(view: View) -> Facts:
     if memory is not None:
         if not memory.at_peak:  # else it is an answer
             lines.append(f"Memory: {memory_text(profile, memory)}")
-        numbers |= peak_numbers(profile, memory)
+        if memory.source:
+            numbers["memory_peak_bytes"] = memory.peak_bytes
+            numbers["memory_peak_owner"] = peak_owner(profile, memory)
     return Facts("rates", "", lines, numbers)
 
 

@@ -1,18 +1,33 @@
-"""The tables of floating-point operations and of communication."""
+"""What calls do beside taking time: the tables of floating-point operations, memory
+and communication."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from torchprof_hooks.documents import utilisation
 from torchprof_hooks.documents.build.facts import peak_text
+from torchprof_hooks.documents.build.memory import memory_text
 from torchprof_hooks.documents.build.tables import PlacedNode, tree_of
-from torchprof_hooks.documents.document import Column, Table
+from torchprof_hooks.documents.document import Block, Column, Facts, Table
 from torchprof_hooks.profiles.collectives import Collective
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import MODULE_PHASES, SortBy
+from torchprof_hooks.profiles.memory import NO_MEMORY, MemorySummary
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase, SortBy
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.rows import Row
+
+#: The phases whose bytes per call have a column: see `Column.drop_order`.
+_MEMORY_PHASES: Final[Mapping[Phase, int]] = {
+    "forward": 0,
+    "backward": 0,
+    "recompute": 2,
+    "optimizer": 3,
+    "data": 3,
+    "communication": 3,
+}
 
 
 def flop_tree(
@@ -88,6 +103,65 @@ def _unknown(row: Row) -> float:
         return 0.0
     counted_ns = sum(totals.counted_cumulative_ns for totals in row.phases.values())
     return max(1 - counted_ns / row.cumulative_ns, 0.0)
+
+
+def _per_call(row: Row, phase: Phase) -> float:
+    """The bytes that the allocator hands out in a call, with inner calls."""
+    totals = row.phases.get(phase)
+    if totals is None:
+        return 0
+    # Parts of a module may be recomputed without a call of the module.
+    calls = totals.calls or row.calls
+    return totals.memory_cumulative.used_bytes / calls if calls else 0
+
+
+def _memory_columns(rows: Sequence[Row]) -> list[Column]:
+    """The columns of bytes: handed out, retained, peak and acquired."""
+
+    def column(title: str, values: Sequence[float], name: str, order: int = 0) -> None:
+        found.append(Column(title, "bytes", values, f"{name}_bytes", order))
+
+    found = list[Column]()
+    for phase, order in _MEMORY_PHASES.items():
+        used = [_per_call(row, phase) for row in rows]
+        column(PHASE_TITLES[phase], used, f"{phase}_used", order)
+        if phase == "forward":
+            retained = [row.phases[phase].mean_retained_bytes for row in rows]
+            column("retained", retained, "retained")
+    every = [[t.memory_cumulative for t in row.phases.values()] for row in rows]
+    column("peak", [max(one.peak_bytes for one in each) for each in every], "peak")
+    acquired = [sum(one.acquired_bytes for one in each) for each in every]
+    column("acquired", acquired, "acquired", 1)
+    return found
+
+
+def memory_tree(
+    profile: ProfileData,
+    memory: MemorySummary,
+    nodes: Sequence[PlacedNode],
+    sort_by: SortBy | None,
+    of: str = "",
+) -> Block:
+    """The memory of calls; or why it is not known."""
+    title = f"Memory of calls{of}"
+    if not memory.at_peak:  # else the answers have it
+        title = f"Memory{of}: {memory_text(profile, memory)}"
+    if not memory.source:
+        return Facts("memory", "", [title])
+    nodes = [
+        (depth, row)
+        for depth, row in nodes
+        if any(t.memory_cumulative != NO_MEMORY for t in row.phases.values())
+    ]
+    columns = _memory_columns([row for _, row in nodes])
+    owner = "system" if memory.source == "cpu" else "device"
+    legend = (
+        "forward, backward, ...: bytes handed out per call, freed bytes count, too, "
+        "with inner calls; retained: what a forward call leaves in use, on average; "
+        "peak: highest rise during a call; acquired: taken from the "
+        f"{owner}, in all calls"
+    )
+    return replace(tree_of("memory", title, nodes, columns, sort_by), notes=[legend])
 
 
 def communication(collectives: Sequence[Collective]) -> Iterator[Table]:

@@ -16,7 +16,7 @@ from torchprof_hooks.documents.build.findings import (
     LONG_BACKWARD,
     BottleneckKind,
 )
-from torchprof_hooks.documents.build.memory_failure import LARGE_REQUEST, failure_of
+from torchprof_hooks.documents.build.memory import LARGE_REQUEST, failure_of
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Tip
 from torchprof_hooks.profiles.kinds import kind_of

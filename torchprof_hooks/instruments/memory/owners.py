@@ -192,7 +192,9 @@ class MemoryOwners(Observer):
     def _failure(self) -> MemoryFailure | None:
         if self._log.failure is None:
             return None
-        requested_bytes, code, holdings = self._log.failure
+        requested_bytes, code, steps_ended, holdings = self._log.failure
         path, phase = self._holders.owner(code)
         held = self._holders.held(holdings, is_running=True)
-        return MemoryFailure(requested_bytes, path, phase, held)
+        # The first of them is the one in which memory ran out.
+        steps_after = max(steps_ended - 1, 0)
+        return MemoryFailure(requested_bytes, path, phase, held, steps_after)

@@ -206,13 +206,14 @@ class Ledger {
   // A step has ended. Returns the most that was in use since the last time.
   int64_t step_ended() {
     Locked locked(lock_);
+    ++failure_.steps_ended;
     return std::exchange(step_peak_, level_);
   }
   // There was no memory for a block. What is in use now is kept apart.
   void failed(int64_t bytes) {
     Locked locked(lock_);
     if (!is_on_) return;
-    failure_ = {bytes, works_here() ? code_here() : 0, {}};
+    failure_ = {bytes, works_here() ? code_here() : 0, 0, {}};
     each_cell([&](int32_t code, Kind kind, const Cell& cell) {
       if (cell.now != 0) failure_.held.push_back({code, kind, cell.now});
     });
@@ -220,6 +221,7 @@ class Ledger {
   struct Failure {
     int64_t bytes = 0;  // that were asked for; 0: there was none
     int32_t code = 0;
+    int64_t steps_ended = 0;  // since then
     std::vector<std::array<int64_t, 3>> held;  // code, kind, bytes
   };
   Failure failure() {

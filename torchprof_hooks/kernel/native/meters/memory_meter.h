@@ -265,11 +265,12 @@ PyObject* meter_holdings(PyObject* self, PyObject* at_peak) {
   return list_of(held);
 }
 
-// (bytes, code, holdings) of the last time that there was no memory; None: there was no such time.
+// (bytes, code, steps that have ended since, holdings) of the last time that there was no memory; None: there was no such time.
 PyObject* meter_failure(PyObject* self, void*) {
   memory::Ledger::Failure found = MemoryMeter::of(self)->ledger->failure();
   if (found.bytes == 0) Py_RETURN_NONE;
-  return Py_BuildValue("(LiN)", (long long)found.bytes, int(found.code), list_of(found.held));
+  return Py_BuildValue("(LiLN)", (long long)found.bytes, int(found.code), (long long)found.steps_ended,
+                       list_of(found.held));
 }
 
 // The peak of a step: see `Ledger::step_ended`.
