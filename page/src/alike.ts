@@ -4,6 +4,8 @@ import { rowsOf, type Column, type TableData } from "./data";
 const NUMBER = /(^|\.)\d+(?=[.:]|$)/g;
 /** Fewer rows are all shown. */
 const FEWEST = 3;
+/** Names of columns that are no sums: of means, spreads, extremes and rates. */
+const NO_SUM = /_(mean|std|min|max|peak)_|^peak_|FLOP\/s|per_s$/;
 
 export class Alike {
   readonly rows: number[] = [];
@@ -17,7 +19,7 @@ export class Alike {
 
   /** What the others have in a column together; null where that makes no sense. */
   sum({ unit, name, values }: Column): number | null {
-    if (unit === "text" || (unit === "share" && !name.endsWith("share"))) return null;
+    if (unit === "text" || (unit === "share" && !name.endsWith("share")) || NO_SUM.test(name)) return null;
     return this.rows.slice(1).reduce((sum, row) => sum + Number(values[row] ?? 0), 0);
   }
 }

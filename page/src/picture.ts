@@ -91,5 +91,7 @@ export class Picture {
       .filter(([, text]) => text !== "")
       .map(([title, text]) => make("div", {}, make("dt", {}, title), make("dd", {}, text)));
     this.panel.replaceChildren(make("h3", { class: "name" }, nameOf(this.table, row)), ...hint, make("dl", {}, ...lines));
+    // It never shrinks, so that what is below it stays where it is.
+    if (this.panel.offsetHeight > 0) this.panel.style.minHeight = `${this.panel.offsetHeight}px`;
   }
 }

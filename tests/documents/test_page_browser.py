@@ -12,7 +12,9 @@ import pytest
 
 from tests.documents.pages import NAMES, document, rows, tree
 from tests.documents.test_page import HOSTILE
+from tests.golden import sample
 from torchprof_hooks.documents.render.html import page_of
+from torchprof_hooks.documents.report import page as page_report
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -149,6 +151,24 @@ def test_tables_are_sorted_filtered_and_lead_to_the_picture(opened: Any) -> None
     assert len(cells(page, "rows")) == 25
     page.get_by_role("button", name="Show more").click()
     assert len(cells(page, "rows")) == 525
+
+
+def test_of_a_stored_profile_nothing_is_cut_or_added_up_that_is_no_sum(
+    opened: Any,
+) -> None:
+    page = opened(page_report(sample("char_lm_functions")))
+    panels = page.locator("svg.icicle + .details")
+    cut = "all => all.map(each => each.scrollHeight - each.clientHeight)"
+    assert {*panels.evaluate_all(cut)} == {0}
+    page.locator('[aria-label^="CharLM, "] > rect.body').first.hover()
+    assert {*panels.evaluate_all(cut)} == {0}
+    for table, wanted in {
+        "flops": ["1.64G", "2.62G", "", "4.26G", "", ""],
+        "memory": ["27.13MB", "19.48MB", "35.32MB", "", "", "2.64GB"],
+    }.items():
+        row = page.locator(f'[data-tables="{table}"] tr:has(button.alike)')
+        texts = row.evaluate("row => [...row.cells].map(cell => cell.innerText)")
+        assert texts == ["3 more *: Block", *wanted]
 
 
 def test_curves_are_told_by_keys(opened: Any) -> None:

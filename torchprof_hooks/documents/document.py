@@ -63,6 +63,12 @@ class Column:
     shows_zeros: bool = False
     is_detail: bool = False
 
+    @property
+    def says_something(self) -> bool:
+        """Whether pages and programs get it: not if all its numbers are 0 (unless it
+        shows zeros), as that would claim that they were measured."""
+        return self.unit == "text" or self.shows_zeros or any(self.values)
+
 
 #: How a table is drawn, where that is possible: "tree" (an icicle), "bars" (a bar for
 #: each row, as long as the first column of times), "stack" (a bar for each row, divided

@@ -159,7 +159,7 @@ def _lines(asked: Asked) -> Iterator[Block]:
     found = answers.places(asked.view)
     if not asked.is_text:
         where = asked.view.of_shown and ", in the loop"
-        found = replace(found, title=f"Lines of the program{where}")
+        found = replace(found, title=f"Lines of the program{where}", corner="line")
     yield found
 
 
@@ -334,12 +334,13 @@ def _made(asked: Asked) -> Iterator[Block]:
 
 
 def _without_hint(asked: Asked, block: Block) -> Block:
-    """Answers of a page need not name the report that has all tables."""
+    """Answers of a page need name neither the report that has all tables nor what is a
+    tip below them."""
     if not isinstance(block, Answers) or asked.level != "page":
         return block
-    full = asked.view.hints.full
+    said = {asked.view.hints.full, *(tip.remedy for tip in find_tips(asked.view))}
     found = [
-        answer._replace(next_step="") if answer.next_step == full else answer
+        answer._replace(next_step="") if answer.next_step in said else answer
         for answer in block.answers
     ]
     return replace(block, answers=found)

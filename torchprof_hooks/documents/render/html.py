@@ -122,6 +122,7 @@ def _table_data(table: Table) -> dict[str, Any]:
             "zeros": column.shows_zeros,
         }
         for column in table.columns
+        if column.says_something
     ]
     return {
         "name": table.name,
@@ -276,7 +277,7 @@ def _scale(table: Table) -> str:
 
 
 def _static_table(table: Table) -> str:
-    columns = [column for column in table.columns if not column.is_detail]
+    columns = [c for c in table.columns if c.says_something and not c.is_detail]
     heads = _cell("th", table.corner, "text", "col")
     heads += "".join(_cell("th", c.title, c.unit, "col") for c in columns)
     lines = []

@@ -12,7 +12,6 @@ from typing import Any, Final
 from torchprof_hooks.documents.document import (
     Answer,
     Answers,
-    Column,
     Document,
     Facts,
     Table,
@@ -101,7 +100,7 @@ def _table(table: Table) -> dict[str, Any]:
     columns |= {
         each.name or each.title: map(_number, each.values)
         for each in table.columns
-        if _says_something(each)
+        if each.says_something
     }
     names = tuple(columns)
     rows = zip(*columns.values(), strict=True)
@@ -110,12 +109,6 @@ def _table(table: Table) -> dict[str, Any]:
         "rows": [dict(zip(names, row, strict=True)) for row in rows],
         "notes": list(table.notes),
     }
-
-
-def _says_something(column: Column) -> bool:
-    """Whether to write a column: not if all its numbers are 0 (unless it shows zeros),
-    as that would claim that they were measured."""
-    return column.unit == "text" or column.shows_zeros or any(column.values)
 
 
 def _plain(numbers: Mapping[str, object]) -> dict[str, object]:
