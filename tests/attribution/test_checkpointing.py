@@ -86,7 +86,7 @@ def test_without_an_optimizer_a_pass_ends_a_step() -> None:
     assert memory is not None
     assert memory.step is not None
     assert memory.step.peak_bytes == pytest.approx(memory.peak_bytes, rel=0.01)
-    assert {"forward", "backward"} <= {*memory.step.highest}
+    assert {"forward", "backward"} <= {point.phase for point in memory.step.points}
 
 
 def test_the_tip_names_the_layers(clock: FakeClock) -> None:

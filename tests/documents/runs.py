@@ -190,7 +190,6 @@ HOLDING = profile_of(
                 point(20, "Net.blocks.1", "backward", parameter=2, activation=8),
                 point(40, "(optimizer) SGD", "optimizer", parameter=2),
             ),
-            {"forward": 2 * MB, "backward": 10 * MB, "optimizer": 2 * MB},
             (Checkpointing(("Net.blocks.0", "Net.blocks.1"), 6 * MB, 2),),
         ),
     ),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torchprof_hooks.profiles.amounts import Signed
 from torchprof_hooks.profiles.names import Phase
@@ -51,11 +50,9 @@ class MemoryStep:
 
     peak_bytes: the most that it had in use.
     points: its course, in some hundred moments; the peak is one of them.
-    highest: the most that it had in use while calls of each phase ran.
     checkpointing: what would lower the peak, the lowest first.
     """
 
     peak_bytes: int
     points: tuple[MemoryPoint, ...] = ()
-    highest: Mapping[Phase, int] = field(default_factory=dict)
     checkpointing: tuple[Checkpointing, ...] = ()

@@ -11,7 +11,7 @@ import numpy as np
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.memory import MEMORY_KINDS
 from torchprof_hooks.profiles.memory_step import MemoryPoint
-from torchprof_hooks.profiles.names import OUTSIDE_NAME, Phase
+from torchprof_hooks.profiles.names import OUTSIDE_NAME
 
 #: How many moments of a step the profile has.
 _POINTS: Final = 200
@@ -118,27 +118,12 @@ class MemoryEvents:
         found: Array = changes.cumsum(axis=1)[:, :-1]
         return found
 
-    def highest(self) -> dict[Phase, int]:
-        """The most in use while calls of each phase ran."""
-        found: dict[Phase, int] = {}
-        moved = self._moved()
-        most = np.zeros(len(self.sites), dtype=np.int64)
-        np.maximum.at(most, self.events["code"][moved], self.level[moved])
-        for site, size in zip(self.sites, map(int, most), strict=True):
-            if size:
-                found[site.phase] = max(found.get(site.phase, 0), size)
-        return found
-
-    def _moved(self) -> Array:
-        """The places of events that change the level."""
-        what = self.events["what"]
-        return np.flatnonzero((what == What.TOOK) | (what == What.GAVE))
-
     def points(self) -> tuple[MemoryPoint, ...]:
         """The course of the step: its begin, and the highest moment of each of many
         equal times."""
         events = self.events
-        moved = self._moved()
+        what = events["what"]
+        moved = np.flatnonzero((what == What.TOOK) | (what == What.GAVE))
         if not len(moved):
             return ()
         level, at_ns = self.level[moved], events["at_ns"][moved]

@@ -158,7 +158,6 @@ class StepRecorder(Observer, CallListener):
             found = MemoryStep(
                 peak_bytes,
                 events.points(),
-                events.highest(),
                 checkpointing_of(events),
             )
             if self._recorded is not recorded:  # this is another thread than the one
