@@ -24,12 +24,12 @@ WIDTH: Final = 1400
 #: By picture: the command that writes the page, the heading from which on it is shown
 #: ("": from its top), and the height of what is shown.
 PICTURES: Final = {
-    "page.png": (("show", str(DOCS / "samples" / "char_lm.json")), "", 772),
+    "page.png": (("show", str(DOCS / "samples" / "char_lm.json")), "", 895),
     "ranks.png": (("ranks", str(DOCS / "samples" / "ranks")), "", 620),
     "memory.png": (
         ("show", str(DOCS / "samples" / "char_lm_functions.json")),
         "Memory",
-        1080,
+        1014,
     ),
 }
 
