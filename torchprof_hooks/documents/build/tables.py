@@ -259,7 +259,10 @@ def _own_table(profile: ProfileData, rows: Sequence[Row], noun: str) -> Table:
         used = [_own_used(row) for row in rows]
         columns.append(Column("used", "bytes", used, "used_bytes", drop_order=1))
         columns.append(Column("peak", "bytes", peaks, "peak_bytes", drop_order=2))
-        notes.append("used: own bytes per forward call; peak: highest rise in a call")
+        if any(peaks):
+            notes.append(
+                "used: own bytes per forward call; peak: highest rise in a call"
+            )
     table = row_table(f"{noun.replace(' ', '_')}s", noun, rows, columns, profile)
     return replace(table, left_out=f"{{count}} more {noun}s, {{share}}", notes=notes)
 
