@@ -9,7 +9,10 @@ from tests.build import MS, after, ms, profile_of
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
+    GrowingMemory,
     HeldMemory,
+    MemoryFailure,
+    MemoryKind,
     MemorySummary,
     MemoryTotals,
 )
@@ -20,8 +23,12 @@ from torchprof_hooks.profiles.memory_step import (
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.optimizers import OptimizerFacts
+from torchprof_hooks.profiles.program import Program, ProgramFacts
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
+from torchprof_hooks.profiles.trace.kernels import Kernel, KernelRow
 
 KB, MB = 1024, 1024**2
 
@@ -192,5 +199,105 @@ HOLDING = profile_of(
             ),
             (Checkpointing(("Net.blocks.0", "Net.blocks.1"), 6 * MB, 2),),
         ),
+    ),
+)
+
+
+# Memory that ran out, and memory that grows
+
+PAIRS = "sub(2048x1x128, 1x2048x128)"
+TWICE = ((2048, 1, 128), (1, 2048, 128))
+HELD = (
+    HeldMemory(("Net", "Net.relu"), "forward", "activation", 40 * MB),
+    HeldMemory(("(optimizer) Adam",), "optimizer", "optimizer state", 20 * MB),
+)
+
+
+def ran_out(requested_bytes: int, steps_after: int = 0) -> Profile:
+    """A program with much time in Adam, in which the distances of all pairs are
+    refused."""
+    path = ("Net", "Net.distance", PAIRS)
+    failure = MemoryFailure(requested_bytes, path, "forward", HELD, steps_after)
+    cells: dict[tuple[str, Phase], Totals] = {
+        ("Net", "forward"): ms(10),
+        ("Net > Net.relu > relu(2048x64)", "forward"): ms(50),
+        (f"Net > Net.distance > {PAIRS}", "forward"): ms(1),
+        ("(optimizer) Adam", "optimizer"): ms(100),
+    }
+    modules: dict[str, ModuleInfo | str] = {
+        "Net": "Net",
+        "Net.relu": "ReLU",
+        "Net.distance": "Distance",
+        "relu(2048x64)": ModuleInfo("relu", "function", shapes=((2048, 64),)),
+        PAIRS: ModuleInfo("sub", "function", shapes=TWICE),
+        "(optimizer) Adam": ModuleInfo(kind="optimizer"),
+    }
+    facts = ProgramFacts((OptimizerFacts("Adam", 16, True, False, "cpu"),))
+    memory = MemorySummary("cpu", 60 * MB, ("Net",), at_peak=HELD, failure=failure)
+    program = Program("train.py", facts=facts)
+    return profile_of(cells, modules, steps=2, memory=memory, program=program)
+
+
+def contrastive() -> Profile:
+    """A run in which the distances of all pairs are most of the memory."""
+    path = ("Net", "Net.distance", PAIRS)
+    held = (*HELD, HeldMemory(path, "forward", "temporary", 90 * MB))
+    return replace(
+        ran_out(1), memory=MemorySummary("cpu", 150 * MB, path, at_peak=held)
+    )
+
+
+def grows(
+    path: str, kind: MemoryKind, a_step: int, since: int, phase: Phase = "forward"
+) -> GrowingMemory:
+    """As it is after 100 steps."""
+    names = tuple(path.split(" > "))
+    return GrowingMemory(names, phase, kind, (101 - since) * a_step, a_step, since)
+
+
+LAYERS = [f"Net.blocks.{number}" for number in range(4)]
+GROWING = (
+    *(grows(f"Net > {layer}", "activation", 10 * KB, 14) for layer in LAYERS),
+    grows("(outside modules)", "other", 5 * KB, 12, "outside"),
+    grows("Net", "activation", 3 * KB, 14),
+    grows("Net", "gradient", KB, 15, "backward"),
+)
+PEAK = HeldMemory(("Net",), "forward", "activation", 9000 * KB)
+
+
+LEAKING = profile_of(
+    {(f"Net > {layer}", "forward"): ms(1) for layer in LAYERS},
+    {"Net": "Net", **dict.fromkeys(LAYERS, "Block")},
+    memory=MemorySummary(
+        "cpu", 9000 * KB, ("Net",), "forward", "", (PEAK,), growing=GROWING
+    ),
+)
+
+
+# Kernels of a traced step
+
+LONG = "void at::native::add<4, Functor<float> >(int, float*)"
+COPY = "Memcpy HtoD (Pageable -> Device)"
+
+
+def kernels(path: str, phase: Phase, **each: tuple[int, int]) -> KernelRow:
+    """path: names with "/" between them. each: how many, and ms."""
+    made = (Kernel(name, n, ms * MS) for name, (n, ms) in each.items())
+    return KernelRow(tuple(path.split("/")), phase, tuple(made))
+
+
+KERNELS = (
+    kernels("Net", "forward", **{LONG: (1, 2)}),
+    kernels("Net/Net.layers.0", "forward", gemm=(2, 5), relu=(1, 1)),
+    kernels("Net/Net.layers.0", "backward", gemm=(4, 10)),
+    kernels("Net/Net.layers.1", "forward", gemm=(2, 6), a=(1, 1), b=(1, 1), c=(1, 1)),
+    kernels("Net/Net.layers.1", "recompute", gemm=(2, 6)),
+    kernels("(optimizer) SGD", "optimizer", adam=(3, 4)),
+    kernels("(other threads)", "outside", **{COPY: (1, 3)}),
+)
+TRACED = replace(
+    BUSY.with_parts(lambda part: replace(part, steps=8)),
+    device_step=DeviceStep(
+        4, 50 * MS, (DeviceUse("cuda:0", 30 * MS, (), 40 * MS, KERNELS),)
     ),
 )

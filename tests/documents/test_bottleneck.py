@@ -69,62 +69,33 @@ def first(profile: Profile) -> Any:
     return answer
 
 
-LEADING: dict[str, tuple[Profile, str, str]] = {
-    "data": (
-        a_run({("(data loading)", "data"): ms(11, 10)}),
-        "data loading",
-        "10 batches, 1.10ms each",
+LEADING: dict[str, Profile] = {
+    "data": a_run({("(data loading)", "data"): ms(11, 10)}),
+    "an optimizer": a_run({("(optimizer) Adam", "optimizer"): ms(20, 10)}),
+    "other processes": a_run(
+        {
+            ("(waiting for gradients)", "waiting"): ms(8, 10),
+            ("(communication) broadcast", "communication"): ms(4, 10),
+        }
     ),
-    "an optimizer": (
-        a_run({("(optimizer) Adam", "optimizer"): ms(20, 10)}),
-        "optimizers",
-        "Adam, 10 steps, 2.00ms each",
-    ),
-    "other processes": (
-        a_run(
-            {
-                ("(waiting for gradients)", "waiting"): ms(8, 10),
-                ("(communication) broadcast", "communication"): ms(4, 10),
-            }
-        ),
-        "communication and waiting",
-        "waiting for gradients 8.0 %, broadcast 4.0 %, 20 calls, 600.00us each",
-    ),
-    "compiling": (
-        a_run({("(torch.compile)", "compiling"): ms(30, 3)}),
-        "torch.compile",
-        "3 compilations, 10.00ms each",
-    ),
-    "garbage": (
-        a_run({("(garbage collection)", "garbage"): ms(30, 10)}),
-        "garbage collection",
-        "10 collections, 3.00ms each",
-    ),
-    "the program": (
-        a_run({("(outside modules)", "outside"): ms(30, 0)}),
-        "outside modules",
-        "10 steps, 3.00ms each",
-    ),
-    "a loss": (
-        a_run(
-            {
-                ("loss(8)", "forward"): ms(10, 10),
-                ("loss(8)", "backward"): ms(16, 10),
-                ("(outside modules)", "outside"): ms(4, 0),
-            }
-        ),
-        "outside modules",
-        "loss 26.0 %, 10 steps, 3.00ms each",
+    "compiling": a_run({("(torch.compile)", "compiling"): ms(30, 3)}),
+    "garbage": a_run({("(garbage collection)", "garbage"): ms(30, 10)}),
+    "the program": a_run({("(outside modules)", "outside"): ms(30, 0)}),
+    "a loss": a_run(
+        {
+            ("loss(8)", "forward"): ms(10, 10),
+            ("loss(8)", "backward"): ms(16, 10),
+            ("(outside modules)", "outside"): ms(4, 0),
+        }
     ),
 }
 
 
-@pytest.mark.parametrize("situation", LEADING)
-def test_what_is_no_module_leads_if_it_takes_most(situation: str) -> None:
-    profile, name, evidence = LEADING[situation]
+@pytest.mark.parametrize("profile", LEADING.values(), ids=LEADING)
+def test_what_is_no_module_leads_if_it_takes_most(profile: Profile) -> None:
+    """A golden document has the words."""
     found = first(profile)
-    assert (found["question"], found["answer"]) == ("Bottleneck", name)
-    assert found["evidence"] == evidence
+    assert found["question"] == "Bottleneck"
     assert found["share"] == found["numbers"]["self_ns"] / profile.wall_ns
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.build import MS
-from tests.documents.found import block, column
+from tests.documents.found import block
 from torchprof_hooks.documents.build.compilation import compilation_blocks
 from torchprof_hooks.documents.document import Facts, Table
 from torchprof_hooks.documents.render.text import table_lines
@@ -46,18 +46,6 @@ def said(summary: CompilationSummary, *, full: bool = False) -> Facts:
 
 def slowest(summary: CompilationSummary, *, full: bool = False) -> Table:
     return block(compilation_blocks(summary, full=full), Table)
-
-
-def test_numbers_for_programs() -> None:
-    assert said(SUMMARY).numbers == {
-        "compilations": 8,
-        "compiling_ns": 12_000 * MS,
-        "recompiles": 3,
-        "graph_breaks": 4,
-        "failures": 1,
-    }
-    times = column(slowest(SUMMARY), "time")
-    assert times == [n * MS for n in (5000, 2000, 1500, 1000, 300, 200)]
 
 
 def test_lists_in_full() -> None:

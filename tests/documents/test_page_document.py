@@ -10,9 +10,7 @@ import pytest
 from tests.build import ms, profile_of
 from tests.documents.found import page_document
 from tests.documents.runs import (
-    HOLDING,
     LOOP,
-    MB,
 )
 from torchprof_hooks.documents.build import page_tables
 from torchprof_hooks.documents.build.blocks import BLOCKS, Level
@@ -65,24 +63,6 @@ def test_layers_of_a_kind_are_hot_together() -> None:
     found = tree(profile_of(cells, {"Net": "Net", **names, "Net.head": "Head"}))
     assert list(found.tones) == ["heat0", *["heat4"] * 5, "heat5"]
     assert [heat(share) for share in (0, *HEATS)] == [f"heat{n}" for n in range(6)]
-
-
-def test_the_tree_of_memory_adds_up_to_the_peak() -> None:
-    found = tables(HOLDING)["memory_tree"]
-    own, total = column(found, "self_bytes"), column(found, "bytes")
-    rows = [*zip(found.names, found.labels, own, total, strict=True)]
-    assert rows == [
-        ("Net", "Net", 0, 8 * MB),
-        ("Net.blocks", "blocks", 0, 8 * MB),
-        ("Net.blocks.0", "0: Block", MB, 4 * MB),
-        ("Net.blocks.0: linear(8x4)", "linear(8x4)", 3 * MB, 3 * MB),
-        ("Net.blocks.1", "1: Block", MB, 4 * MB),
-        ("Net.blocks.1: linear(8x4)", "linear(8x4)", 3 * MB, 3 * MB),
-        ("(optimizer) SGD", "(optimizer) SGD", 2 * MB, 2 * MB),
-    ]
-    assert sum(own) == 10 * MB
-    assert column(found, "activation_bytes") == [n * MB for n in (5, 5, 3, 3, 2, 2, 0)]
-    assert list(found.depths) == [0, 1, 2, 3, 2, 3, 0]
 
 
 def test_the_full_text_and_the_page_have_the_same() -> None:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
 from tests.build import MS, after, ms, profile_of, with_unmeasured
-from tests.documents.found import block, table_in, values
+from tests.documents.found import values
 from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START
 from torchprof_hooks.documents.build import answers as screen
-from torchprof_hooks.documents.build import device, facts
+from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.blocks import Asked, document
 from torchprof_hooks.documents.build.module_table import folded_modules
-from torchprof_hooks.documents.build.view import View, view_of
-from torchprof_hooks.documents.document import Answer, Document, Table
+from torchprof_hooks.documents.build.view import view_of
+from torchprof_hooks.documents.document import Answer, Document
 from torchprof_hooks.documents.render.table import chosen_rows
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import OtherPhase, Phase
-from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
-from torchprof_hooks.profiles.trace.device_idle import IdleRow
-from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 
 Cells = dict[tuple[str, Phase], Totals]
 
@@ -44,33 +40,6 @@ def hottest(profile: ProfileData) -> Answer:
 
 
 # The loop, with the start-up apart
-
-
-def test_the_screen_is_about_the_loop() -> None:
-    document = document_of(RUN)
-    phases = table_in(document, "phases")
-    assert values(phases, "self_ns") == {
-        "backward": 40 * MS,
-        "forward": 28 * MS,
-        "outside": 24 * MS,
-        "optimizer": 8 * MS,
-    }
-    assert values(phases, "start_up_ns")["outside"] == 924 * MS
-    assert sum(values(phases, "share").values()) == pytest.approx(1)
-    assert values(phases, "step_ns")["optimizer"] == 2 * MS
-    layers = table_in(document, "layers")
-    assert values(layers, "cumulative_ns") == {
-        "LM": 68 * MS,
-        "LM.blocks.*": 66 * MS,
-        "LM.blocks.*.mlp": 60 * MS,
-        "LM.blocks.*.norm": 2 * MS,
-    }
-    assert list(layers.depths) == [0, 1, 2, 2]
-    assert list(layers.tones) == ["", "", "hot", ""]
-    functions = table_in(document, "hot_functions")
-    assert values(functions, "self_ns") == {"linear": 60 * MS, "loss": 3 * MS}
-    lines = table_in(document, "lines")
-    assert values(lines, "total") == {"train.py:31": 68 * MS, "train.py:32": 3 * MS}
 
 
 LATER_EMPTY = replace(LOOP, parts=(replace(LOOP.parts[0], cells={}),))
@@ -112,21 +81,6 @@ def test_a_program_may_begin_with_evaluation_calls() -> None:
 # Answers
 
 
-def test_a_phase_of_no_module_may_take_most() -> None:
-    cells: Cells = {
-        ("Net", "forward"): ms(10),
-        ("Net", "backward"): ms(20),
-        ("(data loading)", "data"): ms(60),
-        ("(outside modules)", "outside"): ms(10, 0),
-    }
-    profile = profile_of(cells, {"Net": "Net"})
-    most = answers(profile)["most_time"]
-    assert (most.answer, most.share) == ("data loading", 0.6)
-    times = profile.phase_times_ns()
-    assert times.total() == profile.wall_ns
-    assert [*times] == [phase for phase in PHASE_TITLES if phase in times]
-
-
 def with_spread(calls: int, std_ms: float) -> Profile:
     """One module whose calls of 10 ms differ."""
     squares = calls * round((100 + std_ms**2) * MS**2)
@@ -162,9 +116,6 @@ def test_phases_that_people_look_for_are_never_together_with_others() -> None:
     assert {"forward", "backward", "recompute", "optimizer", "data"} < {*own}
     assert sum(own.values()) == profile.wall_ns
     assert list(own.values())[-1] == (99 + 98 + 97 + 50) * MS
-
-
-# Sentences
 
 
 # Some of the steps
@@ -232,20 +183,6 @@ def test_the_hottest_layer_is_there_where_there_is_no_room_for_all_around() -> N
     assert shown(found, 1)[-1].strip() == "Net.a.b.c *"
 
 
-def test_layers_of_other_classes_are_not_folded_together() -> None:
-    """In a Sequential, modules of all classes have numbers for names."""
-    own_ms = {
-        f"Net > Net.{stage}.{place}": 20.0 - 10 * place
-        for stage, place in product(range(3), range(2))
-    }
-    profile = modules(own_ms, {"0": "Conv2d", "1": "ReLU"})
-    hot = hottest(profile)
-    assert (hot.answer, hot.numbers["class_name"]) == ("Net.*.*", "Conv2d")
-    assert hot.numbers["modules"] == 3
-    labels = folded_modules(view_of(profile)).labels
-    assert labels == ["Net", "*.*: 3 Conv2d", "*.*: 3 ReLU"]
-
-
 # Devices
 
 
@@ -267,24 +204,3 @@ def test_a_device_that_waits_for_the_host_or_is_not_known(
     assert hottest(other).answer == "Net.small"
     assert answers(other)["most_time"].numbers["clock"] == "host"
     assert bool(facts.device_text(other)) is says_that_it_waits
-
-
-def traced(step: DeviceStep) -> View:
-    return view_of(replace(BUSY, device_step=step))
-
-
-def test_idle_time_of_a_device_by_layers_of_a_kind() -> None:
-    rows = (
-        IdleRow("Net.layers.0.mlp", "forward", 8 * MS),
-        IdleRow("Net.layers.1.mlp", "forward", 7 * MS),
-        IdleRow("Net.layers.0.mlp", "backward", 6 * MS),
-        IdleRow("(data loading)", "data", 9 * MS),
-    )
-    idle = DeviceStep(5, 100 * MS, (DeviceUse("cuda:0", 70 * MS, rows),))
-    found = block(device.idle_blocks(traced(idle)), Table)
-    assert values(found, "idle_ns") == {
-        "Net.layers.*.mlp, forward": 15 * MS,
-        "(data loading)": 9 * MS,
-        "Net.layers.*.mlp, backward": 6 * MS,
-    }
-    assert "busy 70.0 % of step 5 (100.00ms), idle 30.00ms" in found.title

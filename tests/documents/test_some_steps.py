@@ -17,7 +17,7 @@ from torchprof_hooks.documents.build.rows import rows_table
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.documents.export.stacks import render_speedscope
 from torchprof_hooks.documents.render.json import json_of
-from torchprof_hooks.documents.report import page, rows_report, to_json
+from torchprof_hooks.documents.report import rows_report, to_json
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.run_times import call_times
@@ -68,13 +68,6 @@ def test_a_report_for_programs_tells_both_numbers() -> None:
     assert whole["tables"]["phases"].pop("notes") == []
     for part in ("answers", "tables", "tips", "warnings"):
         assert some[part] == whole[part]
-
-
-def test_a_page_has_the_lines_of_the_screen() -> None:
-    text = page(SOME).replace("&#160;", " ")
-    assert "5 of 1000 steps measured: first " in text
-    assert "measured steps took 2.0 % longer than the others" in text
-    assert "not measured: 45.00sec in 995 steps" in text
 
 
 def test_own_times_of_a_data_frame_add_up_to_the_wall_time() -> None:

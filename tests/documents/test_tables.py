@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.build import MS, ms, profile_of, with_unmeasured
-from tests.documents.found import column, table_in, values
-from tests.documents.runs import ALLOCATING, COUNTED, MB, RUN, TRAINED
+from tests.build import ms, profile_of, with_unmeasured
+from tests.documents.found import table_in, values
+from tests.documents.runs import COUNTED, RUN, TRAINED
 from tests.golden import sample
 from torchprof_hooks.documents.build.blocks import Asked, document
 from torchprof_hooks.documents.build.tables import call_sites
@@ -27,24 +27,6 @@ def full(profile: ProfileData, name: str, sort_by: SortBy | None = None) -> Tabl
 
 
 # Modules and functions
-
-
-def test_the_tree_of_modules() -> None:
-    tree = full(TRAINED, "modules")
-    assert list(zip(tree.depths, tree.labels, strict=True)) == [
-        (0, "Net"),
-        (1, "fc.0: Linear"),
-        (1, "fc.1: Linear"),
-        (0, "(outside modules)"),
-        (0, "(optimizer) SGD"),
-        (0, "(backward outside modules)"),
-    ]
-    assert values(tree, "forward_ns")["Net"] == 52 * MS
-    # Functions are parts of their modules; of a leaf, own time is all.
-    assert values(tree, "forward_self_ns")["Net"] == 10 * MS
-    assert values(tree, "forward_self_ns")["Net.fc.0"] is None
-    assert sum(tree.shares) == pytest.approx(1)
-    assert tree.importance[1] == tree.importance[2]
 
 
 @pytest.mark.parametrize(
@@ -71,14 +53,8 @@ def test_layers_of_a_kind_with_other_inputs_are_call_sites_of_their_own() -> Non
 
 
 def test_operations_of_modules() -> None:
-    # Net: 55 of 80 ms in linear; fc: 55 of 60. 12 M in 80 ms are 150 M in a second.
-    flops = full(COUNTED, "flops")
-    assert values(flops, "forward_flops") == {"Net": 1.5e6, "Net.fc": 1.5e6}
-    assert values(flops, "total") == {"Net": 6e6, "Net.fc": 6e6}
-    assert values(flops, "self_flops") == {"Net": 0, "Net.fc": 6e6}
-    assert values(flops, "FLOP/s") == {"Net": 150e6, "Net.fc": 200e6}
-    assert column(flops, "no formula") == [25 / 80, pytest.approx(5 / 60)]
-    # On the device's clock, where it was read: half the time.
+    # 12 M in 80 ms; on the device's clock, where it was read, in half the time.
+    assert values(full(COUNTED, "flops"), "FLOP/s") == {"Net": 150e6, "Net.fc": 200e6}
     on_device = replace(COUNTED, devices=("cuda:0",))
     assert values(full(on_device, "flops"), "FLOP/s")["Net"] == 300e6
     without_steps = COUNTED.with_parts(lambda part: replace(part, steps=0))
@@ -86,25 +62,6 @@ def test_operations_of_modules() -> None:
 
 
 # Memory and communication
-
-
-def test_bytes_are_per_call() -> None:
-    # Net, with fc and block: forward 2 + 3 + 1, of which 1 + 3 remain, backward 6 + 4;
-    # it is recomputed in parts only, so per forward call. Its peak is that of its own
-    # calls. Acquired: 20, and 2 in fc's backward.
-    memory = full(ALLOCATING, "memory")
-    assert {c.name: c.values[0] for c in memory.columns} == {
-        "forward_used_bytes": 6 * MB,
-        "retained_bytes": 4 * MB,
-        "backward_used_bytes": 10 * MB,
-        "recompute_used_bytes": MB,
-        "optimizer_used_bytes": 0,
-        "data_used_bytes": 0,
-        "communication_used_bytes": 0,
-        "peak_bytes": 9 * MB,
-        "acquired_bytes": 22 * MB,
-    }
-    assert "(profiler overhead)" not in memory.names
 
 
 # All of it

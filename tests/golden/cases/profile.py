@@ -19,23 +19,23 @@ def _page(name: str) -> str:
     document = page_document(sample(name))
     lines = [document.kind, document.title, *document.notes, ""]
     lines += [f"{name} = {value}" for name, value in document.numbers.items()]
-    return "\n".join((*lines, *_blocks(document.blocks)))
+    return "\n".join((*lines, *blocks_of(document.blocks)))
 
 
 def _section(name: str, title: str) -> str:
     """A section of a page."""
     blocks = page_document(sample(name)).blocks
     inside = [block for block in blocks if getattr(block, "section", "") == title]
-    return "\n".join((title, *_blocks(inside)))
+    return "\n".join((title, *blocks_of(inside)))
 
 
 def _named(name: str, block: str) -> str:
     """The blocks of a page that have this name."""
     blocks = page_document(sample(name)).blocks
-    return "\n".join(_blocks(each for each in blocks if each.name == block))
+    return "\n".join(blocks_of(each for each in blocks if each.name == block))
 
 
-def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
+def blocks_of(blocks: Iterable[Block]) -> Iterator[str]:
     for block in blocks:
         yield from ("", f"[{block.name}] {block.title}".rstrip(), *_content(block))
 

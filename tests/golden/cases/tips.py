@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.build import ms, profile_of
 from tests.documents.test_bottleneck import LEADING
-from tests.documents.test_unusual_layers import SLOW_LAYER
+from tests.documents.test_unusual_layers import LARGER_LAYER, SLOW_LAYER
 from torchprof_hooks.documents.build.answers import answers
 from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.view import view_of
@@ -61,7 +61,7 @@ def _tips() -> str:
 def _bottlenecks() -> str:
     """The beginnings of screens, and what is said to do."""
     texts = []
-    for profile, _, _ in LEADING.values():
+    for profile in LEADING.values():
         first = answers(view_of(profile)).shown[:1]
         tips = Tips(find_tips(view_of(profile)))
         texts.append(text_of(Document("profile", "", [], [Answers(first), tips])))
@@ -72,4 +72,5 @@ CASES: Final[dict[str, Callable[[], str]]] = {
     "tips.txt": _tips,
     "bottlenecks.txt": _bottlenecks,
     "screen_slow_layer.txt": SLOW_LAYER.report,
+    "screen_larger_layer.txt": LARGER_LAYER.report,
 }
