@@ -21,7 +21,6 @@ from torchprof_hooks.documents.build.device import (
     kernel_tables,
 )
 from torchprof_hooks.documents.build.exit_report import ExitLayout
-from torchprof_hooks.documents.build.exit_tables import SECTIONS, table_by
 from torchprof_hooks.documents.build.memory import (
     failure_of,
     failure_table,
@@ -192,13 +191,6 @@ def _memory_of_calls(asked: Asked) -> Iterator[Block]:
         yield memory_tree(profile, profile.memory, asked.nodes, sort_by, of)
 
 
-def _exit_tables(asked: Asked) -> Iterator[Block]:
-    layout = asked.layout
-    for by in SECTIONS:
-        most = layout.n_apply if by == "call" else layout.n_ops
-        yield table_by(asked.shown.shown, by, most)
-
-
 class Entry(NamedTuple):
     """A line of the list.
 
@@ -247,7 +239,11 @@ BLOCKS: Final[Sequence[Entry]] = (
     Entry("rates", lambda a: [facts.rates(a.view)], _READ),
     Entry("tips", _tips, _levels("screen", "full")),
     Entry("functions", lambda a: exit_report.functions(a.shown.shown), _EXIT),
-    Entry("Class, Ops, Apply", _exit_tables, _EXIT),
+    Entry(
+        "Class, Ops, Apply",
+        lambda a: exit_report.tables(a.shown.shown, a.layout),
+        _EXIT,
+    ),
     Entry("modules", _modules, _REPORTS),
     Entry("rows", _rows, _WHOLE),
     Entry("rows", lambda a: tables_of_rows(a.view, a.by), _levels("json")),
