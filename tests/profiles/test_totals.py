@@ -12,6 +12,7 @@ from tests.profiles.views import one_row
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.measured_steps import MeasuredSteps
 from torchprof_hooks.profiles.memory import (
+    MemoryFailure,
     MemorySummary,
     MemoryTotals,
     merge_summaries,
@@ -208,3 +209,12 @@ def test_the_higher_peak_wins(
     other: MemorySummary | None, expected: MemorySummary
 ) -> None:
     assert merge_summaries(CUDA, other) == merge_summaries(other, CUDA) == expected
+
+
+def test_a_failure_that_a_run_did_not_outlive_is_kept() -> None:
+    ended, outlived = (
+        replace(CUDA, peak_bytes=peak, failure=MemoryFailure(8, (), "forward", (), n))
+        for n, peak in enumerate((100, 200))
+    )
+    for found in (ended.merge(outlived), outlived.merge(ended)):
+        assert (found.peak_bytes, found.failure) == (200, ended.failure)

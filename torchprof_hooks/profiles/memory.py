@@ -192,6 +192,7 @@ class MemorySummary:
                 [astuple(held) for held in run.at_peak],
             ),
         )
+        failures = [run.failure for run in (higher, self, other) if run.failure]
         return MemorySummary(
             source=united(self.source, other.source, ", "),
             peak_bytes=higher.peak_bytes,
@@ -201,7 +202,8 @@ class MemorySummary:
             at_peak=higher.at_peak,
             step_peaks=higher.step_peaks,
             growing=growing_most([*self.growing, *other.growing]),
-            failure=higher.failure or self.failure or other.failure,
+            # One that a program did not outlive before one that it did.
+            failure=min(failures, key=lambda one: one.steps_after, default=None),
             step=higher.step or self.step or other.step,
         )
 

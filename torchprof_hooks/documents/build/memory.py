@@ -257,10 +257,11 @@ def failure_warnings(profile: ProfileData) -> Iterator[str]:
     where = place_of(profile, failure.path, failure.phase)
     text = f"Memory ran out: {asked} for {where}, "
     if failure.times >= LARGE_REQUEST:
-        text += f"{times_text(failure.times)} all that was in use, {held}: "
+        text += f"{times_text(failure.times)} all that was in use, {held}"
     else:
-        text += f"with {held} in use: "
-    text += ", ".join(_texts_by_kind(failure.held))
+        text += f"with {held} in use"
+    if kinds := ", ".join(_texts_by_kind(failure.held)):
+        text += f": {kinds}"
     if memory.step_peaks:
         peaks = ", ".join(map(best_byte_format, memory.step_peaks))
         text += f"; most in each of the last steps: {peaks}"
