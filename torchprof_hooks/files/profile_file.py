@@ -1,8 +1,8 @@
-"""Profiles as JSON files, version 7.
+"""Profiles as JSON files.
 
 A file is::
 
-    {"format": "torchprof_hooks profile", "version": 6,
+    {"format": "torchprof_hooks profile", "version": 7,
      "parts": [{"name": "start-up", "wall_ns": ..., "steps": 1, "step_times": {...},
                 "cells": {"names": [name, ...], "path": [[0, 1], ...], "phase": [...],
                           "calls": [...], "self_ns": [...], ..., "used_bytes": [...]}},

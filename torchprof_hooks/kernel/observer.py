@@ -52,9 +52,9 @@ class Observer:
                 found = self.of_first_step if of_first_step else self.found
                 return {"tensors": [found[code] for code in range(len(calls))]}
 
-    ``tensors`` is a field of `Totals` (profiles/totals.py says where else a field has
-    to be named); a `Column` in documents/build/tables.py shows it; and
-    instruments/__init__.py chooses observers.
+    ``tensors`` is a field of `Totals` (profiles/totals.py), which says how it is added;
+    a `Column` in documents/build/tables.py shows it; and instruments/__init__.py
+    chooses observers.
 
     attachments: what is on torch for it while it observes. It is their user.
     """
