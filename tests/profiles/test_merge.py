@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import get_args
@@ -189,6 +189,11 @@ def test_merging_keeps_sums_and_extremes(left: Profile, right: Profile) -> None:
         assert merged.max_ns == max(part.max_ns for part in parts)
         peaks = [part.memory.peak_bytes for part in parts]
         assert merged.memory.peak_bytes == max(peaks)
+
+
+def test_each_field_that_is_no_number_says_how_it_is_merged() -> None:
+    silent = (each for each in fields(Profile) if "sum" not in each.metadata)
+    assert [each.name for each in silent if type(each.default) is not int] == []
 
 
 @given(profiles)

@@ -46,6 +46,11 @@ def longest() -> Any:
     return field(default=0, metadata={"sum": max, "difference": _whole})
 
 
+def added_by(how: Callable[[Any, Any], Any], **of_field: Any) -> Any:
+    """A field that is no number: `how` makes that of both of those of two records."""
+    return field(metadata={"sum": how}, **of_field)
+
+
 def _whole(whole: Any, _: Any) -> Any:
     return whole
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from operator import add
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from torchprof_hooks.profiles.amounts import added_by
 from torchprof_hooks.profiles.cells import (
     BEFORE_CELL,
     Cells,
@@ -51,6 +53,10 @@ P = TypeVar("P", bound="ProfileData")
 
 #: Kinds of rows that stand for calls.
 _CALLED: Final = ("module", "function")
+
+
+def _all_names(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({*one, *other}))
 
 
 @dataclass(frozen=True)
@@ -96,28 +102,28 @@ class ProfileData:
         Equality does not depend on it.
     """
 
-    parts: Parts = ()
-    modules: Mapping[str, ModuleInfo] = field(default_factory=dict)
+    parts: Parts = added_by(merged_parts, default=())
+    modules: Mapping[str, ModuleInfo] = added_by(all_modules, default_factory=dict)
     aborted_calls: int = 0
     overhead_ns: int = 0
-    measured: MeasuredSteps = ALL_MEASURED
-    step_history: StepHistory = NO_HISTORY
-    devices: tuple[str, ...] = ()
-    memory: MemorySummary | None = None
+    measured: MeasuredSteps = added_by(MeasuredSteps.merge, default=ALL_MEASURED)
+    step_history: StepHistory = added_by(StepHistory.merge, default=NO_HISTORY)
+    devices: tuple[str, ...] = added_by(_all_names, default=())
+    memory: MemorySummary | None = added_by(merge_summaries, default=None)
     undivided_passes: int = 0
-    not_measured: tuple[str, ...] = ()
-    core: str = ""
-    core_reason: str = ""
-    collectives: Collectives = ()
-    peak: Peak | None = None
+    not_measured: tuple[str, ...] = added_by(_all_names, default=())
+    core: str = added_by(partial(united, separator=", "), default="")
+    core_reason: str = added_by(partial(united, separator="; "), default="")
+    collectives: Collectives = added_by(lambda a, b: sum_of((*a, *b)), default=())
+    peak: Peak | None = added_by(higher, default=None)
     items: int = 0
     device_asked: int = 0
     device_waits: int = 0
     steps_with_device_times: int = 0
     steps_without_device_times: int = 0
-    device_step: DeviceStep | None = None
-    program: Program | None = None
-    provenance: Processes = field(default=(), compare=False)
+    device_step: DeviceStep | None = added_by(better_known, default=None)
+    program: Program | None = added_by(only_program, default=None)
+    provenance: Processes = added_by(all_of, default=(), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "modules", MappingProxyType(dict(self.modules)))
@@ -319,26 +325,13 @@ class ProfileData:
         """
         if not isinstance(other, ProfileData):
             raise TypeError(f"other must be a Profile, not {other!r}")
-        counts = [e.name for e in fields(self) if type(getattr(self, e.name)) is int]
-        sums: dict[str, Any] = {n: getattr(self, n) + getattr(other, n) for n in counts}
-        return replace(
-            self,
-            parts=merged_parts(self.parts, other.parts),
-            modules=all_modules(self.modules, other.modules),
-            devices=tuple(sorted({*self.devices, *other.devices})),
-            measured=self.measured.merge(other.measured),
-            step_history=self.step_history.merge(other.step_history),
-            memory=merge_summaries(self.memory, other.memory),
-            not_measured=tuple(sorted({*self.not_measured, *other.not_measured})),
-            core=united(self.core, other.core, ", "),
-            core_reason=united(self.core_reason, other.core_reason, "; "),
-            collectives=sum_of((*self.collectives, *other.collectives)),
-            peak=higher(self.peak, other.peak),
-            device_step=better_known(self.device_step, other.device_step),
-            program=only_program(self.program, other.program),
-            provenance=all_of(self.provenance, other.provenance),
-            **sums,
-        )
+        found: dict[str, Any] = {
+            each.name: each.metadata.get("sum", add)(
+                getattr(self, each.name), getattr(other, each.name)
+            )
+            for each in fields(self)
+        }
+        return replace(self, **found)
 
 
 def _calls(cells: Cells) -> int:
