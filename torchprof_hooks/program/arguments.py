@@ -81,7 +81,11 @@ _SHARED: Final[Mapping[str, dict[str, Any]]] = {
         "choices": GROUPINGS,
         "help": "rows are one per module, class, function or call site",
     },
-    "max_rows": {"type": _positive, "metavar": "N", "help": "rows of each table"},
+    "max_rows": {
+        "type": _positive,
+        "metavar": "N",
+        "help": "rows of each table (default: 10 to 40)",
+    },
     "sort_by": {
         "choices": SORT_KEYS,
         "help": "the column by which rows of tables are chosen and sorted",
