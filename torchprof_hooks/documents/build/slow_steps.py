@@ -126,7 +126,6 @@ def slow_table(view: View) -> Iterator[Table]:
         [column for column in columns if any(column.values)],
         names=[str(step.number) for step in steps],
         notes=[f"the slowest of {count} slow steps"] if count > len(steps) else (),
-        section="Steps",
     )
 
 
@@ -161,7 +160,6 @@ def steps_over_time(profile: ProfileData) -> Iterator[Table]:
         notes=[note, legend] if slow_ns else [legend],
         drawing="steps",
         is_detail=True,
-        section="Steps",
     )
 
 
