@@ -348,6 +348,8 @@ def test_what_cannot_be_written_does_not_cost_the_report(tmp_path: Path) -> None
         (["--n-ops", "0", "x.py"], "--n-ops must be a whole number"),
         (["--nops", "3", "x.py"], "--nops"),
         (["--debugprint", "x.py"], "--debugprint; --full prints the tree of modules"),
+        (["--format", "md", "x.py"], "--format; show FILE --format prints a saved"),
+        (["show", "a.json", "--html", "b"], "b; --format html -o FILE writes a page"),
         ([], "usage:"),
         (["show", "nowhere.json"], "nowhere.json"),
         (["--max-overhead", "5%", "x.py"], "; --steps and --every say how many"),

@@ -206,10 +206,13 @@ class _Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             every = [name for each in self._actions for name in each.option_strings]
+            given = {each.partition("=")[0] for each in unknown}
+            instead = [f"; {t}" for n, t in ELSEWHERE.items() if option(n) in given]
+            if "--html" in given and self.command and "html" in self.command.formats:
+                instead.append("; --format html -o FILE writes a page")
             meant = did_you_mean(unknown[0].partition("=")[0], every)
-            instead = [f"; {t}" for n, t in ELSEWHERE.items() if option(n) in unknown]
-            names = " ".join(unknown)
-            self.error("".join([f"unrecognized arguments: {names}", meant, *instead]))
+            said = "".join(instead) or meant
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{said}")
         if self.command:
             self._check_together(self.command, found)
         return found, unknown

@@ -156,6 +156,7 @@ _PREFIXED: Final = {
 ELSEWHERE: Final = {
     "max_overhead": "--steps and --every say how many steps are measured",
     "debugprint": "--full prints the tree of modules",
+    "format": "show FILE --format prints a saved profile in other formats",
     "print_global_stats": "the first lines of the report have the sums",
 }
 
