@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from torchprof_hooks.profiles.changes import ComparisonData
+from torchprof_hooks.profiles.compare import ComparisonData
 from torchprof_hooks.profiles.compare import compare as compare_runs
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping

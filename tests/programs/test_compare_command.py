@@ -73,7 +73,8 @@ def test_a_single_run_is_a_file_too(compared: Compared, tmp_path: Path) -> None:
     Path("one.json").write_bytes(Path("old/0.json").read_bytes())
     for path in tmp_path.glob("new/[1-9].json"):
         path.unlink()
-    assert main(["compare", "one.json", "new"]) == 0
+    several = ["compare", "one.json", "new", "--fail-above"]
+    assert [main([*several, share]) for share in ("60%", "0%")] == [0, 1]
     assert [run.steps for run in read_runs(Path("one.json"))] == [0]
 
 

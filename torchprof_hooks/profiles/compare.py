@@ -1,59 +1,195 @@
-"""Compares runs of one program before and after a change, row by row, and separates
-changes from noise: from how much runs differ of which nothing was changed."""
+"""Compares runs of one program before and after a change, row by row: slower is a row
+of which every new run took longer than every old one."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from math import exp, expm1, hypot, inf, log, log1p
-from statistics import fmean
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from math import comb
+from statistics import median
+from typing import Final, Literal, NamedTuple, TypeVar
 
-from torchprof_hooks.profiles.changes import (
-    UNKNOWN,
-    Cause,
-    Change,
-    ComparisonData,
-    Together,
-)
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.run_noise import (
-    Values,
-    difference_of,
-    differences_of,
-    in_common,
-    weighted_median,
-)
-from torchprof_hooks.profiles.run_sides import check_related, checked_runs, pairs_of
+from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.run_times import (
-    MEASURES,
     STEP,
     CallTimes,
-    Measure,
     RowPhase,
-    Sides,
     call_times,
+    check_related,
+    checked_runs,
     layers_of,
+    pairs_of,
     with_layers,
 )
 
-#: The probability that a comparison calls anything slower by chance alone.
-RISK: Final = 0.005
-#: The part of it that is for the whole step, which is what people ask first.
-_RISK_OF_STEP: Final = 0.25
+#: With fewer runs on a side, their order may be chance: then the sides also have to be
+#: apart by as much as the runs of both sides differ.
+ENOUGH_RUNS: Final = 7
+#: With fewer, chance cannot be told from a change.
+LEAST_RUNS: Final = 3
 #: Rows of fewer modules do not tell the machine's speed from a change of one of them.
 _ENOUGH_NAMES: Final = 4
 #: Shorter rows, as a share of the time of all, are too noisy to tell it.
 _LEAST_SHARE: Final = 0.01
-#: The logarithm of a change beyond all that happens.
-_MOST: Final = 100.0
+
+T = TypeVar("T")
 
 #: One or several runs.
 Runs = ProfileData | Sequence[ProfileData]
 
-_NOTHING: Final = Together(0.0, 0.0)
+#: Times of a row, one for each run.
+_Times = Sequence[float]
+_Verdict = Literal["slower", "faster", ""]
+
+
+class Machine(NamedTuple):
+    """What most rows have in common.
+
+    change: by which share they became slower; 0 if that is not known.
+    cause: "machine": it was faster or slower, and that is taken out of all rows;
+        "program": runs took turns, and in each pair the new one was slower (or faster)
+        by more than the threshold; "unknown": too few modules tell.
+    """
+
+    change: float = 0.0
+    cause: Literal["machine", "program", "unknown"] = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The calls of one row in one phase, before and after.
+
+    old_ns, new_ns: the time of a call, with inner calls: the median of the runs, of
+        each of which the shortest call counts (see `CallTimes`). If the machine was
+        faster or slower, that is taken out.
+    old_calls, new_calls: how many calls there were in all runs.
+    spread: by which share the slowest run of a side takes longer than its fastest one.
+    verdict: "slower", if every new run took longer than every old one, and the median
+        by more than the threshold; "faster"; or "".
+    """
+
+    name: str
+    phase: Phase | Literal[""]
+    old_ns: float
+    new_ns: float
+    old_calls: int
+    new_calls: int
+    spread: float
+    verdict: _Verdict
+
+    @property
+    def difference_ns(self) -> float:
+        """By how much longer calls became."""
+        return self.new_ns - self.old_ns
+
+    @property
+    def relative_change(self) -> float:
+        """By which share calls became slower."""
+        return self.new_ns / self.old_ns - 1
+
+
+@dataclass(frozen=True)
+class ComparisonData:
+    """The result of `compare`.
+
+    olds, news: the runs of either side; in pairs, if they took turns.
+    in_turns: whether old and new runs took turns, so that the machine was the same for
+        both.
+    layers: for each module of which there are several, the name of their row.
+    machine: what most rows have in common.
+    changes: of rows and phases with calls in all runs, the most expensive first; with
+        rows of all layers of a kind, ``Net.blocks.*.norm: 12 Norm``.
+    gone, added: rows and phases with calls only in old, or only in new runs.
+    """
+
+    olds: Sequence[ProfileData]
+    news: Sequence[ProfileData]
+    by: Grouping
+    threshold: float
+    in_turns: bool = False
+    layers: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine = Machine()  # noqa: RUF009 - it cannot be changed
+    changes: tuple[Change, ...] = ()
+    gone: tuple[RowPhase, ...] = ()
+    added: tuple[RowPhase, ...] = ()
+
+    @cached_property
+    def old(self) -> ProfileData:
+        """All old runs, merged."""
+        return reduce(ProfileData.merge, self.olds)
+
+    @cached_property
+    def new(self) -> ProfileData:
+        """All new runs, merged."""
+        return reduce(ProfileData.merge, self.news)
+
+    @property
+    def slower(self) -> tuple[Change, ...]:
+        return tuple(each for each in self.printed if each.verdict == "slower")
+
+    @property
+    def faster(self) -> tuple[Change, ...]:
+        return tuple(each for each in self.printed if each.verdict == "faster")
+
+    @cached_property
+    def printed(self) -> tuple[Change, ...]:
+        """The changes to print. Layers of a kind are one row, and those with another
+        verdict rows of their own. If less than half of them changed by half as much as
+        that row, it is left out, and they are rows."""
+        inside = defaultdict[RowPhase, list[float]](list)
+        for change in self.changes:
+            if change.name in self.layers:
+                key = self.layers[change.name], change.phase
+                inside[key].append(change.relative_change)
+
+        def is_of_most(change: Change) -> bool:
+            every = inside.get((change.name, change.phase), [])
+            alike = sum(2 * each / change.relative_change >= 1 for each in every)
+            return 2 * alike > len(every) or not every
+
+        together = {
+            (change.name, change.phase): change.verdict
+            for change in self.changes
+            if not change.verdict or is_of_most(change)
+        }
+
+        def is_printed(change: Change) -> bool:
+            if change.name not in self.layers:
+                return (change.name, change.phase) in together
+            key = self.layers[change.name], change.phase
+            return change.verdict not in ("", together.get(key, ""))
+
+        return tuple(filter(is_printed, self.changes))
+
+    @cached_property
+    def steps(self) -> int:
+        """How many steps of the new runs were compared."""
+        return sum(each.new_calls for each in self.changes if each.name == STEP)
+
+    def in_step_ns(self, change: Change) -> float:
+        """What the change makes of a step; of a call, if there were no steps."""
+        calls = change.new_calls / (self.steps or change.new_calls)
+        return change.difference_ns * calls
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are of the side that has fewer."""
+        return min(len(self.olds), len(self.news))
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether there are too few runs to tell a change from chance."""
+        return self.runs < LEAST_RUNS
+
+    @property
+    def chance(self) -> float:
+        """How probable it is that all new runs of a row that did not change take longer
+        than all old ones."""
+        olds, news = len(self.olds), len(self.news)
+        return 1 / comb(olds + news, news)
 
 
 def compare(
@@ -63,16 +199,14 @@ def compare(
     and for a whole step.
 
     It compares durations on the host, with inner calls; after the start-up, if that is
-    known. The numbers of steps and of calls may differ. A row is slower if its calls
-    take longer by more than the threshold, and by more than runs of unchanged code
-    differ, which two or more runs on either side tell. The risk that any row is called
-    slower by chance is `RISK`. Both the shortest call of each run and the mean are
-    looked at: what else the machine does hardly touches the former, but some changes
-    are in some of the calls only.
+    known. The numbers of steps and of calls may differ. A row is slower if each new run
+    took longer than each old one, and the median of new runs longer than that of old
+    ones by more than the threshold. With fewer than `ENOUGH_RUNS` on a side, the sides
+    also have to be as far apart as the runs of both sides differ.
 
-    What all rows have in common is the machine's speed, and taken out. If runs took
-    turns (old, new, new, old, ...), it is known whether the machine explains that; if
-    not, it is a change of the program, and left in.
+    The speed of the machine in each run, the median of the rows without inner calls, is
+    taken out. If runs took turns (old, new, new, old, ...), and the new one was slower
+    in each pair, it is a change of the program, and stays.
 
     threshold: 0.05 is 5 %.
 
@@ -87,23 +221,19 @@ def compare(
     if pairs:
         olds = [olds[one] for one, _ in pairs]
         news = [news[other] for _, other in pairs]
-    layers = reduce(dict.__or__, (layers_of(run, by) for run in (*olds, *news)))
-    measured = [
-        [with_layers(call_times(run, by), layers) for run in side]
-        for side in (olds, news)
-    ]
-    called = [Counter(key for run in side for key in run) for side in measured]
-    times: dict[RowPhase, Sides] = {
-        key: ([run[key] for run in measured[0]], [run[key] for run in measured[1]])
-        for key in measured[0][0]
-        if called[0][key] == len(olds) and called[1][key] == len(news)
-    }
-    shortest, mean = (_judged(times, each, bool(pairs), threshold) for each in MEASURES)
-    # Of a row without a shortest call, there is the mean alone.
-    changes = [
-        max(filter(None, (shortest.changes.get(key), change)), key=_weight)
-        for key, change in mean.changes.items()
-    ]
+    layers = layers_of((*olds, *news), by)
+    runs = [with_layers(call_times(run, by), layers) for run in (*olds, *news)]
+    called: dict[RowPhase, list[CallTimes]] = {}
+    for run in runs:
+        for key, calls in run.items():
+            called.setdefault(key, []).append(calls)
+    times = {key: found for key, found in called.items() if len(found) == len(runs)}
+    speeds, count = _speeds(times, len(olds)), len(olds)
+    machine = _machine(speeds, count, bool(pairs), threshold)
+    if machine.cause == "program":
+        now_slower = 1 + machine.change
+        speeds[count:] = [speed / now_slower for speed in speeds[count:]]
+    before, now = ({key for run in side for key in run} for side in _sides(runs, count))
     return ComparisonData(
         olds,
         news,
@@ -111,166 +241,81 @@ def compare(
         threshold,
         bool(pairs),
         layers,
-        max(shortest.together, mean.together, key=_certainty),
-        tuple(changes),
-        min(shortest.visible, mean.visible),
-        gone=tuple(key for key in called[0] if key not in called[1]),
-        added=tuple(key for key in called[1] if key not in called[0]),
+        machine,
+        tuple(
+            _change(key, found, speeds or [1.0] * len(runs), count, threshold)
+            for key, found in times.items()
+        ),
+        gone=tuple(key for key in called if key not in now),
+        added=tuple(key for key in called if key not in before),
     )
 
 
-# What changed
+def _sides(values: Sequence[T], olds: int) -> tuple[Sequence[T], Sequence[T]]:
+    return values[:olds], values[olds:]
 
 
-class _Judged(NamedTuple):
-    """What follows from one measure. See `ComparisonData`."""
-
-    together: Together
-    changes: dict[RowPhase, Change]
-    visible: float
-
-
-def _weight(change: Change) -> tuple[bool, float, float]:
-    """How much a measure says of a row: first of all, whether there is a verdict."""
-    return bool(change.verdict), change.evidence if change.verdict else 0, -change.noise
-
-
-def _certainty(together: Together) -> int:
-    """How much a measure says of all rows."""
-    return ("unknown", "machine", "program").index(together.cause)
-
-
-def _judged(
-    times: Mapping[RowPhase, Sides], measure: Measure, in_turns: bool, threshold: float
-) -> _Judged:
-    """Compare one measure of all rows that have it."""
-    times = {
-        key: sides
-        for key, sides in times.items()
-        if all(each.by(measure) > 0 for side in sides for each in side)
-    }
-    risk = RISK / len(MEASURES) / 2  # another half is for what rows have in common
-    tellers = _tellers(times)
-    logs = {
-        key: [log(each.by(measure)) for side in sides for each in side]
-        for key, sides in times.items()
-    }
-    olds = len(next(iter(times.values()))[0]) if times else 0
-    common, together = _in_common([logs[key] for key in tellers], olds, in_turns, risk)
-    split = _pairs_of if in_turns and not tellers else _sides_of
-    differences = differences_of(
-        [split(_less(row, common), olds) for row in logs.values()],
-        [fmean(each.total_ns for each in (*old, *new)) for old, new in times.values()],
-    )
-    found = dict(zip(times, differences, strict=True))
-    step = (STEP, "")
-    of_step = _RISK_OF_STEP * risk if step in times else 0.0
-    of_rows = (risk - of_step) / max(len(times) - (step in times), 1)
-    # What is not taken out is part of a change, and so is its noise.
-    left = together if together.cause == "program" else _NOTHING
-    changes = {
-        key: _change(
-            key,
-            measure,
-            sides,
-            (
-                found[key].mean + log1p(left.change),
-                hypot(
-                    found[key].noise(of_step if key == step else of_rows),
-                    log1p(left.noise),
-                ),
-            ),
-            threshold,
-        )
-        for key, sides in times.items()
-    }
-    visible = weighted_median(
-        [
-            (found[key].visible(of_rows, log1p(threshold)), old[0].total_ns)
-            for key, (old, _) in times.items()
-            if old[0].is_own
-        ]
-    )
-    return _Judged(together, changes, _share(visible))
-
-
-def _in_common(
-    rows: Sequence[Values], olds: int, in_turns: bool, risk: float
-) -> tuple[Values, Together]:
-    """What rows have in common: in each run, to be taken out; and as a change.
-
-    rows: those that tell; none if they are too few.
-    """
-    if not rows:
-        return (), UNKNOWN
-    common = in_common(rows)
-    split = _pairs_of if in_turns else _sides_of
-    shared = difference_of(split(common, olds))
-    # Between runs at other times, a machine may differ by more than within each side.
-    noise = shared.noise(risk) if in_turns else inf
-    cause: Cause = "program" if abs(shared.mean) > noise else "machine"
-    return common, Together(expm1(shared.mean), _share(noise), cause)
-
-
-def _less(row: Values, common: Values) -> Values:
-    """The values of a row, less what all have in common, if that is known."""
-    if not common:
-        return row
-    return [value - speed for value, speed in zip(row, common, strict=True)]
-
-
-def _sides_of(values: Values, olds: int) -> list[Values]:
-    return [values[:olds], values[olds:]]
-
-
-def _pairs_of(values: Values, olds: int) -> list[Values]:
-    """The differences of pairs, as one group."""
-    pairs = zip(values[:olds], values[olds:], strict=True)
-    return [[new - old for old, new in pairs]]
-
-
-def _tellers(times: Mapping[RowPhase, Sides]) -> list[RowPhase]:
-    """The rows that tell the machine's speed: those with time of their own, none of
-    which contains another. None if they are so few that one of them could be it."""
+def _speeds(times: Mapping[RowPhase, Sequence[CallTimes]], olds: int) -> list[float]:
+    """How long rows take in each run, in times of the old runs: the median of the rows
+    with time of their own, none of which contains another. Nothing if these are so few
+    that one of them could be it."""
     own = {
-        key: fmean(each.total_ns for each in (*old, *new))
-        for key, (old, new) in times.items()
-        if old[0].is_own
+        key: sum(each.total_ns for each in found)
+        for key, found in times.items()
+        if found[0].is_own
     }
     least_ns = _LEAST_SHARE * sum(own.values())
     for keys in ([key for key in own if own[key] >= least_ns], [*own]):
         if len({name for name, _ in keys}) >= _ENOUGH_NAMES:
-            return keys
+            rows = [[each.ns for each in times[key]] for key in keys]
+            usual = [median(row) for row in rows]
+            speeds = [
+                median(ns / one for ns, one in zip(run, usual, strict=True))
+                for run in zip(*rows, strict=True)
+            ]
+            before = median(speeds[:olds])
+            return [speed / before for speed in speeds]
     return []
+
+
+def _machine(speeds: _Times, olds: int, in_turns: bool, threshold: float) -> Machine:
+    if not speeds:
+        return Machine()
+    before, now = _sides(speeds, olds)
+    if not in_turns:
+        return Machine(median(now) / median(before) - 1, "machine")
+    changes = [new / old - 1 for old, new in zip(before, now, strict=True)]
+    change = median(changes)
+    # Few pairs agree by chance: then they have to agree in size, too.
+    least = 0.0 if len(changes) >= ENOUGH_RUNS else max(map(abs, changes)) / 2
+    is_program = abs(change) > threshold
+    is_program &= all(each * change > 0 and abs(each) >= least for each in changes)
+    return Machine(change, "program" if is_program else "machine")
 
 
 def _change(
     key: RowPhase,
-    measure: Measure,
-    sides: Sides,
-    difference: tuple[float, float],
+    found: Sequence[CallTimes],
+    speeds: _Times,
+    olds: int,
     threshold: float,
 ) -> Change:
-    """The change of a row. difference: it and its noise, as logarithms."""
-    (old, new), (change, noise) = sides, difference
+    times = [each.ns / speed for each, speed in zip(found, speeds, strict=True)]
+    old, new = _sides(times, olds)
+    old_calls, new_calls = (sum(t.calls for t in side) for side in _sides(found, olds))
+    spreads = [max(side) / min(side) for side in (old, new)]
     return Change(
-        *key,
-        measure,
-        _mean_ns(old, measure),
-        _mean_ns(new, measure),
-        sum(each.calls for each in old),
-        sum(each.calls for each in new),
-        _share(change),
-        _share(noise),
-        threshold,
+        *(*key, median(old), median(new), old_calls, new_calls, max(spreads) - 1),
+        verdict=_verdict(old, new, spreads[0] * spreads[1], threshold),
     )
 
 
-def _mean_ns(times: Sequence[CallTimes], measure: Measure) -> float:
-    """The geometric mean."""
-    return exp(fmean(log(each.by(measure)) for each in times))
-
-
-def _share(logarithm: float) -> float:
-    """0.1 for the logarithm of 1.1; inf for more than floating point has."""
-    return expm1(logarithm) if logarithm < _MOST else inf
+def _verdict(old: _Times, new: _Times, spread: float, threshold: float) -> _Verdict:
+    change = median(new) / median(old) - 1
+    if abs(change) <= threshold:
+        return ""
+    less, more = (old, new) if change > 0 else (new, old)
+    apart = min(more) / max(less)
+    if apart <= 1 or (min(len(old), len(new)) < ENOUGH_RUNS and apart < spread):
+        return ""
+    return "slower" if change > 0 else "faster"

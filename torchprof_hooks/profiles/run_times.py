@@ -1,18 +1,17 @@
-"""How long the calls of each row take in one run: what comparisons compare."""
+"""The runs of both sides of a comparison, and how long the calls of each row take in
+them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.kinds import without_numbers
-from torchprof_hooks.profiles.names import Grouping, Phase
+from torchprof_hooks.profiles.kinds import LayerKind, kind_of
+from torchprof_hooks.profiles.names import Grouping, Kind, Phase
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.step_times import StepTimes
 
 #: The name of the row of a whole step.
 STEP: Final = "(step)"
@@ -20,36 +19,33 @@ STEP: Final = "(step)"
 #: The name of a row, and a phase; "" for the whole step.
 RowPhase = tuple[str, Phase | Literal[""]]
 
-#: Which time of calls: that of the "shortest" one, which other work of the machine
-#: hardly touches, but which is only one of them; or the "mean" of all.
-Measure = Literal["shortest", "mean"]
-MEASURES: Final[tuple[Measure, ...]] = ("shortest", "mean")
+#: Profiles are of one program if rows of both have this share of the time of either.
+_RELATED: Final = 0.5
+#: Kinds of rows that tell whether they are.
+_CALLED: Final[tuple[Kind, ...]] = ("module", "function")
+#: Kinds of rows of which the shortest call counts. Others wait, mostly for nothing.
+_SHORTEST: Final[tuple[Kind, ...]] = (*_CALLED, "optimizer", "backward")
+#: What to compare by instead, where rows of both have other names.
+_INSTEAD: Final[Mapping[Grouping, str]] = {
+    "module": ". If modules were renamed, compare by class",
+    "call": ". Names of call sites have shapes: compare by function",
+}
 
 
 class CallTimes(NamedTuple):
     """Calls of a row in one run.
 
-    shortest_ns: the shortest call; 0 if that is not known.
-    mean_ns: the mean less its standard error. A call that was interrupted, or the first
-        one, takes far longer than the others, and adds just about that error to the
-        mean; so it does not count.
-    calls: how many there were.
+    ns: the shortest call, or step, which other work of the machine hardly touches; of
+        what waits, and of time outside of modules, the mean.
+    calls: how many there were; of time outside of modules, steps.
     total_ns: how long they took together.
     is_own: whether most of that was not in inner calls of other rows.
     """
 
-    shortest_ns: float
-    mean_ns: float
+    ns: float
     calls: int
     total_ns: float
     is_own: bool
-
-    def by(self, measure: Measure) -> float:
-        return self.shortest_ns if measure == "shortest" else self.mean_ns
-
-
-#: The times of a row in the old, and in the new runs.
-Sides = tuple[list[CallTimes], list[CallTimes]]
 
 
 def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
@@ -59,21 +55,35 @@ def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
     found: dict[RowPhase, CallTimes] = {}
     for row in part.rows(by):
         if row.kind != "profiler":
-            found |= _times_of(row, part)
-    if part.step_times.later_steps:
-        found[STEP, ""] = _of_steps(part.step_times)
-    return {key: times for key, times in found.items() if times.mean_ns > 0}
+            found |= _times_of(row, part.steps)
+    if steps := part.step_times.later_steps:
+        shortest = part.step_times.later[0]  # within 1 %: a bucket
+        ns, total_ns = shortest.total_ns / shortest.steps, part.step_times.later_ns
+        found[STEP, ""] = CallTimes(ns, steps, total_ns, is_own=False)
+    return {key: times for key, times in found.items() if times.ns > 0}
 
 
-def layers_of(run: ProfileData, by: Grouping) -> dict[str, str]:
+def _times_of(row: Row, steps: int) -> Iterator[tuple[RowPhase, CallTimes]]:
+    for phase, totals in row.phases.items():
+        own_ns, total_ns = totals.self_ns, totals.duration_ns
+        if totals.calls:
+            ns = totals.min_ns if row.kind in _SHORTEST else totals.mean_ns
+            is_own = 2 * own_ns >= total_ns
+            yield (row.name, phase), CallTimes(ns, totals.calls, total_ns, is_own)
+        elif row.kind == "outside" and steps:
+            times = CallTimes(own_ns / steps, steps, own_ns, is_own=True)
+            yield (row.name, phase), times
+
+
+def layers_of(runs: Iterable[ProfileData], by: Grouping) -> dict[str, str]:
     """For each module of which there are several, the name of the row of all of them:
-    ``Net.blocks.*.norm (Norm)``."""
-    kinds = defaultdict[str, list[str]](list)
-    for row in run.rows(by) if by == "module" else ():
+    ``Net.blocks.*.norm: 12 Norm``."""
+    kinds = defaultdict[LayerKind, set[str]](set)
+    for row in (row for run in runs for row in run.rows(by) if by == "module"):
         if row.kind == "module":
-            kinds[f"{without_numbers(row.name)} ({row.class_name})"].append(row.name)
-    several = {kind: names for kind, names in kinds.items() if len(names) > 1}
-    return {name: kind for kind, names in several.items() for name in names}
+            kinds[kind_of(row)].add(row.name)
+    several = ((kind, names) for kind, names in kinds.items() if len(names) > 1)
+    return {name: kind.label(names) for kind, names in several for name in names}
 
 
 def with_layers(
@@ -88,38 +98,85 @@ def with_layers(
 
 
 def _mean_of(layers: Sequence[CallTimes]) -> CallTimes:
-    shortest = [each.shortest_ns for each in layers]
     return CallTimes(
-        fmean(shortest) if all(shortest) else 0,
-        fmean(each.mean_ns for each in layers),
+        fmean(each.ns for each in layers),
         sum(each.calls for each in layers),
         sum(each.total_ns for each in layers),
         is_own=False,  # it contains other rows: these layers
     )
 
 
-def _times_of(row: Row, part: ProfileData) -> Iterable[tuple[RowPhase, CallTimes]]:
-    steps = part.steps
-    for phase, totals in row.phases.items():
-        calls, total_ns, own_ns = totals.calls, totals.duration_ns, totals.self_ns
-        if calls:
-            mean_ns = _typical_ns(totals.mean_ns, totals.std_ns, calls)
-            is_own = 2 * own_ns >= total_ns
-            times = CallTimes(totals.min_ns, mean_ns, calls, total_ns, is_own)
-            yield (row.name, phase), times
-        elif row.kind == "outside" and steps:
-            times = CallTimes(0, own_ns / steps, steps, own_ns, is_own=True)
-            yield (row.name, phase), times
+# The runs of a side
 
 
-def _typical_ns(mean_ns: float, std_ns: float, calls: int) -> float:
-    return mean_ns - (std_ns / sqrt(calls - 1) if calls > 1 else 0.0)
+def checked_runs(name: str, runs: object) -> list[ProfileData]:
+    """The runs of a side, if these are profiles of runs of their own."""
+    found = [runs] if isinstance(runs, ProfileData) else runs
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        raise TypeError(f"{name} must be a Profile, or several, not {runs!r}")
+    for run in found:
+        if not isinstance(run, ProfileData):
+            raise TypeError(f"{name} must be a Profile, or several, not {run!r}")
+    if not found:
+        raise ValueError(f"{name} has no profile: give one for each run")
+    processes = [each for run in found for each in run.provenance if each.started_ns]
+    if len({(p.host, p.pid, p.started_ns) for p in processes}) < len(processes):
+        raise ValueError(f"{name} has a run twice: give each run once")
+    if len(found) > 1 and len({each.rank for each in processes}) > 1:
+        raise ValueError(
+            f"{name} has several ranks, which are no runs of their own: merge the "
+            "ranks of each run, or compare one rank"
+        )
+    return [*found]
 
 
-def _of_steps(times: StepTimes) -> CallTimes:
-    count, mean_ns = times.later_steps, times.mean_ns
-    squares_ns2 = sum(each.total_ns**2 / each.steps for each in times.later)
-    std_ns = sqrt(max(squares_ns2 / count - mean_ns**2, 0.0))
-    shortest_ns = min(each.total_ns / each.steps for each in times.later)
-    typical_ns = _typical_ns(mean_ns, std_ns, count)
-    return CallTimes(shortest_ns, typical_ns, count, count * mean_ns, is_own=False)
+def check_related(
+    olds: Sequence[ProfileData], news: Sequence[ProfileData], by: Grouping
+) -> None:
+    """Refuse profiles whose rows have little in common."""
+    times: list[dict[tuple[str, str], int]] = []
+    for name, runs in (("old", olds), ("new", news)):
+        found: dict[tuple[str, str], int] = {}
+        for row in (row for run in runs for row in run.rows(by)):
+            if row.kind in _CALLED:
+                key = row.name, row.class_name
+                found[key] = found.get(key, 0) + max(row.self_ns, 1)
+        if not found and by == "function":
+            raise ValueError(
+                f"functions were not measured in {name}: compare modules, or run "
+                "compare --run with --by function"
+            )
+        if not found:
+            raise ValueError(f"no module and no function was called in {name}")
+        times.append(found)
+    one, other = times
+    shared = one.keys() & other.keys()
+    shares = [
+        sum(map(found.__getitem__, shared)) / sum(found.values()) for found in times
+    ]
+    if max(shares) < _RELATED:
+        raise ValueError(
+            f"these are not profiles of one program: only {len(shared)} of {len(one)} "
+            f"and {len(other)} rows are in both, with {shares[0]:.0%} of the time of "
+            f"old, {shares[1]:.0%} of that of new{_INSTEAD.get(by, '')}"
+        )
+
+
+def pairs_of(
+    old: Sequence[ProfileData], new: Sequence[ProfileData]
+) -> list[tuple[int, int]]:
+    """Pairs of an old and a new run, one after the other, if runs took turns; else
+    nothing."""
+    began = [
+        (min((each.started_ns for each in run.provenance), default=0), side, place)
+        for side, runs in enumerate((old, new))
+        for place, run in enumerate(runs)
+    ]
+    began.sort()
+    if len(old) != len(new) or len(old) < 2 or not began[0][0]:
+        return []
+    pairs = [sorted(pair) for pair in zip(began[::2], began[1::2], strict=True)]
+    by_side = [sorted((side, place) for _, side, place in pair) for pair in pairs]
+    if any([side for side, _ in pair] != [0, 1] for pair in by_side):
+        return []
+    return [(one, other) for (_, one), (_, other) in by_side]

@@ -10,14 +10,14 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from torchprof_hooks.profiles.compare import ENOUGH_RUNS
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
 from torchprof_hooks.profiles.options import check_share
 from torchprof_hooks.program.flags import ELSEWHERE, Flags, did_you_mean, option
 from torchprof_hooks.version import __version__
 
-#: How often ``compare --run`` runs each program: with some noise, 10 % in one module
-#: are then found in 19 of 20 comparisons.
-RUNS: Final = 7
+#: How often ``compare --run`` runs each program.
+RUNS: Final = ENOUGH_RUNS
 #: The first argument of a program that is not a script, as in Python's own command.
 _PROGRAMS: Final = ("-m", "-c", "-")
 
@@ -112,8 +112,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "compare": Command(
         "what became slower between two profiles",
         "Compare the time of a call, row by row. The exit code is 1 if any became "
-        "slower, by more than --fail-above and by more than runs of unchanged code "
-        "differ. That takes a few runs: give two programs and --run, or two folders "
+        "slower, by more than --fail-above and in every new run than in every old "
+        "one. That takes a few runs: give two programs and --run, or two folders "
         "with a profile of each run.",
         [
             _argument("old", help="a profile, or a folder with a profile of each run"),

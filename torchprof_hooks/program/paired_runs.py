@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from torchprof_hooks.documents.progress import with_progress
-from torchprof_hooks.profiles.run_noise import KEEP_MEMORY
 from torchprof_hooks.program.launch import interpreter_options
 
 #: What ends us, if it comes: with it, the program that runs is ended first.
@@ -128,7 +127,6 @@ def _run(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**KEEP_MEMORY, **os.environ},
             start_new_session=True,
         )
         _wait(process, came)

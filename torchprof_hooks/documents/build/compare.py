@@ -9,7 +9,6 @@ from typing import Final
 
 from torchprof_hooks.documents.build.compare_answers import (
     answers_of,
-    known_noise,
     ranked,
     warnings_of,
 )
@@ -28,20 +27,19 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import plural
-from torchprof_hooks.profiles.changes import Change, ComparisonData
-from torchprof_hooks.profiles.compare import RISK, compare
+from torchprof_hooks.profiles.compare import ENOUGH_RUNS, Change, ComparisonData
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.run_times import RowPhase
 
 #: The most rows, and names of rows that were not compared, by default.
 ROWS: Final = 40
-#: A row changed strongly if it changed by more than this share of its old mean.
+#: A row changed strongly if it changed by more than this share of its old time.
 _STRONGLY: Final = 0.25
 #: The legend of the tones of the tree.
 _TREE_LEGEND: Final = (
     "Frames are as wide as the time that they take now. Red became slower, blue "
     f"faster, the strong colours by more than {100 * _STRONGLY:g} %; grey may be "
-    "noise. What was not there before is dashed."
+    "chance. What was not there before is dashed."
 )
 
 
@@ -49,8 +47,8 @@ def comparison_document(
     comparison: ComparisonData, *, max_rows: int | None = None
 ) -> Document:
     """The rows that became slower, the largest difference first; then those that became
-    faster; then the others. Pages and programs also get the modules of the new profile
-    as a tree, and what was measured in both.
+    faster; then the others. Of modules, pages and programs also get a tree; and all get
+    what was measured in both.
 
     max_rows: the most rows of the table as text; 40 by default. All rows that became
         slower are shown in any case.
@@ -61,14 +59,13 @@ def comparison_document(
         Answers([*answers_of(comparison)], [*warnings_of(comparison)])
     ]
     changes = ranked(comparison, comparison.printed)
-    if not new.is_empty:
+    if comparison.by == "module" and not new.is_empty:
         blocks.append(_tree(comparison))
     if changes:
         blocks.append(_table(comparison, changes, most))
     lines = [*_only_in_one(comparison, most), *_notes(comparison)]
     blocks.append(Facts("compared", "", lines, is_faint=True))
     blocks += [_measured("before", old), _measured("now", new)]
-    together = comparison.together
     return Document(
         "comparison",
         "comparison",
@@ -82,10 +79,9 @@ def comparison_document(
             "in_turns": comparison.in_turns,
             "old_step_ns": _step_ns(old),
             "new_step_ns": _step_ns(new),
-            "together": together.change,
-            "together_noise": known_noise(together.noise),
-            "together_cause": together.cause,
-            "visible": known_noise(comparison.visible),
+            "machine_change": comparison.machine.change,
+            "machine_cause": comparison.machine.cause,
+            "chance": comparison.chance,
             "compared": len(changes),
             "slower": len(comparison.slower),
             "faster": len(comparison.faster),
@@ -98,16 +94,14 @@ def comparison_document(
 def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> Table:
     doubt = "?" if comparison.is_guess else ""
     verdicts = [f"{c.verdict}{doubt}" if c.verdict else "" for c in changes]
+    spreads = [c.spread if comparison.runs > 1 else None for c in changes]
     columns = [
         Column("phase", "text", [change.phase for change in changes]),
-        Column("of", "text", [change.measure for change in changes], "measure", 1),
         _times("old", [change.old_ns for change in changes], "old_ns", 4),
-        _times("new", [change.comparable_ns for change in changes], "new_ns", 4),
+        _times("new", [change.new_ns for change in changes], "new_ns", 4),
         _times("change", [c.difference_ns for c in changes], "change_ns", 2),
         _shares("%", [change.relative_change for change in changes], "relative_change"),
-        _shares(
-            "noise %", [known_noise(change.noise) for change in changes], "noise", 3
-        ),
+        _shares("runs differ %", spreads, "spread", 3),
         Column("calls", "text", [*map(_counts, changes)], "calls", drop_order=1),
         Column("", "text", verdicts, "verdict"),
         *(
@@ -120,14 +114,15 @@ def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> 
     ]
     if comparison.steps:
         in_step = [comparison.in_step_ns(change) for change in changes]
-        columns.insert(5, _times("in a step", in_step, "step_change_ns"))
+        columns.insert(4, _times("in a step", in_step, "step_change_ns"))
+    slower = (n for n, c in enumerate(changes, 1) if c.verdict == "slower")
     return Table(
         "rows",
         "Time of a call",
         comparison.by,
         [change.name for change in changes],
         columns,
-        most=max([most, *(n for n, c in enumerate(changes, 1) if c.is_slower)]),
+        most=max([most, *slower]),
         tones=[_tone(change) for change in changes],
         left_out="{count} more rows, not slower",
         notes=[_legend(comparison)],
@@ -150,7 +145,7 @@ def _tone(change: Change | None) -> Tone:
     if change is None or not change.verdict:
         return "same"
     is_strong = abs(change.relative_change) > _STRONGLY
-    if change.is_slower:
+    if change.verdict == "slower":
         return "slower2" if is_strong else "slower1"
     return "faster2" if is_strong else "faster1"
 
@@ -163,25 +158,18 @@ def _counts(change: Change) -> str:
 
 def _tree(comparison: ComparisonData) -> Table:
     """The modules of the new profile, each with its largest change that matters."""
-    found = comparison
-    if comparison.by != "module":
-        olds, news = comparison.olds, comparison.news
-        found = compare(olds, news, "module", comparison.threshold)
     largest: dict[str, Change] = {}
-    for change in ranked(found, found.changes):
+    for change in ranked(comparison, comparison.changes):
         known = largest.get(change.name)
         if change.verdict and (
             known is None or abs(change.difference_ns) > abs(known.difference_ns)
         ):
             largest[change.name] = change
-    added = {name for name, _ in found.added} - {c.name for c in found.changes}
-    nodes = placed_nodes(found.new.only_measured.tree(), None)
+    added = {name for name, _ in comparison.added}
+    added -= {change.name for change in comparison.changes}
+    nodes = placed_nodes(comparison.new.only_measured.tree(), None)
     rows = [node for _, node in nodes]
     changes = [largest.get(row.name) for row in rows]
-    tones = [
-        "new" if row.name in added else _tone(change)
-        for row, change in zip(rows, changes, strict=True)
-    ]
     columns = [
         Column("total now", "ns", [row.cumulative_ns for row in rows], "cumulative_ns"),
         Column("self now", "ns", [row.self_ns for row in rows], "self_ns"),
@@ -194,7 +182,10 @@ def _tree(comparison: ComparisonData) -> Table:
     ]
     return replace(
         tree_of("tree", "What changed", nodes, columns),
-        tones=tones,
+        tones=[
+            "new" if row.name in added else _tone(change)
+            for row, change in zip(rows, changes, strict=True)
+        ],
         notes=[_TREE_LEGEND],
         drawing="tree",
         is_detail=True,
@@ -225,22 +216,25 @@ def _measured(when: str, profile: ProfileData) -> Facts:
 
 
 def _legend(comparison: ComparisonData) -> str:
-    is_without = comparison.together.cause == "machine"
-    now = "on the machine of before" if is_without else "as measured"
+    is_without = comparison.machine.cause == "machine"
+    speed = "; without what the machine was faster or slower" if is_without else ""
     kinds = "; *: the mean of all layers of a kind" if comparison.layers else ""
+    few = (
+        " and as far apart as the runs of both sides differ"
+        if 1 < comparison.runs < ENOUGH_RUNS
+        else ""
+    )
     return (
-        "old, new: the shortest call of a run, or the mean less its standard error, "
-        f"whichever tells more; with inner calls; new: {now}{kinds}; noise: how much "
-        f"rows differ by chance, at a risk of {100 * RISK:g} % for all of them together"
-        "; slower, faster: by more than noise and by more than "
-        f"{100 * comparison.threshold:g} %"
+        "old, new: the shortest call of a run, with inner calls, the median of runs"
+        f"{speed}{kinds}; slower: each new run took longer than each old one, the "
+        f"median by more than {100 * comparison.threshold:g} %{few}"
     )
 
 
 def _notes(comparison: ComparisonData) -> Iterator[str]:
     old, new = comparison.old, comparison.new
     if old.devices or new.devices:
-        yield "times are those of the host: of device times, no spread is known"
+        yield "times are those of the host: of device times, no shortest call is known"
     if old.has_functions != new.has_functions:
         which = "old" if old.has_functions else "new"
         yield (
