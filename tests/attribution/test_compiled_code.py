@@ -18,7 +18,7 @@ from torch._inductor.codecache import PyCodeCache
 from torch._inductor.utils import fresh_cache
 from torch.utils.checkpoint import checkpoint
 
-from tests.compiled import Block, Net, Work, during, rows_of, spent, work
+from tests.compiled import DIVIDED, Block, Net, Work, during, rows_of, spent, work
 from tests.cores import NATIVE_CORE
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
@@ -38,7 +38,11 @@ from torchprof_hooks.kernel.torch_names.inductor import (
 )
 from torchprof_hooks.link_hooks import TimerHook
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clock")]
+pytestmark = [
+    DIVIDED,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("clock"),
+]
 
 
 @pytest.fixture

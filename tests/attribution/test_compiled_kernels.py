@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.attribution.test_compiled_code import folder, fresh_compiler, in_torch
+from tests.compiled import DIVIDED
 from tests.perfetto import TraceReader
 from torchprof_hooks import ProfilerHook, profile
 from torchprof_hooks.instruments.compiled.wrapper import CHANGED
@@ -18,7 +19,7 @@ from torchprof_hooks.kernel.torch_names.inductor import wrappers
 
 __all__ = ["folder", "fresh_compiler"]
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+pytestmark = [DIVIDED, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 
 class Gated(nn.Module):

@@ -77,6 +77,7 @@ def build(torch_libraries: Path, cuda: str, folder: Path) -> None:
     for library, symbols in sorted(wanted.items()):
         _build_stub(folder, library, symbols, have, first=len(functions))
         functions += sorted(symbols)
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")  # as older Tritons ask for it
     (folder / "libraries").write_text("\n".join(sorted(wanted)))
     (folder / "functions").write_text("\n".join(functions))
 

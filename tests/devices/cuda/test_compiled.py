@@ -18,7 +18,7 @@ from tests.attribution.test_compiled_code import (
     fresh_compiler,
 )
 from tests.attribution.test_compiled_kernels import Gated
-from tests.compiled import Net, during, rows_of
+from tests.compiled import DIVIDED, Net, during, rows_of
 from tests.devices.cuda import planted
 from tests.devices.cuda.test_traced_step import use_of
 from tests.devices.cuda.work import device_ns
@@ -28,7 +28,7 @@ from torchprof_hooks.kernel.torch_names.inductor import wrappers
 
 __all__ = ["folder", "fresh_compiler"]
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
+pytestmark = [DIVIDED, pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 STEPS = 8  # all of them are stamped
 #: `ms` of what is in a `Net`, and where that is.
 INSIDE = {
