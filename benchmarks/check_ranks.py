@@ -50,7 +50,7 @@ def told(folder: Path) -> tuple[int | None, str, str]:
     if reason is None:
         return verdict.rank, "", ""
     row = "Head" if reason.row.startswith("Distributed") else reason.row
-    return verdict.rank, row, reason.phase or ""
+    return verdict.rank, row, reason.phase
 
 
 def judged(folder: Path, name: str, slow: int) -> str:

@@ -25,6 +25,7 @@ class Ranks(Reportable, RanksData):
     missing: ranks that have no file.
     stale: ranks whose files are older than the newest by more than two flushes.
     notes: which files were left out, and why; and what makes ranks hard to compare.
+    folder: the folder of the files.
     """
 
     def report(

@@ -43,13 +43,10 @@ def test_rank_0_tells_of_all(path: Path) -> None:
     assert final_report(path, of_rank(0, 1)) == ""
 
 
-@pytest.mark.parametrize("steps", [20, 4], ids=["slow", "suspect"])
-def test_the_report_that_it_names_is_that_of_the_slow_rank(
-    path: Path, steps: int
-) -> None:
+def test_the_report_that_it_names_is_that_of_the_slow_rank(path: Path) -> None:
     slow = {**USUAL, ("(data loading)", "data"): 61.0}
     for work, wait, provenance in ((USUAL, 61.0, FIRST), (slow, 1.0, SECOND)):
-        profile = rank_profile(work, [wait], provenance, steps)
+        profile = rank_profile(work, [wait], provenance)
         profile.save(rank_path(path, provenance))
     last = final_report(path, FIRST).splitlines()[-1]
     assert last.startswith("The report of rank 1: ")

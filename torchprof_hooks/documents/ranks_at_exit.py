@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -46,15 +47,12 @@ def final_report(
     _wait(files, provenance, lambda: time.monotonic() >= until_s or is_hurried())
     if any(_is_there(file, provenance) for file in files):
         ranks = read_run(path.parent)
-        verdict, own = ranks.verdict, ranks.ranks[0].number
-        number = next(
-            (n for n in (verdict.rank, verdict.suspect) if n is not None), own
-        )
-        [name] = (rank.name for rank in ranks.ranks if rank.number == number)
+        slow, own = ranks.verdict.rank, ranks.ranks[0].number
+        number = own if slow is None else slow
         return (
             f"{text_of(ranks_document(ranks))}\n"
             f"The report of rank {number}: "
-            f"python -m torchprof_hooks show {path.parent / name}"
+            f"python -m torchprof_hooks show {shlex.quote(ranks.path_of(number))}"
         )
     return (
         f"torchprof_hooks: no files of other ranks in {path.parent}. When they are "

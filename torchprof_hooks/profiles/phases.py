@@ -32,6 +32,7 @@ class PhaseInfo(NamedTuple):
     rows: names of the rows that have this kind. Optimizers and collectives have names
         of their own.
     calls: what its calls are called, one and several.
+    is_apart: whether it has a column of its own in the table of ranks.
     colour: of its bars in a terminal; "" for the usual one. On pages, the CSS class is
         made of the title.
     """
@@ -39,6 +40,7 @@ class PhaseInfo(NamedTuple):
     title: str
     rows: tuple[str, ...] = ()
     calls: tuple[str, str] = ("call", "calls")
+    is_apart: bool = True
     colour: Literal["", "blue", "red"] = ""
 
 
@@ -52,17 +54,24 @@ PHASES: Final[Mapping[Phase, PhaseInfo]] = {
     "waiting": PhaseInfo("waiting for gradients", (WAITING_NAME,)),
     "communication": PhaseInfo("communication"),
     "compiling": PhaseInfo(
-        "torch.compile", (COMPILING_NAME,), ("compilation", "compilations")
+        "torch.compile",
+        (COMPILING_NAME,),
+        ("compilation", "compilations"),
+        is_apart=False,
     ),
     "garbage": PhaseInfo(
-        "garbage collection", (GARBAGE_NAME,), ("collection", "collections")
+        "garbage collection",
+        (GARBAGE_NAME,),
+        ("collection", "collections"),
+        is_apart=False,
     ),
     "outside": PhaseInfo(
         "outside modules",
         (OUTSIDE_NAME, AFTER_BACKWARD_NAME, AFTER_LAST_NAME, BEFORE_NAME),
         ("step", "steps"),
+        is_apart=False,
     ),
-    "profiler": PhaseInfo("profiler overhead", (PROFILER_NAME,)),
+    "profiler": PhaseInfo("profiler overhead", (PROFILER_NAME,), is_apart=False),
 }
 
 #: Phases in which a process waits for others.

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
@@ -50,8 +50,6 @@ T = TypeVar("T")
 SLOWER: Final = 1
 TROUBLE: Final = 2
 
-#: The most processes that read files of ranks at once.
-_MOST_PROCESSES: Final = 8
 
 #: The most characters of a message: some quote a value from a damaged file.
 _LONGEST_MESSAGE: Final = 300
@@ -166,8 +164,7 @@ def _merge(args: argparse.Namespace) -> int:
 
 
 def _ranks(args: argparse.Namespace) -> int:
-    processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
-    ranks = _read(partial(read_run, processes=processes), args.folder)
+    ranks = _read(read_run, args.folder)
     if ranks.notes and args.format != "text":
         print("torchprof_hooks:", "; ".join(ranks.notes), file=sys.stderr)
     document = ranks_document(ranks, args.by or "module", args.max_rows)

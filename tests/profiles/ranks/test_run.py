@@ -104,6 +104,13 @@ def test_files_of_other_runs(facts: dict[str, Any]) -> None:
     assert found.notes == ("left out: profile-rank3.json is of another run",)
 
 
+def test_a_file_that_an_earlier_run_of_the_same_job_left() -> None:
+    """Such as another ``srun`` in one allocation."""
+    earlier = {"started_ns": BEGAN - 50 * SECOND, "written_ns": BEGAN - SECOND}
+    named = [each._replace(run="77") for each in four(**earlier)]
+    assert run(*named).missing == (3,)
+
+
 def test_ranks_of_a_run_may_begin_late_and_have_other_arguments() -> None:
     first, *others = four(written_ns=BEGAN + SECOND, command="train.py --local-rank=3")
     late = first._replace(started_ns=BEGAN + 50 * SECOND)

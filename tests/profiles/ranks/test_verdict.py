@@ -36,6 +36,7 @@ SLOWER = 30
 DATA: tuple[str, Phase] = ("(data loading)", "data")
 NET: tuple[str, Phase] = ("Net", "forward")
 BODY: tuple[str, Phase] = ("Net > Net.body", "forward")
+IN_BODY: tuple[str, Phase] = ("Net > Net.body > Net.head", "forward")
 
 PLANTED: dict[str, tuple[str, Phase]] = {
     "a forward": ("Net > Net.head", "forward"),
@@ -74,9 +75,8 @@ def test_the_slow_rank_and_its_row(place: tuple[str, Phase], size: int) -> None:
 def test_twice_the_batch_is_all_of_the_model(size: int) -> None:
     twice = {key: ms * 2 if "Net" in key[0] else ms for key, ms in USUAL.items()}
     verdict = ranks_of([USUAL] * (size - 1) + [twice]).verdict
-    reason = reason_of(verdict)
-    assert (verdict.rank, reason.row, reason.phase) == (size - 1, "Net", None)
-    assert (reason.spent_ns, reason.others_ns) == (92 * MS, 46 * MS)
+    assert (verdict.rank, verdict.reason) == (size - 1, None)  # in no single phase
+    assert verdict.lost_ns == 46 * MS
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_twice_the_batch_is_all_of_the_model(size: int) -> None:
     [
         ({key: 10 for key in USUAL if key[1] == "forward"}, "Net", "forward"),
         # What is around it has less to do than in others.
-        ({NET: -0.5, BODY: 15, (BODY[0], "backward"): 15}, "Net.body", None),
+        ({NET: -0.5, BODY: 7, IN_BODY: 7}, "Net.body", "forward"),
     ],
     ids=["one phase of many modules", "the innermost module"],
 )
 def test_slow_in_several_places(more: Work, row: str, phase: Phase | None) -> None:
-    work = {key: ms + more.get(key, 0) for key, ms in USUAL.items()}
+    work = {key: USUAL.get(key, 0) + more.get(key, 0) for key in {**USUAL, **more}}
     reason = reason_of(ranks_of([USUAL, work, USUAL]).verdict)
     assert (reason.row, reason.phase, reason.is_own) == (row, phase, False)
 
@@ -299,5 +299,5 @@ def test_functions_are_in_the_phases_of_what_calls_them() -> None:
     work: Work = {**USUAL, ("randn(2)", "forward"): 3, ("Net > relu(2)", "forward"): 4}
     [rank] = ranks_of([work]).ranks
     times = phase_times(rank)
-    assert (times["forward"], times["other"]) == (20 * MS, 4 * MS)
+    assert (times["forward"], times["outside"]) == (20 * MS, 4 * MS)
     assert sum(times.values()) == rank.step_ns

@@ -19,15 +19,13 @@ from torchprof_hooks.documents.document import (
 from torchprof_hooks.documents.render.terminal import shorten
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import plural
-from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.phases import PHASE_TITLES
+from torchprof_hooks.profiles.names import Grouping, Phase
+from torchprof_hooks.profiles.phases import PHASES, WAITING_PHASES
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
-from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
+from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.ranks import RanksData, StaleRank
 from torchprof_hooks.profiles.ranks.skew import (
-    RANK_PHASES,
     RankCollective,
-    RankPhase,
     phase_times,
 )
 
@@ -99,7 +97,10 @@ def _steps_table(ranks: RanksData) -> Table:
     a device mesh."""
     shown = ranks.ranks
     times = [phase_times(rank) for rank in shown]
-    phases = [phase for phase in RANK_PHASES if any(each[phase] for each in times)]
+    found = [phase for phase in PHASES if any(each[phase] for each in times)]
+    apart = [phase for phase in found if PHASES[phase].is_apart]
+    others = [phase for phase in found if phase not in apart]
+    other = [sum(each[phase] for phase in others) for each in times]
     columns = [
         *(
             Column(name, "count", [coordinates(r)[name] for r in shown], "", 0, True)
@@ -108,11 +109,10 @@ def _steps_table(ranks: RanksData) -> Table:
         Column("steps", "count", [rank.steps for rank in shown], shows_zeros=True),
         _times("step", [rank.step_ns for rank in shown]),
         *(
-            _times(
-                PHASE_TITLES.get(phase, phase), [each[phase] for each in times], phase
-            )
-            for phase in phases
+            _times(PHASES[phase].title, [each[phase] for each in times], phase)
+            for phase in apart
         ),
+        *([_times("other", other)] if others else []),
     ]
     return Table(
         "ranks",
@@ -134,7 +134,7 @@ def _times(title: str, values: Sequence[float], name: str = "") -> Column:
     return Column(title, "ns", rounded, f"{name or title}_ns", shows_zeros=True)
 
 
-def _importance(times: Sequence[Mapping[RankPhase, float]]) -> list[int]:
+def _importance(times: Sequence[Mapping[Phase, float]]) -> list[int]:
     """The importance of each rank (see `Table.ranks`): those that wait least and most
     come first, in turns."""
     waits = [each["waiting"] + each["communication"] for each in times]

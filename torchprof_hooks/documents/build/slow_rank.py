@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -12,10 +13,6 @@ from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.ranks.ranks import RanksData
 from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
 
-#: Inputs that are so many times as large as those of others are more work; and the most
-#: by which those differ that are as large.
-_LARGER: Final = 1.25
-_AS_LARGE: Final = 1.1
 #: Other waiting is printed if it is such a share of a step.
 _MUCH: Final = 0.2
 _PLACES: Final[Mapping[str, str]] = {
@@ -39,10 +36,6 @@ def slow_rank_answer(ranks: RanksData) -> Answer:
     elif not verdict.waiting_ns:
         answer = "No rank was seen to communicate"
         evidence = "Nothing says who waits for whom."
-    elif verdict.suspect is not None:
-        answer = f"Probably rank {verdict.suspect} is slow"
-        evidence = " ".join(_slow(verdict))
-        next_step = _show(ranks, verdict.suspect)
     else:
         answer = "Even" if verdict.is_even else "Cannot tell"
         evidence = " ".join(_no_rank(verdict))
@@ -60,8 +53,7 @@ def slow_rank_answer(ranks: RanksData) -> Answer:
 
 def _show(ranks: RanksData, number: int) -> str:
     """The command that shows the report of a rank."""
-    [name] = (rank.name for rank in ranks.ranks if rank.number == number)
-    return f"show --full {name}"
+    return f"show --full {shlex.quote(ranks.path_of(number))}"
 
 
 def _verdict_numbers(verdict: Verdict) -> dict[str, Value]:
@@ -69,7 +61,6 @@ def _verdict_numbers(verdict: Verdict) -> dict[str, Value]:
     reason = verdict.reason
     return {
         "rank": verdict.rank,
-        "suspect": verdict.suspect,
         "row": reason.row if reason else None,
         "phase": reason.phase if reason else None,
         "spent_ns": round(reason.spent_ns) if reason else None,
@@ -96,10 +87,7 @@ def _slow(verdict: Verdict) -> Iterator[str]:
     if verdict.waiting_ns - verdict.lost_ns > _MUCH * verdict.step_ns:
         rest = best_time(verdict.waiting_ns - verdict.lost_ns)
         yield f"They exchange or wait for another {rest}, which is not for this rank."
-    if verdict.rank is None:
-        yield f"But chance explains up to {noise}: more steps would tell."
-    else:
-        yield f"Up to {noise} may be chance: steps differ."
+    yield f"Up to {noise} may be chance: steps differ."
 
 
 def _reason(reason: Reason) -> Iterator[str]:
@@ -109,36 +97,14 @@ def _reason(reason: Reason) -> Iterator[str]:
         yield f"It spends that in {where}: {spent} a step, the others {others}."
     else:
         yield f"It is slower in all of {where}: {spent} a step, the others {others}."
-    yield from _inputs(reason)
-
-
-def _inputs(reason: Reason) -> Iterator[str]:
-    """Whether it has more work, as far as shapes tell."""
-    found = reason.inputs
-    if found and found.larger >= _LARGER:
-        least, most = _shape(found.least), _shape(found.most)
-        others = least if least == most else f"{least} to {most}"
-        yield f"It has more work: {found.function} is given {_shape(found.size)} there"
-        yield f"on average, {others} at the others: divide the data evenly."
-    elif found and found.calls >= _LARGER * found.others_calls:
-        yield f"It has more work: it calls {found.function} {found.calls:.1f} times a"
-        yield f"step, the others {found.others_calls:.1f} times."
-    elif not reason.is_own and found and found.larger < _AS_LARGE:
-        yield f"Inputs of {found.function} are as large at the others: so it has a"
-        yield "slower device, or shares its processor."
-    elif not reason.is_own:
-        yield "So it has more work, or a slower device."
-
-
-def _shape(sizes: Sequence[float]) -> str:
-    return "x".join(f"{size:.0f}" for size in sizes)
+        yield "So it has more work there, or a slower device."
 
 
 def _place_text(reason: Reason) -> str:
     """``Net.head, forward``."""
     where = _PLACES.get(reason.kind, reason.row)
     if reason.kind in ("module", "function"):
-        where += f", {reason.phase}" if reason.phase else ", forward and backward"
+        where += f", {reason.phase}"
     return where
 
 

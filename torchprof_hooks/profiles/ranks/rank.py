@@ -4,7 +4,7 @@ waiting for these, with the error of that."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ from torchprof_hooks.profiles.cells import CellKey, Infos
 from torchprof_hooks.profiles.collectives import Collectives
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.errors import ProfileFileError
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.phases import WAITING_PHASES
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
@@ -66,10 +66,6 @@ def _shortest(buckets: Sequence[Bucket], count: int) -> list[tuple[float, int]]:
     return found
 
 
-#: Phases in which a rank waits for others, or communicates with them.
-WAITING_PHASES: Final[tuple[Phase, ...]] = ("waiting", "communication")
-
-
 @dataclass(frozen=True, slots=True)
 class Rank:
     """What one rank did in a step, on average; times in nanoseconds.
@@ -80,7 +76,6 @@ class Rank:
     cells: own times by chain of calls and phase. They add up to `step_ns`.
     infos: descriptions of the names in the chains.
     collectives: what was exchanged in the measured steps.
-    calls: of functions whose shapes are known, forward, in a step.
     own: the time without waiting for others, and communication.
     """
 
@@ -92,7 +87,6 @@ class Rank:
     infos: Infos
     own: OwnTime
     collectives: Collectives = ()
-    calls: Mapping[CellKey, float] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -137,11 +131,6 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
         dict(loop.modules),
         own_time_in(loop.step_times, step_ns, cells),
         loop.collectives,
-        {
-            key: totals.calls / count
-            for key, totals in loop.cells.items()
-            if key[1] == "forward" and loop.modules[key[0][-1]].shapes
-        },
     )
 
 

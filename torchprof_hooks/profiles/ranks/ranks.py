@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 from typing import NamedTuple
 
 from torchprof_hooks.profiles.names import GROUPINGS, Grouping, check_grouping
@@ -48,6 +49,7 @@ class RanksData:
     missing: ranks that have no file.
     stale: ranks whose files are older than the newest by more than two flushes.
     notes: which files were left out, and why; and what makes ranks hard to compare.
+    folder: the folder of the files.
     """
 
     ranks: tuple[Rank, ...]
@@ -55,6 +57,7 @@ class RanksData:
     missing: tuple[int, ...] = ()
     stale: tuple[StaleRank, ...] = ()
     notes: tuple[str, ...] = ()
+    folder: str = ""
 
     def rows(self, by: Grouping = "module") -> tuple[SkewRow, ...]:
         """What the ranks spent in each row and phase, the largest skew first.
@@ -72,6 +75,11 @@ class RanksData:
     @cached_property
     def _rows(self) -> dict[Grouping, tuple[SkewRow, ...]]:
         return {}
+
+    def path_of(self, number: int) -> str:
+        """The path of the file of a rank."""
+        [name] = (rank.name for rank in self.ranks if rank.number == number)
+        return str(PurePath(self.folder, name))
 
     @cached_property
     def peers(self) -> tuple[tuple[int, ...], ...]:
@@ -102,16 +110,21 @@ class RanksData:
         )
 
 
-def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> RanksData:
+def run_of(
+    found: Iterable[Rank], notes: Iterable[str] = (), folder: str = ""
+) -> RanksData:
     """The newest run, with its ranks among those that were found."""
     by_age = sorted(found, key=lambda rank: -rank.provenance.written_ns)
     newest = by_age[0].provenance
     said = list(notes)
     kept: dict[int, Rank] = {}
+    began_ns = newest.started_ns
     for rank in by_age:
-        if not _is_same_run(rank.provenance, newest):
+        if not _is_same_run(rank.provenance, newest, began_ns):
             said.append(f"left out: {rank.name} is of another run")
-        elif rank.number not in kept:
+            continue
+        began_ns = min(began_ns, rank.provenance.started_ns)
+        if rank.number not in kept:
             kept[rank.number] = rank
         else:
             one, other = sorted((kept[rank.number], rank), key=lambda r: -r.steps)
@@ -121,15 +134,14 @@ def run_of(found: Iterable[Rank], notes: Iterable[str] = ()) -> RanksData:
     size = newest.world_size
     missing = tuple(number for number in range(size) if number not in kept)
     stale = tuple(_stale(ranks))
-    return RanksData(ranks, size, missing, stale, (*said, *_differences(ranks)))
+    return RanksData(ranks, size, missing, stale, (*said, *_differences(ranks)), folder)
 
 
-def _is_same_run(one: Provenance, newest: Provenance) -> bool:
-    """Whether a rank is of the same run as the newest one. Only the scripts of their
+def _is_same_run(one: Provenance, newest: Provenance, began_ns: int) -> bool:
+    """Whether a rank is of the same run as the newest one: of the same job, in which
+    runs follow each other, and not over before the run began. Only the scripts of their
     commands are compared: some launchers give each rank other arguments."""
-    if _job(one) != _job(newest):
-        return False
-    return bool(one.run) or one.written_ns >= newest.started_ns
+    return _job(one) == _job(newest) and one.written_ns >= began_ns
 
 
 def _job(one: Provenance) -> tuple[int, str, str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Final, Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from torchprof_hooks.profiles.cells import (
     CellKey,
@@ -17,20 +17,10 @@ from torchprof_hooks.profiles.cells import (
 from torchprof_hooks.profiles.collectives import Collective, sum_of
 from torchprof_hooks.profiles.many_shapes import common_names, renamed, with_infos
 from torchprof_hooks.profiles.names import Grouping, Kind, Phase
+from torchprof_hooks.profiles.phases import PHASES
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.rows import group_rows
 from torchprof_hooks.profiles.totals import Totals
-
-#: What the time of a rank is divided into.
-RankPhase = Literal[
-    "forward", "backward", "waiting", "communication", "data", "optimizer", "other"
-]
-RANK_PHASES: Final[tuple[RankPhase, ...]] = get_args(RankPhase)
-
-_RANK_PHASE: Final[Mapping[str, RankPhase]] = {
-    **{phase: phase for phase in RANK_PHASES},
-    "recompute": "backward",
-}
 
 
 @dataclass(frozen=True)
@@ -158,13 +148,13 @@ def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_RowAndPhase]:
                 yield _RowAndPhase(row.name, row.kind, phase, bool(totals.self_ns))
 
 
-def phase_times(rank: Rank) -> dict[RankPhase, float]:
+def phase_times(rank: Rank) -> dict[Phase, float]:
     """The time of a rank by phase, in nanoseconds per step, the same with and without
     measured functions. The times add up to `step_ns`."""
-    times = dict.fromkeys(RANK_PHASES, 0.0)
+    times = dict.fromkeys(PHASES, 0.0)
     for key, cell_ns in rank.cells.items():
         _, phase = place_without_functions(*key, rank.infos)
-        times[_RANK_PHASE.get(phase, "other")] += cell_ns
+        times[phase] += cell_ns
     return times
 
 

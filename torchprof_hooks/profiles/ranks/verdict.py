@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from math import isinf
 from statistics import median
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.ranks.inputs import RankInputs, inputs_in
-from torchprof_hooks.profiles.ranks.rank import WAITING_PHASES, Rank
+from torchprof_hooks.profiles.phases import WAITING_PHASES
+from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.skew import SkewRow
 
 #: A rank is called slow only if others wait for it for more than this many standard
@@ -17,8 +17,6 @@ from torchprof_hooks.profiles.ranks.skew import SkewRow
 #: standard error, are below this share.
 _ERRORS: Final = 4.0
 _LEAST_SHARE: Final = 0.05
-#: Or probably so, for more than this share of that many errors.
-_PROBABLY: Final = 0.75
 #: With fewer steps than this, others must wait for more than this share of a step.
 _FEWEST_STEPS: Final = 5
 _SHARE_OF_FEW: Final = 0.5
@@ -32,29 +30,23 @@ _NO_REASONS: Final = (*WAITING_PHASES, "profiler")
 class Reason(NamedTuple):
     """Where the slow rank spends the time that others wait; nanoseconds per step.
 
-    row, phase: see `Row`; the phase is None for the sum of all phases.
+    row, phase: see `Row`.
     is_own: whether the times are without inner calls, or with them.
     spent_ns: time of the slow rank there.
     others_ns: median of the other ranks' times there.
-    inputs: those of the function that takes most of it, if their shapes are known.
     """
 
     row: str
     kind: str
-    phase: Phase | None
+    phase: Phase
     is_own: bool
     spent_ns: float
     others_ns: float
-    inputs: RankInputs | None = None
 
     @property
     def excess_ns(self) -> float:
         """How much more the slow rank spends than the others."""
         return self.spent_ns - self.others_ns
-
-
-#: A row; a phase, or None for all; and the time of each rank there.
-_Times = tuple[SkewRow, Phase | None, Sequence[float]]
 
 
 class Verdict(NamedTuple):
@@ -67,10 +59,7 @@ class Verdict(NamedTuple):
     noise_ns: how much longer it may take by chance.
     step_ns: the duration of a step (median of the ranks).
     waiting_ns: the time that ranks wait and communicate (median).
-    reason: where this rank, or the suspect, spends the time; None if no row explains
-        most of it.
-    suspect: where no rank is slow for sure, the one that probably is: it has most to
-        do, it waits least, and others wait for it almost as long as chance explains.
+    reason: where this rank spends the time; None if no row explains most of it.
     """
 
     rank: int | None
@@ -80,7 +69,6 @@ class Verdict(NamedTuple):
     step_ns: float
     waiting_ns: float
     reason: Reason | None
-    suspect: int | None = None
 
     @property
     def is_even(self) -> bool:
@@ -109,15 +97,6 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     noise_ns = _noise_ns(ranks, slow, step_ns)
     is_slow = lost_ns > noise_ns
     also = [n for n, ns in less.items() if is_slow and ns <= min(noise_ns, lost_ns / 2)]
-    is_suspect = not is_slow and waited[slow] == min(waited)
-    is_suspect &= lost_ns > max(_PROBABLY * noise_ns, _LEAST_SHARE * step_ns)
-    reason = None
-    if is_slow or is_suspect:
-        reason = _find_reason(rows, slow, {slow, *also}, lost_ns)
-        if reason and reason.kind == "module":
-            others = [n for n in less if n not in also]
-            inputs = inputs_in(reason.row, ranks, slow, others)
-            reason = reason._replace(inputs=inputs)
     return Verdict(
         ranks[slow].number if is_slow else None,
         tuple(ranks[n].number for n in also),
@@ -125,8 +104,7 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
         noise_ns,
         step_ns,
         median(waited),
-        reason,
-        ranks[slow].number if is_suspect else None,
+        _find_reason(rows, slow, {slow, *also}, lost_ns) if is_slow else None,
     )
 
 
@@ -144,30 +122,25 @@ def _noise_ns(ranks: Sequence[Rank], slow: int, step_ns: float) -> float:
 def _find_reason(
     rows: Sequence[SkewRow], slow: int, all_slow: set[int], lost_ns: float
 ) -> Reason | None:
-    """The row that explains most of the lost time: of the rows whose own time does, the
-    one with the largest excess; else, the innermost row whose time with inner calls
-    does, in one phase, or in all phases together."""
-    least_ns = _EXPLAINS * lost_ns
-
-    def reasons(rows: Iterable[_Times], *, is_own: bool) -> Iterator[Reason]:
-        for row, phase, times_ns in rows:
-            spent_ns = times_ns[slow]
-            if spent_ns >= least_ns:  # else, the excess is smaller, too
-                others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
-                found = Reason(
-                    *(row.name, row.kind, phase, is_own, spent_ns, median(others))
-                )
-                if found.excess_ns >= least_ns:
-                    yield found
-
+    """The row and phase that explain most of the lost time: of the rows whose own time
+    does, the one with the largest excess; else, the innermost row whose time with inner
+    calls does."""
     rows = [row for row in rows if row.phase not in _NO_REASONS]
-    own = ((row, row.phase, row.own_ns) for row in rows)
-    if enough := [*reasons(own, is_own=True)]:
-        return max(enough, key=lambda reason: reason.excess_ns)
-    inside = ((row, row.phase, row.total_ns) for row in rows)
-    for some in (inside, _all_phases(rows)):
-        if enough := [*reasons(some, is_own=False)]:
-            return min(_innermost(enough), key=lambda reason: reason.excess_ns)
+    for is_own in (True, False):
+        found: list[Reason] = []
+        for row in rows:
+            times_ns = row.own_ns if is_own else row.total_ns
+            others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
+            spent_ns, others_ns = times_ns[slow], median(others)
+            if spent_ns - others_ns >= _EXPLAINS * lost_ns:
+                reason = Reason(
+                    row.name, row.kind, row.phase, is_own, spent_ns, others_ns
+                )
+                found.append(reason)
+        if found and is_own:
+            return max(found, key=lambda reason: reason.excess_ns)
+        if found:
+            return min(_innermost(found), key=lambda reason: reason.excess_ns)
     return None
 
 
@@ -177,13 +150,3 @@ def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
     names = {reason.row for reason in reasons}
     around = {name for name in names if any(n.startswith(f"{name}.") for n in names)}
     return [reason for reason in reasons if reason.row not in around]
-
-
-def _all_phases(rows: Sequence[SkewRow]) -> Iterator[_Times]:
-    """For each name, one of its rows, and the time of each rank in all its phases."""
-    by_name: dict[str, list[SkewRow]] = {}
-    for row in rows:
-        by_name.setdefault(row.name, []).append(row)
-    for some in by_name.values():
-        times_ns = zip(*(row.total_ns for row in some), strict=True)
-        yield some[0], None, [*map(sum, times_ns)]
