@@ -31,6 +31,7 @@ from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import Profiler, profile
 from torchprof_hooks.documents import report as report_module
+from torchprof_hooks.documents.build import blocks
 from torchprof_hooks.documents.export import scalars as scalars_module
 from torchprof_hooks.kernel.ended_steps import EndedSteps
 from torchprof_hooks.kernel.passes import PassRequest
@@ -286,7 +287,7 @@ def test_time_between_blocks_is_the_profilers(monkeypatch: pytest.MonkeyPatch) -
 #: What is asked of a profiler, and the function that makes it.
 DOCUMENTS: dict[str, tuple[Callable[[Profiler], object], Any, str]] = {
     "report": (Profiler.report, report_module, "report"),
-    "in a notebook": (Profiler._repr_html_, report_module, "page"),
+    "in a notebook": (Profiler._repr_html_, blocks, "document"),
     "scalars": (Profiler.scalars, scalars_module, "scalars"),
 }
 

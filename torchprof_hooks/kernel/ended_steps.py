@@ -10,6 +10,7 @@ from typing import Final
 from torchprof_hooks.kernel.step_counter import StepCounter
 from torchprof_hooks.kernel.torch_names.modules import any_optimizer_made
 from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.profiles.step_times import LEAST_STEPS
 
 #: After so many backward passes without any optimizer's step, none is expected.
 PATIENCE: Final = 256
@@ -195,7 +196,8 @@ class EndedSteps:
 
     def _after_last_ns(self, counter: StepCounter) -> int:
         """See `StepCounter.after_last_ns`."""
-        if self.tracker is None or self.clock.is_running or not counter.steps:
+        is_known = counter.steps >= LEAST_STEPS  # what is usual
+        if self.tracker is None or self.clock.is_running or not is_known:
             return 0
         others_ns = self.tracker.entered_ns - self._entered_ns
         after_ns = self.clock.stopped_ns - self._between_ns - others_ns
