@@ -1,11 +1,13 @@
 """Makes an environment with torch's build for CUDA, which needs no device and none of
 CUDA's libraries: the planted runtime is there in each of its processes.
 
-It imports nothing but Python's own. Exit code: 3 if that cannot be had here.
+With TRITON=1 it has Triton, too, for tests of compiled code. It imports nothing but
+Python's own. Exit code: 3 if that cannot be had here.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
@@ -43,7 +45,8 @@ def make(folder: Path, torch: str) -> None:
         if shutil.which(tool) is None:
             raise LeftOutError(f"there is no {tool}")
     ready = folder / "ready"
-    said = "\n".join((torch, *NEEDED, "triton", _START))
+    with_triton = bool(os.environ.get("TRITON"))
+    said = "\n".join((torch, *NEEDED, "triton" * with_triton, _START))
     if ready.exists() and ready.read_text() == said:
         return
     venv.create(folder, clear=True, with_pip=True)
@@ -53,10 +56,10 @@ def make(folder: Path, torch: str) -> None:
     if "cuda: Optional[str] = None" in version or "cuda = None" in version:
         raise LeftOutError(f"this torch {torch} is not built for CUDA")
     _install(folder, *NEEDED)
-    # What Inductor writes its kernels in.
+    # What Inductor writes its kernels in: large, and needed by few tests.
     metadata = next(packages.glob("torch-*.dist-info/METADATA")).read_text()
     triton = re.search(r"^Requires-Dist: (triton[^;]*)", metadata, re.MULTILINE)
-    if triton is not None:
+    if triton is not None and with_triton:
         _install(folder, triton[1].strip())
     (packages / "planted_cuda.pth").write_text(_START)
     ready.write_text(said)

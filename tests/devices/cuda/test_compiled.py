@@ -28,6 +28,7 @@ from torchprof_hooks.kernel.torch_names.inductor import wrappers
 
 __all__ = ["folder", "fresh_compiler"]
 
+pytest.importorskip("triton", reason="TRITON=1 make test-cuda has it")
 pytestmark = [DIVIDED, pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 STEPS = 8  # all of them are stamped
 #: `ms` of what is in a `Net`, and where that is.
