@@ -77,28 +77,26 @@ def _fields_of(kind: Any) -> _Fields:
     )
 
 
+def sums_of(one: Any, other: Any) -> list[Any]:
+    """The values of all fields of the sum of two records of one class."""
+    kind: Any = type(one)  # mypy does not know that classes can be hashed
+    values, sums, _ = _fields_of(kind)
+    pairs = zip(sums, values(one), values(other), strict=True)
+    return [how(a, b) for how, a, b in pairs]
+
+
 class Amounts:
     """A record whose fields are made by `summed`, `inside`, `shortest`, `longest`."""
 
     __slots__ = ()
 
-    @classmethod
-    def _fields(cls) -> _Fields:
-        kind: Any = cls  # mypy does not know that classes can be hashed
-        return _fields_of(kind)
-
-    def sums_with(self: A, other: A) -> list[Any]:
-        """The values of all fields of the sum."""
-        values, sums, _ = self._fields()
-        pairs = zip(sums, values(self), values(other), strict=True)
-        return [how(a, b) for how, a, b in pairs]
-
     def __add__(self: A, other: A) -> A:
-        return type(self)(*self.sums_with(other))
+        return type(self)(*sums_of(self, other))
 
     def __sub__(self: A, other: A) -> A:
         """Without some of the calls. Of extremes it is not known which calls set them:
         they stay."""
-        values, _, differences = self._fields()
+        kind: Any = type(self)
+        values, _, differences = _fields_of(kind)
         pairs = zip(differences, values(self), values(other), strict=True)
         return type(self)(*[how(a, b) for how, a, b in pairs])

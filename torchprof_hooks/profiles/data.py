@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from operator import add
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from torchprof_hooks.profiles.amounts import added_by
+from torchprof_hooks.profiles.amounts import added_by, sums_of
 from torchprof_hooks.profiles.cells import (
     BEFORE_CELL,
     Cells,
@@ -325,12 +324,8 @@ class ProfileData:
         """
         if not isinstance(other, ProfileData):
             raise TypeError(f"other must be a Profile, not {other!r}")
-        found: dict[str, Any] = {
-            each.name: each.metadata.get("sum", add)(
-                getattr(self, each.name), getattr(other, each.name)
-            )
-            for each in fields(self)
-        }
+        names = (each.name for each in fields(self))
+        found: dict[str, Any] = dict(zip(names, sums_of(self, other), strict=True))
         return replace(self, **found)
 
 

@@ -15,6 +15,7 @@ from torchprof_hooks.profiles.amounts import (
     longest,
     shortest,
     summed,
+    sums_of,
 )
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
 
@@ -84,7 +85,7 @@ class Totals(Amounts):
         return self._per_call(self.memory_cumulative.retained_bytes)
 
     def __add__(self, other: Totals) -> Totals:
-        sums = self.sums_with(other)
+        sums = sums_of(self, other)
         if not (self.calls and other.calls):  # the shortest of none is none, and not 0
             sums[_MIN] = self.min_ns if self.calls else other.calls and other.min_ns
         return Totals(*sums)
