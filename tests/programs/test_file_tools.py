@@ -98,7 +98,8 @@ def test_show_is_as_wide_as_the_terminal(
     PROGRAM.save("a.json")
     for width in (70, 150):
         monkeypatch.setenv("COLUMNS", str(width))
-        expected = PROGRAM.report(full=True, width=width)
+        layout = Layout(width=width)
+        expected = report(PROGRAM, layout, full=True, hints=OF_FILES)
         assert tool.prints("show a.json --full") == expected + "\n"
         tables = program_text(PROGRAM, ExitLayout(), width=width, with_memory=False)
         assert tool.prints("show a.json --format report") == tables + "\n"
@@ -216,6 +217,12 @@ def test_a_bad_file_is_one_line(
     line = tool.complains(command)
     assert f"bad {reason}" in line
     assert len(line) < 400
+
+
+def test_a_program_is_no_profile(tool: Tool) -> None:
+    Path("train.py").write_text("import torch\n")
+    line = tool.complains("show train.py")
+    assert "--save profile.json train.py" in line, line
 
 
 @given(st.integers(0, 10**6), st.binary(max_size=3), st.sampled_from(FORMATS))

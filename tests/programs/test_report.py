@@ -23,6 +23,7 @@ from tests.running import (
     written,
 )
 from torchprof_hooks import Profile
+from torchprof_hooks.documents.render.units import TIME_UNITS
 
 #: Where the clock is the machine's.
 PLAIN = """
@@ -74,10 +75,10 @@ def section(report: str, title: str) -> list[str]:
 
 
 def seconds(text: str) -> float:
-    """The first time in a line."""
-    found = re.search(r"([\d.]+)s", text)
+    """The first time in a line, to a millisecond."""
+    found = re.search(rf"([\d.]+)({'|'.join(TIME_UNITS)})", text)
     assert found, text
-    return float(found[1])
+    return round(float(found[1]) * TIME_UNITS[found[2]] / TIME_UNITS["sec"], 3)
 
 
 def ticking(program: str) -> str:
@@ -161,8 +162,8 @@ def test_a_profiled_function(tmp_path: Path) -> None:
     run = with_tables(written(tmp_path, PROFILED_FUNCTION))
     lines = section(run.err, "Function profiling")
     assert lines[0].startswith("Message: train_step, made at program.py:")
-    assert lines[1].startswith("Time in 6 calls to train_step: 0.042s (0.007000s ")
-    assert "  optimizers: 0.012s (28.6 %)" in lines
+    assert lines[1].startswith("Time in 6 calls to train_step: 42.00ms (7.00ms ")
+    assert "  optimizers: 12.00ms (28.6 %)" in lines
     assert "\n6 steps: first " in run.err
 
 

@@ -47,26 +47,31 @@ class Hints(NamedTuple):
 
     full: the report with all tables.
     more: all that shows more.
+    functions, memory: what measures these.
     """
 
     full: str
     more: str
+    functions: str
+    memory: str
 
 
-IN_PYTHON: Final = Hints("report(full=True)", "report(full=True), to_html(path)")
-OF_PROGRAMS: Final = Hints("--full", "--full, --html FILE")
-OF_FILES: Final = Hints("--full", "--full, --format html")
+IN_PYTHON: Final = Hints(
+    "report(full=True)",
+    "report(full=True), to_html(path)",
+    "profile(functions=True)",
+    "profile(memory=True)",
+)
+OF_PROGRAMS: Final = Hints(
+    "--full", "--full, --html FILE", "--time-thunks True", "--memory"
+)
+OF_FILES: Final = OF_PROGRAMS._replace(more="--full, --format html")
 
 
 def share_text(share: float | None, uncertainty: float | None = None) -> str:
     """``21.1 % +/- 0.1``, the uncertainty in per cent, too; "" for None."""
     text = "" if share is None else percent(share)
     return text if uncertainty is None else f"{text} +/- {100 * uncertainty:.1f}"
-
-
-def seconds(ns: float) -> str:
-    """``1.200s``."""
-    return f"{ns / 1e9:.3f}s"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

@@ -99,6 +99,11 @@ def _read(path: str | Path, make: Callable[[dict[str, Any], JsonPath], Any]) -> 
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError also if it is no UTF-8
+        if Path(path).suffix == ".py":
+            raise ProfileFileError(
+                f"{path} is a program, and no profile: measure it with "
+                f"python -m torchprof_hooks --save profile.json {path}"
+            ) from None
         raise ProfileFileError(f"{path} is not a whole JSON file: {error}") from error
     if type(content) is not dict or content.pop("format", None) != FORMAT:
         raise ProfileFileError(f"{path} is not a profile of torchprof_hooks")

@@ -37,8 +37,6 @@ from torchprof_hooks.profiles.kinds import numbers_in
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.phases import PHASE_TITLES
 
-#: What measures functions, where they were not.
-MEASURE_FUNCTIONS: Final = "profile(functions=True)"
 #: The most rows of functions, and of lines of the program.
 _MOST_FUNCTIONS: Final = 5
 _MOST_PLACES: Final = 3
@@ -114,7 +112,7 @@ def _hottest_module(view: View) -> Answer | None:
         None if hot.device else _standard_error(hot, whole_ns),
         ", ".join(parts),
         numbers,
-        view.hints.full if view.profile.has_functions else MEASURE_FUNCTIONS,
+        view.hints.full if view.profile.has_functions else view.hints.functions,
     )
 
 

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Final
 
 from torchprof_hooks.documents.document import Block, Column, Facts, Table
-from torchprof_hooks.documents.words import plural, seconds
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.compilation import (
     CompilationSummary,
     CompiledGraph,
@@ -28,7 +29,7 @@ def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[B
     if summary.is_empty:
         return
     count = plural(summary.compilations, "compilation")
-    taken = f"{seconds(summary.total_ns)} in {count}, in the whole run"
+    taken = f"{best_time(summary.total_ns)} in {count}, in the whole run"
     lines = [f"Time in torch.compile: {taken}"]
     lines += _lists(summary, None if full else _MOST)
     numbers = {

@@ -26,8 +26,8 @@ from torchprof_hooks.documents.build.memory import (
 from torchprof_hooks.documents.build.memory_step import savings
 from torchprof_hooks.documents.build.slow_steps import phases_of_slow
 from torchprof_hooks.documents.build.view import View
-from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.documents.words import KIND_TITLES, percent, plural, seconds
+from torchprof_hooks.documents.render.units import best_byte_format, best_time
+from torchprof_hooks.documents.words import KIND_TITLES, percent, plural
 from torchprof_hooks.profiles.compilation import Reasons
 from torchprof_hooks.profiles.kinds import LayerKind
 from torchprof_hooks.profiles.memory import MemoryKind, bytes_by_kind
@@ -141,7 +141,7 @@ def recomputing(view: View) -> Iterator[Found]:
         if row.kind == "module" and row.phases["recompute"].calls
     }
     most = max(times, key=times.__getitem__, default="")
-    where = f", the most in {most} ({seconds(times[most])})" if most else ""
+    where = f", the most in {most} ({best_time(times[most])})" if most else ""
     yield Found({"share": share.fraction}, {"share": f"{share}{where}"})
 
 
@@ -149,7 +149,7 @@ def slow_steps(view: View) -> Iterator[Found]:
     """The phase in which slow steps take most of what they take more than usual."""
     more = phases_of_slow(view)
     for phase, most_ns in more.most_common(1):
-        share = f"{percent(most_ns, more.total())} ({seconds(most_ns)})"
+        share = f"{percent(most_ns, more.total())} ({best_time(most_ns)})"
         texts = {"phase": PHASE_TITLES[phase], "share": share}
         yield Found({"of_more": most_ns / more.total()}, texts, phase)
 

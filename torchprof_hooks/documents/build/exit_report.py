@@ -16,7 +16,8 @@ from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.memory import memory_text
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Block, Column, Facts, Table
-from torchprof_hooks.documents.words import percent, plural, seconds
+from torchprof_hooks.documents.render.units import best_time
+from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.cells import call_site, outermost
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.many_shapes import with_common_names
@@ -75,11 +76,11 @@ def totals(view: View, of: str, include_overhead: bool) -> Facts:
     profile, program = view.profile, view.profile.program or Program()
     lines = [
         f"Message: {program.message}",
-        f"Time since torchprof_hooks was loaded: {seconds(program.program_ns)}",
-        f"Time measured: {seconds(profile.wall_ns)}",
+        f"Time since torchprof_hooks was loaded: {best_time(program.program_ns)}",
+        f"Time measured: {best_time(profile.wall_ns)}",
     ]
     if view.start_up:
-        lines[-1] += f", {seconds(view.shown.wall_ns)} of it below"
+        lines[-1] += f", {best_time(view.shown.wall_ns)} of it below"
     if of:
         lines.append(f"All that is below is{of}, unless it says otherwise")
     lines += _phase_lines(view.shown)
@@ -88,7 +89,7 @@ def totals(view: View, of: str, include_overhead: bool) -> Facts:
     lines += (text[0].upper() + text[1:] for text in texts)
     if profile.measured.traced:
         traced = plural(profile.measured.traced, "traced step")
-        taken = seconds(profile.measured.traced_ns)
+        taken = best_time(profile.measured.traced_ns)
         lines.append(f"Not in the tables: {traced}, {taken}")
     if include_overhead:
         lines += (text[0].upper() + text[1:] for text in facts.measuring(view))
@@ -99,7 +100,7 @@ def _phase_lines(profile: ProfileData) -> Iterator[str]:
     for phase, phase_ns in profile.phase_times_ns().items():
         share = percent(phase_ns, profile.wall_ns)
         other = "other: " * (phase == "outside")
-        yield f"  {other}{PHASE_TITLES[phase]}: {seconds(phase_ns)} ({share})"
+        yield f"  {other}{PHASE_TITLES[phase]}: {best_time(phase_ns)} ({share})"
 
 
 # Functions: outermost modules, and profiled functions
@@ -125,10 +126,10 @@ def _part_of(profile: ProfileData, name: str) -> ProfileData:
 def _part(part: ProfileData, name: str) -> Facts:
     place = part.modules[name].place
     calls = outermost(part.cells, name).calls
-    per_call = f" ({part.wall_ns / calls / 1e9:.6f}s per call)" if calls else ""
+    per_call = f" ({best_time(part.wall_ns / calls)} per call)" if calls else ""
     lines = [
         f"Message: {name}{', ' * bool(place)}{place}",
-        f"Time in {plural(calls, 'call')} to {name}: {seconds(part.wall_ns)}"
+        f"Time in {plural(calls, 'call')} to {name}: {best_time(part.wall_ns)}"
         + per_call,
         *_phase_lines(part),
     ]
@@ -137,15 +138,15 @@ def _part(part: ProfileData, name: str) -> Facts:
         times[part.modules[path[-1]].kind] += totals.self_ns
     if inside_ns := times["function"]:
         lines.append(
-            f"Time in functions: {seconds(inside_ns)} "
+            f"Time in functions: {best_time(inside_ns)} "
             f"({percent(inside_ns, part.wall_ns)}), outside of them (Python, calling "
-            f"them): {seconds(part.wall_ns - inside_ns)}"
+            f"them): {best_time(part.wall_ns - inside_ns)}"
         )
     device_ns = sum(totals.device_self_ns for totals in part.cells.values())
     if device_ns:
         devices = ", ".join(part.devices)
         lines.append(
-            f"Time on {devices}: {seconds(device_ns)} (not a part of the above)"
+            f"Time on {devices}: {best_time(device_ns)} (not a part of the above)"
         )
     return Facts(f"function.{name}", "Function profiling", lines)
 
@@ -163,10 +164,10 @@ def _sum(
         named[f"in {plural(len(others), 'other function')}"] = sum(others)
     named["outside of all"] = profile.wall_ns - sum(named.values())
     lines = [
-        f"Time {text}: {seconds(ns)} ({percent(ns, profile.wall_ns)})"
+        f"Time {text}: {best_time(ns)} ({percent(ns, profile.wall_ns)})"
         for text, ns in named.items()
     ]
-    return Facts("sum", title, [*lines, f"Sum: {seconds(profile.wall_ns)}"])
+    return Facts("sum", title, [*lines, f"Sum: {best_time(profile.wall_ns)}"])
 
 
 def memory_facts(profile: ProfileData) -> Iterator[Facts]:

@@ -200,7 +200,7 @@ def measured(view: View) -> Facts:
     if profile.devices:
         lines.append(f"devices: {', '.join(profile.devices)}")
     if not profile.has_functions:
-        lines.append("functions were not measured: profile(functions=True) does")
+        lines.append(f"functions were not measured: {view.hints.functions} does")
     if profile.memory is None:
-        lines.append("memory was not measured: profile(memory=True) does")
+        lines.append(f"memory was not measured: {view.hints.memory} does")
     return Facts("measuring", "What was measured, and how", lines)

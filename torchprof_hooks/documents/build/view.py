@@ -22,12 +22,12 @@ from torchprof_hooks.documents.build.layers import (
     hottest,
     shares_of,
 )
+from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import (
     IN_PYTHON,
     Hints,
     percent,
     plural,
-    seconds,
 )
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
@@ -58,8 +58,8 @@ class Share(NamedTuple):
         return self.part_ns / self.whole_ns if self.whole_ns else 0.0
 
     def __str__(self) -> str:
-        """``12.0 % of the loop (1.200s)``."""
-        share, took = percent(self.fraction), seconds(self.part_ns)
+        """``12.0 % of the loop (1.20sec)``."""
+        share, took = percent(self.fraction), best_time(self.part_ns)
         return f"{share} of the {self.whole} ({took})"
 
 
