@@ -9,9 +9,11 @@ const TIMES: [number, string][] = [
 const BYTES = ["B", "KB", "MB", "GB", "TB", "PB"];
 const POWERS = ["", "k", "M", "G", "T", "P", "E"];
 
-function time(ns: number): string {
-  const [size, unit] = TIMES.find(([least]) => Math.abs(ns) >= least) ?? [1, "ns"];
-  return `${(ns / size).toFixed(2)}${unit}`;
+/** A time in the unit that suits `most`; in a larger unit than its own, three digits of it are left. */
+function time(ns: number, most = ns): string {
+  const [size, unit] = TIMES.find(([least]) => Math.abs(most) >= least) ?? [1, "ns"];
+  const digits = Math.max(2, 2 - Math.floor(Math.log10(Math.abs(ns / size) || 1)));
+  return `${(ns / size).toFixed(digits)}${unit}`;
 }
 
 /** Marks of an axis from 0 to the most, about so many: round numbers in one unit. */
@@ -38,7 +40,7 @@ function scaled(value: number, base: number, units: string[]): string {
 }
 
 const FORMATS: Record<Unit, (value: number) => string> = {
-  ns: time,
+  ns: (value) => time(value),
   bytes: (value) => scaled(value, 1024, BYTES),
   count: (value) => value.toLocaleString("en-US", { maximumFractionDigits: 0 }),
   share: (value) => percent(value, 1),
@@ -47,10 +49,17 @@ const FORMATS: Record<Unit, (value: number) => string> = {
   text: String,
 };
 
-export function written(column: Column, value: Value | undefined): string {
+/** A value of a column; a time in the unit that suits `most`, by default its own. */
+export function written(column: Column, value: Value | undefined, most?: number): string {
   if (value === null || value === undefined) return "";
   if (typeof value === "string") return value;
-  return value === 0 && !column.zeros ? "" : FORMATS[column.unit](value);
+  if (value === 0 && !column.zeros) return "";
+  return column.unit === "ns" ? time(value, most) : FORMATS[column.unit](value);
+}
+
+/** The largest value of a column, whose unit all have. */
+export function mostOf(column: Column): number {
+  return column.values.reduce<number>((most, value) => Math.max(most, typeof value === "number" ? Math.abs(value) : 0), 0);
 }
 
 export function inUnit(unit: Unit, value: number): string {

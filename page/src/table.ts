@@ -2,7 +2,7 @@
 import { Alike, alikeIn, linesOf } from "./alike";
 import { nameOf, rowsOf, type Column, type TableData, type Value } from "./data";
 import { make } from "./dom";
-import { written } from "./numbers";
+import { mostOf, written } from "./numbers";
 
 /** Rows that are shown: of a tree, of which rows that are alike share one; of other tables; and by each click more. */
 const [OF_TREE, AT_FIRST, MORE] = [100, 25, 500];
@@ -14,6 +14,7 @@ export class Table {
   private wanted = "";
   private shown = 0;
   private readonly columns: Column[];
+  private readonly most: number[];
   private readonly alike: Alike[];
 
   constructor(
@@ -22,6 +23,7 @@ export class Table {
     private readonly choose?: (row: number) => void,
   ) {
     this.columns = data.columns.filter((column) => !column.detail);
+    this.most = this.columns.map(mostOf);
     this.alike = data.depths.length > 0 ? alikeIn(data) : [];
     this.filter("");
   }
@@ -117,7 +119,8 @@ export class Table {
   }
 
   private cells(value: (column: Column) => Value | undefined): HTMLElement[] {
-    return this.columns.map((column) => make("td", { class: column.unit === "text" ? "text" : "" }, written(column, value(column))));
+    const textOf = (column: Column, index: number): string => written(column, value(column), this.most[index]);
+    return this.columns.map((column, index) => make("td", { class: column.unit === "text" ? "text" : "" }, textOf(column, index)));
   }
 
   private rest(count: number): Node[] {

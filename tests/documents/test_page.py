@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 
 from tests.documents.pages import BARS, COURSE, NAMES, document, rows, tree
-from torchprof_hooks.documents.document import Answer, Answers, Facts, Tip, Tips
+from torchprof_hooks.documents.document import (
+    Answer,
+    Answers,
+    Column,
+    Facts,
+    Table,
+    Tip,
+    Tips,
+)
 from torchprof_hooks.documents.render.html import framed, page_of
 from torchprof_hooks.documents.words import HEATS
 
@@ -91,6 +99,17 @@ def test_the_script_has_all_numbers_as_they_are() -> None:
     assert [column["detail"] for column in found["columns"]] == [False] * 4 + [True] * 2
     assert len(tables["rows.class"]["labels"]) == 250
     assert data["heat"] == list(HEATS)
+
+
+def test_the_times_of_a_column_have_one_unit() -> None:
+    times = Column("total", "ns", [3_200_000_000, 197_690_000, 3_124_000, 0])
+    table = Table("rows", "Rows", "row", ["a", "b", "c", "d"], [times])
+    texts = Page(page_of(document(table))).texts
+    assert [t for t in texts if re.match(r"\d+\.\d+\w+$", t)] == [
+        "3.20sec",
+        "0.198sec",
+        "0.00312sec",
+    ]
 
 
 def test_blocks_of_a_section_are_below_one_title() -> None:

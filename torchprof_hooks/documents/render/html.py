@@ -33,7 +33,7 @@ from torchprof_hooks.documents.document import (
 from torchprof_hooks.documents.render.units import (
     best_byte_format,
     best_count_format,
-    best_time,
+    time_in_column,
 )
 from torchprof_hooks.documents.words import HEATS, share_text
 
@@ -280,10 +280,11 @@ def _static_table(table: Table) -> str:
     columns = [c for c in table.columns if c.says_something and not c.is_detail]
     heads = _cell("th", table.corner, "text", "col")
     heads += "".join(_cell("th", c.title, c.unit, "col") for c in columns)
-    lines = []
+    written, lines = [[*_written(c, _ROWS)] for c in columns], []
     for row, label in enumerate(table.labels[:_ROWS]):
         indent = "\N{NO-BREAK SPACE}" * 2 * (table.depths[row] if table.depths else 0)
-        cells = "".join(_cell("td", _written(c, row), c.unit) for c in columns)
+        texts = ((each[row], c.unit) for each, c in zip(written, columns, strict=True))
+        cells = "".join(_cell("td", text, unit) for text, unit in texts)
         tone = f' class="{table.tones[row]}"' if table.tones else ""
         lines.append(
             f"<tr{tone}>{_cell('th', indent + label, 'text', 'row')}{cells}</tr>"
@@ -305,7 +306,6 @@ def _cell(tag: str, text: str, unit: Unit, scope: str = "") -> str:
 
 
 _FORMATS: Final[Mapping[Unit, Callable[[Any], str]]] = {
-    "ns": best_time,
     "bytes": lambda value: best_byte_format(round(value)),
     "count": "{:,}".format,
     "share": lambda value: f"{100 * value:.1f} %",
@@ -315,11 +315,19 @@ _FORMATS: Final[Mapping[Unit, Callable[[Any], str]]] = {
 }
 
 
-def _written(column: Column, row: int) -> str:
-    value = column.values[row]
-    if value is None or (value == 0 and not column.shows_zeros):
-        return ""
-    return value if isinstance(value, str) else _FORMATS[column.unit](value)
+def _written(column: Column, rows: int) -> Iterator[str]:
+    """The values of the first rows. The times of a column have one unit."""
+    numbers = (abs(v) for v in column.values if isinstance(v, (int, float)))
+    most = max(numbers, default=0)
+    for value in column.values[:rows]:
+        if value is None or (value == 0 and not column.shows_zeros):
+            yield ""
+        elif isinstance(value, str):
+            yield value
+        elif column.unit == "ns":
+            yield time_in_column(value, most)
+        else:
+            yield _FORMATS[column.unit](value)
 
 
 def _times(table: Table) -> list[Column]:
@@ -333,24 +341,26 @@ def _bars(table: Table) -> str:
     parts = others if table.drawing == "stack" else []
     numbers = [whole, *(c for c in table.columns if c.unit == "share")]
     longest = max((float(v or 0) for v in whole.values), default=0) or 1
+    rows = len(table.labels)
+    ends, inner = ([[*_written(c, rows)] for c in each] for each in (numbers, parts))
     lines = []
     for row, label in enumerate(table.labels):
         if not whole.values[row]:
             continue  # it has others, in the table
         segments = "".join(
-            _segment(part.title, value, f"{part.title} {_written(part, row)}")
-            for part in parts
+            _segment(part.title, value, f"{part.title} {written[row]}")
+            for part, written in zip(parts, inner, strict=True)
             if (value := float(part.values[row] or 0)) > 0
         )
         is_slow = bool(table.tones) and table.tones[row] == "slow"
         mark, said = (' class="slow"', ", slow") if is_slow else ("", "")
         name = f"{table.corner} {label}{said}" if parts else label
         length = max(float(whole.values[row] or 0), 0) / longest
-        written = "".join(f"<span>{escaped(_written(c, row))}</span>" for c in numbers)
+        values = "".join(f"<span>{escaped(each[row])}</span>" for each in ends)
         lines.append(
             f'<span{mark}>{escaped(name)}</span><span><span class="phases" '
             f'style="width:{100 * length:.2f}%">{segments or _segment(label)}</span>'
-            f"</span><span>{written}</span>"
+            f"</span><span>{values}</span>"
         )
     legend = "".join(
         f'<li><span class="dot {_colour(part.title)}"></span>{escaped(part.title)}</li>'

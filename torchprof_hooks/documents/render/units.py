@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import floor, log10
 from typing import Final, get_args
 
 from torchprof_hooks.profiles.names import ByteUnit, TimeUnit
@@ -52,6 +53,15 @@ def format_time(value_ns: float, unit: str) -> str:
 def best_time(value_ns: float) -> str:
     """The value in the unit that suits its magnitude."""
     return format_time(value_ns, choose_unit(abs(value_ns)))
+
+
+def time_in_column(value_ns: float, most_ns: float) -> str:
+    """The value in the unit that suits the largest one of its column; if that is larger
+    than its own, three digits are left of it: ``0.00312sec``."""
+    unit = choose_unit(most_ns)
+    value = value_ns / TIME_UNITS[unit]
+    digits = max(2, 2 - floor(log10(abs(value) or 1)))
+    return f"{value:.{digits}f}{unit}"
 
 
 def format_times(values_ns: Sequence[float], unit: str) -> list[str]:
