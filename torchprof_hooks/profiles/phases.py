@@ -41,14 +41,14 @@ class PhaseInfo(NamedTuple):
     rows: tuple[str, ...] = ()
     calls: tuple[str, str] = ("call", "calls")
     is_apart: bool = True
-    colour: Literal["", "blue", "red"] = ""
+    colour: Literal["", "blue", "magenta"] = ""
 
 
 #: All phases, in the order of lists that are not sorted by time.
 PHASES: Final[Mapping[Phase, PhaseInfo]] = {
     "forward": PhaseInfo("forward", colour="blue"),
-    "backward": PhaseInfo("backward", (BACKWARD_NAME, ENGINE_NAME), colour="red"),
-    "recompute": PhaseInfo("recompute", colour="red"),
+    "backward": PhaseInfo("backward", (BACKWARD_NAME, ENGINE_NAME), colour="magenta"),
+    "recompute": PhaseInfo("recompute", colour="magenta"),
     "optimizer": PhaseInfo("optimizers", calls=("step", "steps")),
     "data": PhaseInfo("data loading", (DATA_NAME,), ("batch", "batches")),
     "waiting": PhaseInfo("waiting for gradients", (WAITING_NAME,)),

@@ -101,9 +101,12 @@ def lines_of(table: Table, sheet: Sheet, rows: int | None = None) -> list[Line]:
         lines.append(Line("-" * max(map(display_width, texts))))
     rows_shown = zip(shown, texts[1:], bars, marks, tones, strict=True)
     for n, text, bar, mark, tone in rows_shown:
-        line = f"{text}{mark}  {bar}".rstrip()[: max(sheet.width, len(text))]
-        style = _STYLES.get(tone, "")
-        lines.append(Line(line, style or _PHASES.get(table.labels[n] * bool(bar), "")))
+        if bar:
+            room = max(sheet.width - len(text) - 2, 0)
+            style = _PHASES.get(table.labels[n], "")
+            lines.append(Line(f"{text}  ", style, min(bar, room)))
+        else:
+            lines.append(Line(f"{text}{mark}", _STYLES.get(tone, "")))
     missing = [c.column.title for c in columns if c not in fitting]
     lines += _below(table, shown, missing, sheet)
     return lines
@@ -294,12 +297,12 @@ def _side_by_side(
     return [line.rstrip() for line in lines]
 
 
-def _bars(table: Table, columns: Sequence[Texts], shown: Sequence[int]) -> list[str]:
-    """A bar for each row, as long as its first time; "" if the table has no bars."""
+def _bars(table: Table, columns: Sequence[Texts], shown: Sequence[int]) -> list[int]:
+    """The length of a bar for each row, by its first time; 0 if there are no bars."""
     times = (c.column.values for c in columns if c.column.unit == "ns")
     found = next(times, None) if table.drawing == "bars" else None
     if found is None:
-        return [""] * len(shown)
+        return [0] * len(shown)
     numbers = [n if isinstance(n := found[row], (int, float)) else 0 for row in shown]
     longest = max(*numbers, 1)
-    return ["#" * ceil(_LONGEST_BAR * number / longest) for number in numbers]
+    return [ceil(_LONGEST_BAR * number / longest) for number in numbers]

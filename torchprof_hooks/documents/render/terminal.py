@@ -16,13 +16,15 @@ WIDTH: Final = 120
 #: East Asian widths of characters that take two columns: wide, and full width.
 _WIDE: Final = ("W", "F")
 
-Style = Literal["", "title", "hot", "blue", "red", "green", "faint"]
+Style = Literal["", "title", "hot", "blue", "magenta", "cyan", "red", "green", "faint"]
 
 #: The codes of styles (ECMA-48, "select graphic rendition").
 _CODES: Final = {
     "title": "1",  # bold
     "hot": "1;33",  # bold, yellow
     "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
     "red": "31",
     "green": "32",
     "faint": "2",
@@ -30,10 +32,14 @@ _CODES: Final = {
 
 
 class Line(NamedTuple):
-    """A line, without its end."""
+    """A line, without its end.
+
+    bar: so many columns of a bar behind the text; then the style is that of the bar.
+    """
 
     text: str
     style: Style = ""
+    bar: int = 0
 
 
 Block = Sequence[Line]
@@ -47,15 +53,21 @@ def joined(blocks: Iterable[Block], *, colour: bool) -> str:
 
 def plain(lines: Block) -> list[str]:
     """The lines without colours."""
-    return [line.text for line in lines]
+    return [line.text + "#" * line.bar for line in lines]
 
 
 def painted(lines: Block) -> list[str]:
     """The lines with the codes of their colours."""
     return [
-        f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style else text
-        for text, style in lines
+        line.text + _painted(" " * line.bar, f"{_CODES.get(line.style, 0)};7")
+        if line.bar
+        else _painted(line.text, _CODES.get(line.style))
+        for line in lines
     ]
+
+
+def _painted(text: str, code: str | None) -> str:
+    return text if code is None else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def takes_colour(stream: TextIO | None) -> bool:

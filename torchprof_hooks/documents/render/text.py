@@ -200,7 +200,7 @@ def _tips(tips: Sequence[Tip], width: int, most: int) -> Iterator[Line]:
             yield Line(f"     ({plural(len(tips) - shown, 'more tip')})", "faint")
             return
         left -= len(lines)
-        yield from map(Line, lines)
+        yield from (Line(line, "cyan") for line in lines)
 
 
 def _facts(block: Facts, sheet: Sheet) -> Iterator[Line]:
