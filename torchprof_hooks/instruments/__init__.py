@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def interrupting(
-    follows_loading: bool = False, reads_facts: bool = False, divides: bool = False
+    follows_loading: bool = False,
+    reads_facts: bool = False,
+    divides: bool = False,
+    in_trace: bool = False,
 ) -> Iterator[Observer]:
     """What interrupts calls, in each thread that is followed.
 
@@ -32,16 +35,17 @@ def interrupting(
         their own.
     reads_facts: whether optimizers are looked at (see `facts_of_program`).
     divides: whether compiled code is divided among modules, as if these were called.
+    in_trace: whether spans are kept one by one.
     """
     yield from _made("data_loading", "DataLoading", follows_loading)
-    yield from _made("compiled.observer", "Compilations", divides)
+    yield from _made("compiled.observer", "Compilations", divides, in_trace)
     yield from _made("communication.patches", "Communication")
     yield from _made("optimizers", "Optimizers", reads_facts)
 
 
 def of_a_trace() -> Iterator[Observer]:
     """What observes a thread whose spans are kept one by one."""
-    yield from interrupting(divides=True)
+    yield from interrupting(divides=True, in_trace=True)
 
 
 def between_traces() -> Iterator[Attachment]:

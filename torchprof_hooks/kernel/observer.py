@@ -15,6 +15,7 @@ from torchprof_hooks.kernel.tree import Site
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.data import ProfileData
+    from torchprof_hooks.profiles.trace.step_trace import GraphLaunches
 
 
 class Observer:
@@ -146,6 +147,11 @@ class Observer:
 
     def between_steps(self, step: Step) -> None:
         """No call is open, between two steps, or after evaluation calls."""
+
+    def take_launches(self) -> list[GraphLaunches]:
+        """What it knows of launches of CUDA graphs, by `perf_counter_ns`, since this
+        was called last. Called where single spans are kept, after a step."""
+        return []
 
     # The profile. Any thread may ask, at any moment.
 

@@ -24,7 +24,11 @@ from torchprof_hooks.kernel.torch_names.autograd import (
 from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.trace.step_trace import LEAF_NODE, GraphPass
+from torchprof_hooks.profiles.trace.step_trace import (
+    LEAF_NODE,
+    GraphLaunches,
+    GraphPass,
+)
 
 
 class StepSpans(NamedTuple):
@@ -37,6 +41,7 @@ class StepSpans(NamedTuple):
     threads: the system's numbers of the threads that ran nodes.
     sites: by their codes.
     infos: what is known of modules, by their names.
+    launches: what observers know of launches of CUDA graphs.
     """
 
     spans: Int64s
@@ -45,6 +50,7 @@ class StepSpans(NamedTuple):
     threads: Mapping[int, int]
     sites: Sequence[Site]
     infos: Mapping[str, ModuleInfo]
+    launches: list[GraphLaunches]
 
 
 class SpanRecorder:
@@ -60,7 +66,7 @@ class SpanRecorder:
         self, names: ModuleNames | None = None, observers: Sequence[Observer] = ()
     ) -> None:
         self.thread = get_ident()
-        self._graphs = _Graphs()
+        self._graphs, self._observers = _Graphs(), observers
         tracker = self._tracker = Tracker(
             names, backward=self._graphs, observers=observers
         )
@@ -94,6 +100,7 @@ class SpanRecorder:
             self._graphs.threads.copy(),
             tracker.sites,
             tracker.tree.names.infos,
+            [each for one in self._observers for each in one.take_launches()],
         )
 
 

@@ -147,3 +147,58 @@ def test_kernels_of_triton() -> None:
     [kernel] = rows["Sequential.1.fused: act + norm", "forward"]
     assert kernel.name.startswith("triton_per_fused_gelu_native_layer_norm")
     assert kernel.calls == 1
+
+
+@torch.library.custom_op("torchprof_hooks_tests::apart", mutates_args=())
+def apart(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+apart.register_fake(torch.empty_like)
+apart.register_autograd(lambda _, gradient: apart(gradient))
+
+
+class Apart(nn.Module):
+    """Between kernels of Triton, as the operator may run nothing."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = 2 * apart(2 * x)
+        return found
+
+
+def kernels_of(
+    model: nn.Module, **options: Any
+) -> dict[tuple[str, str], dict[str, int]]:
+    """How often each place has run each kernel in a traced step. Without copies: those
+    of inputs of graphs, and others, which the runtime shows only in graphs."""
+    torch._dynamo.reset()
+    compiled, x = torch.compile(model, **options), torch.zeros(16, 8, device="cuda")
+    with profile(kernels=True) as prof:
+        for _ in range(STEPS):
+            model.zero_grad()
+            torch.compiler.cudagraph_mark_step_begin()
+            compiled(x).sum().backward()
+        torch.cuda.synchronize()
+    assert prof.profile.not_measured == (REPLAYED,) * bool(options)
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for row in use_of(prof.profile).kernels:
+        calls = {each.name: each.calls for each in row.kernels}
+        copies = {name for name in calls if "multi_tensor" in name or name == "memcpy"}
+        if calls.keys() - copies:
+            left = {name: count for name, count in calls.items() if name not in copies}
+            found[row.module, row.phase] = left
+    return found
+
+
+def test_kernels_of_graphs_in_the_traced_step() -> None:
+    """They are those of the same code without graphs: in one, and in partitions."""
+    planted.put(real_clock=1)
+    model = nn.Sequential(Gated(16), Apart(), Gated(512)).cuda()
+    expected = kernels_of(model)
+    layers = {f"Sequential.{n}.{name}" for n in "02" for name in ("up", "down")}
+    assert {name for name, _ in expected} >= layers
+    assert kernels_of(model, mode="reduce-overhead") == expected
+    unsafe = ["torchprof_hooks_tests::apart"]
+    with torch._inductor.config.patch(custom_should_partition_ops=unsafe):
+        assert kernels_of(model, mode="reduce-overhead") == expected
+    assert any("partition_1" in vars(each) for each in wrappers())

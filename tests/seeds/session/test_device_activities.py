@@ -73,6 +73,12 @@ def test_launches_are_known_by_the_names_of_calls(call: str) -> None:
     ]
 
 
+def test_launches_of_graphs() -> None:
+    for call in "cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch":
+        events = [Event(call, "CPU", 5, 7), Event("add_kernel", "CUDA", 20, 7)]
+        assert [found.of_graph for found in read_activities(events, {})] == [True]
+
+
 @dataclass
 class TypedEvent(Event):
     """As torch has them since 2.13."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import get_native_id
+from time import perf_counter_ns
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -37,6 +39,7 @@ from torchprof_hooks.kernel.torch_names.compiler import (
     is_compiled_module,
 )
 from torchprof_hooks.kernel.torch_names.inductor import (
+    computes,
     inductor_entry,
     is_inductor_loaded,
     load_inductor,
@@ -45,6 +48,7 @@ from torchprof_hooks.kernel.torch_names.inductor import (
 )
 from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.names import COMPILING_NAME
+from torchprof_hooks.profiles.trace.step_trace import GraphCall, GraphLaunches
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.data import ProfileData
@@ -170,13 +174,15 @@ def _run(function: WrapperFunction, *args: Any) -> Any:
     parts = [_Parts(each, function) for each in marks.users_here()]
     mark = _mark_of(parts)
     function.runs += 1
+    began_ns = perf_counter_ns()
     runs = [each.runs for each in function.partitions]
     try:
         mark(-1)
         result = function.marked(*args, mark)
-        if runs and runs == [each.runs for each in function.partitions]:
+        if runs:
+            replayed = runs == [each.runs for each in function.partitions]
             for part in parts:
-                part.observer.has_replays = True
+                part.observer.launched(part.base, function, began_ns, replayed)
         return result
     except BaseException as error:
         leave_out_our_frame(error)
@@ -201,19 +207,19 @@ class _Parts:
     """The kernels of a function that runs, as one thread is followed through them: what
     comes before a kernel, such as allocations for it, is a part of it."""
 
-    __slots__ = ("_base", "_now", "_number", "_places", "_reading", "observer")
+    __slots__ = ("_now", "_number", "_places", "_reading", "base", "observer")
 
     def __init__(self, observer: Compilations, function: WrapperFunction) -> None:
         self.observer, self._reading = observer, observer.reading
-        self._base = self._now = self._reading.site
-        self._places = observer.places(self._base, function)
+        self.base = self._now = self._reading.site
+        self._places = observer.places(self.base, function)
         self._number = -1
 
     def mark(self, number: int) -> None:
         """The kernel of this number has ended (-1: none was before): the next one
         begins."""
         self._number = number + 1
-        now, coming, base = self._now, self._places.sites[number + 1], self._base
+        now, coming, base = self._now, self._places.sites[number + 1], self.base
         if coming is now or self._reading.site is not now:
             return  # the second: measuring has ended, or begun anew
         self._now = coming
@@ -224,10 +230,10 @@ class _Parts:
     def end(self) -> None:
         """The code has returned, or raised."""
         reading, now = self._reading, self._now
-        if now is not self._base and reading.site is now:
+        if now is not self.base and reading.site is now:
             reading.move(now, None)
         begun = self._places.begun[: self._number + 1]
-        reading.end_parts([site for sites in begun for site in sites], self._base)
+        reading.end_parts([site for sites in begun for site in sites], self.base)
 
 
 maps: Final = Maps()
@@ -240,7 +246,8 @@ HOW: Final = (
 )
 #: What is said where CUDA graphs do what the code would.
 REPLAYED: Final = (
-    "the modules of kernels that CUDA graphs replay: the compiled code is not called"
+    "the modules of kernels that CUDA graphs replay, as these do not call the compiled "
+    "code; but in the traced step of kernels=True"
 )
 
 
@@ -248,10 +255,10 @@ class Compilations(Observer):
     """Has compilations interrupt the calls that wait for them.
 
     divides: whether it also divides the time of compiled code among modules.
-    has_replays: whether CUDA graphs were replayed in place of compiled code.
+    in_trace: whether it also keeps which CUDA graphs it has launched.
     """
 
-    def __init__(self, divides: bool = False) -> None:
+    def __init__(self, divides: bool = False, in_trace: bool = False) -> None:
         self.attachments = (_compiling,)
         if divides:
             self.attachments = (_compiling, maps, marks)
@@ -259,7 +266,9 @@ class Compilations(Observer):
         self._places = WeakKeyDictionary[WrapperFunction, dict[Site, Places]]()
         #: Calls of which a part was booked on kernels.
         self._divided = set[Site]()
-        self._without_map = self.has_replays = False
+        self._without_map = self._has_replays = False
+        self._in_trace = in_trace
+        self._launches: list[tuple[GraphLaunches, Site, WrapperFunction]] = []
 
     def new_call(self, site: Site, module: torch.nn.Module) -> None:
         """The program may have begun to use torch.compile."""
@@ -279,6 +288,34 @@ class Compilations(Observer):
             self._without_map |= function.known is None
         return found
 
+    def launched(
+        self, base: Site, function: WrapperFunction, began_ns: int, replayed: bool
+    ) -> None:
+        """A function with partitions has run. replayed: without any of these."""
+        self._has_replays |= replayed
+        if self._in_trace:
+            found = GraphLaunches(get_native_id(), began_ns, perf_counter_ns())
+            self._launches.append((found, base, function))
+
+    def take_launches(self) -> list[GraphLaunches]:
+        """What CUDA graphs that compiled code has launched are known to run."""
+        launches, self._launches = self._launches, []
+        return [
+            each._replace(graphs=tuple(self._graph(base, p) for p in of.partitions))
+            for each, base, of in launches
+        ]
+
+    def _graph(self, base: Site, function: WrapperFunction) -> tuple[GraphCall, ...]:
+        if not function.in_order:
+            return ()
+        names = [each.name for each in function.kernels]
+        sites = self.places(base, function).sites[: len(names)]
+        return tuple(
+            GraphCall(triton, bool(triton) or computes(name), site.path, site.phase)
+            for name, site in zip(names, sites, strict=True)
+            for triton in [function.triton.get(name, "")]
+        )
+
     def added_to(self, profile: ProfileData) -> ProfileData:
         """Say what is not divided, and why."""
         if marks not in self.attachments:
@@ -286,7 +323,7 @@ class Compilations(Observer):
         said = [*_undivided(self.reading, self._divided)]
         if self._without_map:
             said.append(HOW)
-        if self.has_replays:
+        if self._has_replays:
             said.append(REPLAYED)
         lines = sorted({*profile.not_measured, *said})
         return replace(profile, not_measured=tuple(lines))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
@@ -31,6 +31,8 @@ class WrapperFunction:
         which belongs to no module.
     known: whom those of the wrapper belong to; None if nobody knows.
     partitions: what it calls.
+    triton: names of Triton's kernels, by those that the code calls them by.
+    in_order: whether a device runs nothing but its kernel calls, one by one.
     runs: how often it was called.
     marked: the function, with one more argument, a `Mark`.
     """
@@ -41,6 +43,8 @@ class WrapperFunction:
         self.kernels: list[Kernel] = []
         self.known: KernelMap | None = None
         self.partitions: list[WrapperFunction] = []
+        self.triton: dict[str, str] = {}
+        self.in_order = True
         self.runs = 0
         self.marked = marked
         self._function, self._original = function, function.__code__
@@ -79,7 +83,8 @@ def functions_of(module: ModuleType, run: Run) -> list[WrapperFunction]:
     if call is None:
         raise NotDividedError(CHANGED)
     lines = _source_of(module)
-    defined = {found[1] for found in map(_DEFINED.match, lines) if found}
+    matches = (found for found in map(_DEFINED.match, lines) if found)
+    defined = {found[1]: found[2] or found[1] for found in matches}
     functions = {"": call, **partitions_of(module)}
     marked = {name: _marked(lines, each, defined) for name, each in functions.items()}
     # Inductor names the kernels of a partition where that is called.
@@ -97,8 +102,8 @@ def functions_of(module: ModuleType, run: Run) -> list[WrapperFunction]:
         kernel = Kernel(name, ((),)) if name in marked else next(kernels)
         found[function].kernels.append(kernel)
         found[function].partitions += [found[name]] if name in found else []
-    for each in found.values():
-        each.known = known
+    for name, each in found.items():
+        each.known, each.triton, each.in_order = known, defined, marked[name][2]
     return [*found.values()]
 
 
@@ -109,22 +114,27 @@ def _source_of(module: ModuleType) -> list[str]:
         raise NotDividedError("its file is not there any more") from None
 
 
-_DEFINED: Final = re.compile(r"(\w+) = async_compile\.")
+_DEFINED: Final = re.compile(r"(\w+) = async_compile\.(?:triton\('(\w+)')?")
 #: A statement that calls something: its results, what is called, and Triton's launcher.
 _CALL: Final = re.compile(r"\s+(?:[\w, ]+ = )?([A-Za-z_][\w.]*?)(?:\.run)?\(.*\)")
 _CALLS_PARTITION: Final = re.compile(r"\s+\(.*\) = self\.partitions\[(\d+)\]\(\w+\)")
 _TORCHS_OWN: Final = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.")
 #: Those that only give a view of memory.
 _ALLOCATES: Final = ("_alloc_from_pool", "_reinterpret_tensor")
+#: What runs beside kernel calls, such as filling memory for one; and other streams,
+#: which exchanges have, too.
+_BESIDE: Final = re.compile(
+    r"\s+((?!aten\b)\w+\.\w+_\(|with \w+:|.*\b_c10d_functional\.)"
+)
 _DEFINES: Final = re.compile(r"( *)def (\w+)\(((?:self, )?args)\):")
 _MARK: Final = "_torchprof_hooks_mark"
 
 
 def _marked(
-    lines: list[str], function: FunctionType, defined: set[str]
-) -> tuple[list[str], Callable[..., Any]]:
-    """The names of kernels and partitions, in the order of their calls; and the
-    function with one more argument, a `Mark`. Lines stay where they are, so that
+    lines: list[str], function: FunctionType, defined: Container[str]
+) -> tuple[list[str], Callable[..., Any], bool]:
+    """The names of kernels and partitions, in the order of their calls; the function
+    with one more argument, a `Mark`; and `in_order`. Lines stay where they are, so that
     tracebacks are the same.
 
     defined: names of the kernels that Inductor has written.
@@ -134,6 +144,7 @@ def _marked(
     if begin is None:
         raise NotDividedError("its code is not as its file says")
     names: list[str] = []
+    in_order = True
     code = [""] * (first - 1) + [f"def {begin[2]}({begin[3]}, {_MARK}):"]
     for line in lines[first:]:
         if line.strip() and not line.startswith(f"{begin[1]} "):
@@ -142,16 +153,17 @@ def _marked(
         if name:
             line = f"{line}; {_MARK}({len(names)})"  # noqa: PLW2901
             names.append(name)
+        in_order = in_order and not _BESIDE.match(line)
         code.append(line)
     try:
         module = compile("\n".join(code), function.__code__.co_filename, "exec")
     except (SyntaxError, ValueError):
         raise NotDividedError("its code has an unknown form") from None
     (inner,) = (each for each in module.co_consts if isinstance(each, CodeType))
-    return names, FunctionType(inner, function.__globals__)
+    return names, FunctionType(inner, function.__globals__), in_order
 
 
-def _called(line: str, defined: set[str]) -> str:
+def _called(line: str, defined: Container[str]) -> str:
     """The kernel or partition that a statement calls; "" if it calls none."""
     partition = _CALLS_PARTITION.fullmatch(line)
     if partition:

@@ -27,6 +27,7 @@ from torchprof_hooks.kernel.torch_names.profiler import (
 from torchprof_hooks.profiles.trace.step_trace import (
     OTHER_THREAD,
     DeviceActivity,
+    GraphLaunches,
     StepTrace,
 )
 
@@ -110,6 +111,9 @@ class Recording:
         threads = {**spans.threads, self._thread: self.thread}
         trace.nodes += read_nodes(spans.sites, spans.nodes, threads, offset_ns)
         trace.activities += read_activities(flat_events(self._profiler), threads)
+        for each in spans.launches:
+            times = each.start_ns + offset_ns, each.end_ns + offset_ns
+            trace.launches.append(GraphLaunches(each.thread, *times, each.graphs))
         return trace
 
     @cached_property
@@ -162,13 +166,13 @@ def read_activities(
 ) -> Iterator[DeviceActivity]:
     """What devices have run, each with its launch: the call of the host that has the
     same correlation id. This ignores the names of calls, which differ from one kind of
-    device to another.
+    device to another, but for ``cudaGraphLaunch`` and the like.
 
     threads: the system's numbers of the threads that ran the step, by those of Python.
         If none of them has launched anything, the numbers that Kineto gives are of
         another kind, and threads are not known.
     """
-    launches: dict[int, tuple[int, int]] = {}
+    launches: dict[int, tuple[int, int, bool]] = {}
     work = []
     for event in events:
         kind = activity_type(event)
@@ -177,13 +181,16 @@ def read_activities(
                 work.append(event)
         elif kind.endswith(_OF_DRIVERS):
             thread = event.device_resource_id() & _BITS
-            launches[event.correlation_id()] = event.start_ns(), thread
+            of_graph = "GraphLaunch" in event.name()
+            launches[event.correlation_id()] = event.start_ns(), thread, of_graph
     known = {ident & _BITS: number for ident, number in threads.items()}
     known |= {number & _BITS: number for number in threads.values()}
-    are_known = any(thread in known for _, thread in launches.values())
+    are_known = any(thread in known for _, thread, _ in launches.values())
     for event in work:
         start_ns = event.start_ns()
-        launch_ns, thread = launches.get(event.correlation_id(), (None, 0))
+        launch_ns, thread, of_graph = launches.get(
+            event.correlation_id(), (None, 0, False)
+        )
         yield DeviceActivity(
             f"{event.device_type().name.lower()}:{event.device_index()}",
             start_ns,
@@ -191,4 +198,5 @@ def read_activities(
             launch_ns,
             event.name(),
             known.get(thread, OTHER_THREAD) if are_known else None,
+            of_graph,
         )

@@ -166,6 +166,16 @@ def _is_view(target: Any) -> bool:
     return target is operator.getitem or bool(getattr(target, "is_view", False))
 
 
+def computes(name: str) -> bool:
+    """Whether the code that calls `name` is certain to give a device something to do:
+    a product or the like, or an operator of torch's that returns new tensors."""
+    found: Any = torch.ops
+    for part in name.removeprefix("torch.ops.").split("."):
+        found = getattr(found, part, None)
+    is_known = name.startswith("torch.ops.aten.") and found is not None
+    return name.startswith("extern_kernels.") or (is_known and not _is_view(found))
+
+
 def calls_of(node: Any) -> tuple[tuple[ModuleCall, ...], bool]:
     """The calls of modules that a node belongs to, outermost first, and whether it is
     of their forward. A product with a sum that Inductor has made of several nodes

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import Chain
 from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.trace.graphs import places_in_graphs
 from torchprof_hooks.profiles.trace.host_places import (
     UNSEEN_NAME,
     HostPlace,
@@ -65,7 +66,8 @@ class KernelRow(NamedTuple):
 
 class Launches:
     """Tells which place has launched an activity: the innermost module (or optimizer,
-    ...) that the launching thread was in.
+    ...) that the launching thread was in. In CUDA graphs of compiled code, it is what
+    each kernel works for.
 
     The step runs in one thread, and its backward passes in threads of the engine, while
     the first one waits: then the place is that at the time of the launch. Where several
@@ -76,6 +78,7 @@ class Launches:
     def __init__(self, trace: StepTrace, places: HostPlaces) -> None:
         self._places = places
         self._passes = trace.passes
+        self._in_graphs = places_in_graphs(trace)
         nodes = sorted(trace.nodes, key=_begin)
         self._nodes: dict[int | None, list[NodeRun]] = {None: nodes}  # None: all
         for node in nodes:
@@ -83,6 +86,8 @@ class Launches:
 
     def place_of(self, activity: DeviceActivity) -> HostPlace:
         """The place that has launched the activity."""
+        if id(activity) in self._in_graphs:
+            return self._in_graphs[id(activity)]
         if activity.launch_ns is None:
             return _UNSEEN
         if activity.thread == OTHER_THREAD:

@@ -114,6 +114,7 @@ class DeviceActivity(NamedTuple):
     launch_ns: when the host began to launch it, None if that was not recorded.
     thread: the system's number of the thread that launched it, `OTHER_THREAD` if that
         ran no part of the step; None if that is not known.
+    of_graph: whether a CUDA graph was launched, and this is a part of that.
     """
 
     device: str
@@ -122,6 +123,34 @@ class DeviceActivity(NamedTuple):
     launch_ns: int | None
     name: str = ""
     thread: int | None = None
+    of_graph: bool = False
+
+
+class GraphCall(NamedTuple):
+    """A call, in compiled code, that a CUDA graph repeats.
+
+    kernel: the name of the one kernel that it runs; "": any, and any number of them.
+    runs_any: whether it is certain to run one.
+    path, phase: what it works for: the chain of calls to a module, and its phase.
+    """
+
+    kernel: str
+    runs_any: bool
+    path: Chain
+    phase: Phase
+
+
+class GraphLaunches(NamedTuple):
+    """A call of compiled code whose parts CUDA graphs may have run.
+
+    thread: the system's number of the thread that called it.
+    graphs: the calls in each part, in order; none if that order is not the device's.
+    """
+
+    thread: int
+    start_ns: int
+    end_ns: int
+    graphs: tuple[tuple[GraphCall, ...], ...] = ()
 
 
 @dataclass(slots=True)
@@ -136,6 +165,7 @@ class StepTrace:
     nodes: the nodes that they ran, in no order.
     tensors: the tensor type of each block, as far as a tensor in it was recorded.
     activities: what devices have run, in no order, also before and after the step.
+    launches: of CUDA graphs, by compiled code.
     """
 
     step: int
@@ -150,3 +180,4 @@ class StepTrace:
     allocations: list[Allocation] = field(default_factory=list)
     tensors: dict[int, TensorType] = field(default_factory=dict)
     activities: list[DeviceActivity] = field(default_factory=list)
+    launches: list[GraphLaunches] = field(default_factory=list)
