@@ -13,7 +13,7 @@ from tests.compared_runs import SIZES, Runs, in_turns, one_after_the_other, run
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Comparison, Profile, compare
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import GROUPINGS, Grouping, Phase
+from torchprof_hooks.profiles.names import FUSED_CLASS, GROUPINGS, Grouping, Phase
 from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.run_times import call_times
@@ -246,7 +246,46 @@ def test_a_program_that_grew_is_the_same_program() -> None:
 
 def test_the_shortest_call_counts() -> None:
     times = call_times(net(5000, 100, 100, 70, 900), "module")["Net", "forward"]
-    assert times == (70, 5, 6170, True)
+    assert times[:4] == (70, 5, 6170, True)
+
+
+def net_of(is_compiled: bool, up_ns: int) -> Profile:
+    """A loop of 10 steps with two layers. Eager, each step calls them twice; compiled,
+    it calls code once, of which the shortest call is not known."""
+
+    def layer(ns: int) -> Totals:
+        return Totals(10, ns) if is_compiled else timed(*[ns // 20] * 20)
+
+    cells: dict[tuple[str, Phase], Totals] = {
+        ("Net > Net.up", "forward"): layer(up_ns),
+        ("Net > Net.down", "forward"): layer(4000),
+        ("Net", "forward"): timed(*[200] * 10),
+    }
+    if is_compiled:
+        cells["Net > Net.fused: up + down", "forward"] = Totals(10, 70)
+    names = {"Net.up": "Up", "Net.down": "Down", "Net.fused: up + down": FUSED_CLASS}
+    return profile_of(cells, {"Net": "Net", **names}, steps=10, part="loop")
+
+
+def test_modules_in_compiled_code_are_compared_by_their_time_in_a_step() -> None:
+    """Eager with compiled, where they were "only before"; and compiled ones."""
+    found = compare(net_of(False, 4000), net_of(True, 3000))
+    times = {c.name: (c.old_ns, c.new_ns, c.old_calls) for c in found.changes}
+    assert times == {
+        "Net.up": (400, 300, 10),
+        "Net.down": (400, 400, 10),
+        "Net": (200, 200, 10),
+    }
+    assert {c.name for c in found.changes if c.is_mean} == {"Net.up", "Net.down"}
+    assert [change.name for change in found.faster] == ["Net.up"]
+    assert not found.gone
+    assert found.added == (("Net.fused: up + down", "forward"),)
+    text = " ".join(str(found).split())
+    assert text.endswith("only now: 1 fused kernel")
+    assert "in compiled code, of either, the mean of a step" in text
+    found = compare(net_of(True, 4000), net_of(True, 3000))
+    assert [change.name for change in found.faster] == ["Net.up"]
+    assert "mean of a step" not in str(compare(net_of(False, 1), net_of(False, 1)))
 
 
 def trained(step_ns: int) -> Profile:

@@ -20,6 +20,7 @@ from torchprof_hooks.profiles.run_times import (
     call_times,
     check_related,
     checked_runs,
+    comparable,
     layers_of,
     pairs_of,
     with_layers,
@@ -63,12 +64,14 @@ class Change:
     """The calls of one row in one phase, before and after.
 
     old_ns, new_ns: the time of a call, with inner calls: the median of the runs, of
-        each of which the shortest call counts (see `CallTimes`). If the machine was
-        faster or slower, that is taken out.
+        each of which the shortest call counts (see `CallTimes`). If one of them does
+        not know that, as of modules in compiled code, the mean time in a step. If the
+        machine was faster or slower, that is taken out.
     old_calls, new_calls: how many calls there were in all runs.
     spread: by which share the slowest run of a side takes longer than its fastest one.
     verdict: "slower", if every new run took longer than every old one, and the median
         by more than the threshold; "faster"; or "".
+    is_mean: whether times are the mean of a step: no shortest call is known.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Change:
     new_calls: int
     spread: float
     verdict: _Verdict
+    is_mean: bool = False
 
     @property
     def difference_ns(self) -> float:
@@ -228,7 +232,10 @@ def compare(
         for key, calls in run.items():
             called.setdefault(key, []).append(calls)
     times = {key: found for key, found in called.items() if len(found) == len(runs)}
-    speeds, count = _speeds(times, len(olds)), len(olds)
+    # Not the machine's speed, where code of some of the runs is compiled.
+    alike = [key for key, f in times.items() if len({t.ns > 0 for t in f}) == 1]
+    times = {key: comparable(found) for key, found in times.items()}
+    speeds, count = _speeds({key: times[key] for key in alike}, len(olds)), len(olds)
     machine = _machine(speeds, count, bool(pairs), threshold)
     if machine.cause == "program":
         now_slower = 1 + machine.change
@@ -307,6 +314,7 @@ def _change(
     return Change(
         *(*key, median(old), median(new), old_calls, new_calls, max(spreads) - 1),
         verdict=_verdict(old, new, spreads[0] * spreads[1], threshold),
+        is_mean=found[0].is_mean,
     )
 
 

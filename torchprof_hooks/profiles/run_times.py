@@ -36,16 +36,23 @@ class CallTimes(NamedTuple):
     """Calls of a row in one run.
 
     ns: the shortest call, or step, which other work of the machine hardly touches; of
-        what waits, and of time outside of modules, the mean.
+        what waits, and of time outside of modules, the mean; 0 if there is a shortest
+        one, and it is not known, as of modules in compiled code.
     calls: how many there were; of time outside of modules, steps.
     total_ns: how long they took together.
     is_own: whether most of that was not in inner calls of other rows.
+    inside_ns: how long they took, as far as it is of the same phase.
+    steps: how many steps there were.
+    is_mean: whether `ns` is the mean of a step (see `comparable`).
     """
 
     ns: float
     calls: int
     total_ns: float
     is_own: bool
+    inside_ns: int
+    steps: int
+    is_mean: bool = False
 
 
 def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
@@ -59,8 +66,8 @@ def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
     if steps := part.step_times.later_steps:
         shortest = part.step_times.later[0]  # within 1 %: a bucket
         ns, total_ns = shortest.total_ns / shortest.steps, part.step_times.later_ns
-        found[STEP, ""] = CallTimes(ns, steps, total_ns, is_own=False)
-    return {key: times for key, times in found.items() if times.ns > 0}
+        found[STEP, ""] = CallTimes(ns, steps, total_ns, False, total_ns, steps)
+    return {key: times for key, times in found.items() if times.inside_ns > 0}
 
 
 def _times_of(row: Row, steps: int) -> Iterator[tuple[RowPhase, CallTimes]]:
@@ -69,9 +76,11 @@ def _times_of(row: Row, steps: int) -> Iterator[tuple[RowPhase, CallTimes]]:
         if totals.calls:
             ns = totals.min_ns if row.kind in _SHORTEST else totals.mean_ns
             is_own = 2 * own_ns >= total_ns
-            yield (row.name, phase), CallTimes(ns, totals.calls, total_ns, is_own)
+            inside_ns = totals.cumulative_ns
+            times = CallTimes(ns, totals.calls, total_ns, is_own, inside_ns, steps)
+            yield (row.name, phase), times
         elif row.kind == "outside" and steps:
-            times = CallTimes(own_ns / steps, steps, own_ns, is_own=True)
+            times = CallTimes(own_ns / steps, steps, own_ns, True, own_ns, steps)
             yield (row.name, phase), times
 
 
@@ -99,11 +108,26 @@ def with_layers(
 
 def _mean_of(layers: Sequence[CallTimes]) -> CallTimes:
     return CallTimes(
-        fmean(each.ns for each in layers),
+        fmean(each.ns for each in layers) if all(each.ns for each in layers) else 0.0,
         sum(each.calls for each in layers),
         sum(each.total_ns for each in layers),
         is_own=False,  # it contains other rows: these layers
+        inside_ns=sum(each.inside_ns for each in layers),
+        steps=sum(each.steps for each in layers),
     )
+
+
+def comparable(runs: list[CallTimes]) -> list[CallTimes]:
+    """The times of a row in several runs. If one of them knows no shortest call, all
+    are the mean of a step: compiled code calls a module once that is called twice."""
+    if all(each.ns for each in runs):
+        return runs
+    by_step = all(each.steps for each in runs)
+    counts = [each.steps if by_step else each.calls for each in runs]
+    return [
+        each._replace(ns=each.inside_ns / count, calls=count, is_mean=True)
+        for each, count in zip(runs, counts, strict=True)
+    ]
 
 
 # The runs of a side

@@ -29,6 +29,7 @@ from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.compare import ENOUGH_RUNS, Change, ComparisonData
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import FUSED_CLASS
 from torchprof_hooks.profiles.run_times import RowPhase
 
 #: The most rows, and names of rows that were not compared, by default.
@@ -112,6 +113,9 @@ def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> 
             )
         ),
     ]
+    if any(change.is_mean for change in changes):
+        of = ["step" if change.is_mean else "call" for change in changes]
+        columns.append(Column("of a", "text", of, "of", is_detail=True))
     if comparison.steps:
         in_step = [comparison.in_step_ns(change) for change in changes]
         columns.insert(4, _times("in a step", in_step, "step_change_ns"))
@@ -219,6 +223,8 @@ def _legend(comparison: ComparisonData) -> str:
     is_without = comparison.machine.cause == "machine"
     speed = "; without what the machine was faster or slower" if is_without else ""
     kinds = "; *: the mean of all layers of a kind" if comparison.layers else ""
+    means = any(change.is_mean for change in comparison.changes)
+    inside = "; in compiled code, of either, the mean of a step" if means else ""
     few = (
         " and as far apart as the runs of both sides differ"
         if 1 < comparison.runs < ENOUGH_RUNS
@@ -226,8 +232,8 @@ def _legend(comparison: ComparisonData) -> str:
     )
     return (
         "old, new: the shortest call of a run, with inner calls, the median of runs"
-        f"{speed}{kinds}; slower: each new run took longer than each old one, the "
-        f"median by more than {100 * comparison.threshold:g} %{few}"
+        f"{inside}{speed}{kinds}; slower: each new run took longer than each old one, "
+        f"the median by more than {100 * comparison.threshold:g} %{few}"
     )
 
 
@@ -273,11 +279,17 @@ def _step_ns(profile: ProfileData) -> float | None:
 
 def _only_in_one(comparison: ComparisonData, max_names: int) -> Iterator[str]:
     """Lines about the rows that only one of the profiles has."""
-    for title, keys in (
-        ("only before", comparison.gone),
-        ("only now", comparison.added),
+    for title, keys, merged in (
+        ("only before", comparison.gone, comparison.old),
+        ("only now", comparison.added, comparison.new),
     ):
-        names = _with_phases([key for key in keys if key[0] not in comparison.layers])
+        infos = merged.modules
+        fused = {
+            n for n, _ in keys if n in infos and infos[n].class_name == FUSED_CLASS
+        }
+        alone = [key for key in keys if key[0] not in {*comparison.layers, *fused}]
+        names = _with_phases([key for key in alone if FUSED_CLASS not in key[0]])
+        names += [plural(len(fused), FUSED_CLASS)] * bool(fused)
         rest = [f"... {len(names) - max_names} more"] * (len(names) > max_names)
         if names:
             yield f"{title}: {', '.join(chain(names[:max_names], rest))}"
