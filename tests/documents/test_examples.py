@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.compiled import DIVIDED
+from tests.cores import NATIVE_CORE
 from tests.running import python
 from torchprof_hooks.kernel.core import CORE
 
@@ -29,6 +32,35 @@ def test_language_model() -> None:
     assert "CharLM.blocks.*.mlp.expand: linear(" in report
     if CORE.name == "native":
         assert "\nMost memory (CPU): " in report
+
+
+#: Kernels that are in torch's cache may be of a run in which nobody asked whose they
+#: are. What was compiled from C++ is found all the same.
+NO_CACHES = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+
+
+@DIVIDED
+@NATIVE_CORE
+@pytest.mark.slow
+@pytest.mark.thorough  # the first time, compiling takes a minute
+def test_compiled_language_model() -> None:
+    options = ("--steps=3", "--length=0", "--compile", "--full")
+    environment = {**os.environ, **NO_CACHES}
+    done = python(str(EXAMPLES / "char_lm.py"), *options, environment=environment)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.partition("Modules of the loop")[2].splitlines()[3:]
+    assert lines[0].startswith("CharLM [compiled]   ")
+    rows = [(len(line) - len(line.lstrip()), line.split()) for line in lines]
+    layers = [words for depth, words in rows if depth == 8 and words[1] == "Linear"]
+    assert [words[0] for words in layers] == ["qkv:", "proj:", "expand:", "proj:"] * 4
+    for _, _, calls, forward, backward, *_ in layers:
+        assert calls == "12"  # ten of these evaluate
+        assert forward.endswith("sec")
+        assert backward.endswith("sec")
+    assert (
+        "of the time in compiled code is in kernels of several modules" in done.stdout
+    )
+    assert "came from a cache" not in done.stdout
 
 
 def test_count_nans() -> None:
