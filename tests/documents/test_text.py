@@ -28,6 +28,7 @@ from torchprof_hooks.documents.render.table import chosen_rows
 from torchprof_hooks.documents.render.terminal import (
     display_width,
     printable,
+    shorten_name,
     shorten_phrases,
     takes_colour,
     width_of,
@@ -216,6 +217,20 @@ def test_names_cannot_leave_their_place(name: str, width: int) -> None:
         assert text.replace("\n", "").isprintable()
         assert max(map(display_width, text.splitlines())) <= width
     assert len(text.splitlines()) <= 30
+
+
+def test_a_qualified_name_is_cut_at_its_beginning() -> None:
+    name = "WhisperForConditionalGeneration.model.encoder.layers.*.self_attn"
+    assert shorten_name(name, len(name)) == name
+    assert shorten_name(name, 30) == "...encoder.layers.*.self_attn"
+    assert shorten_name(name, 29) == "...encoder.layers.*.self_attn"
+    assert shorten_name(name, 28) == "...layers.*.self_attn"
+    assert shorten_name(name, 10) == "Whisper..."
+    answer = Answer("q", "Hottest module", name, 0.1, None, "2 Attention, forward 5 %")
+    text = text_of(Document("", "", [], [Answers([answer])]), width=79, lines=9)
+    assert text == (
+        "Hottest module: ...model.encoder.layers.*.self_attn, 10.0 %: 2 Attention, ..."
+    )
 
 
 def test_a_list_is_cut_between_its_phrases() -> None:

@@ -118,6 +118,16 @@ def shorten(text: str, room: int) -> str:
     return kept + "..."[: max(room, 0)]
 
 
+def shorten_name(name: str, room: int) -> str:
+    """A qualified name; if it takes more than `room` columns, only its last parts,
+    which tell more: ``...layers.*.attention``."""
+    if display_width(name) <= room:
+        return name
+    _, *inner = name.split(".")
+    ends = ("..." + ".".join(inner[n:]) for n in range(len(inner)))
+    return next((e for e in ends if display_width(e) <= room), shorten(name, room))
+
+
 def shorten_phrases(text: str, room: int) -> str:
     """As `shorten`, but only whole phrases are kept: what is between commas or
     semicolons that are in no brackets."""

@@ -24,6 +24,7 @@ from torchprof_hooks.documents.render.terminal import (
     plain,
     printable,
     shorten,
+    shorten_name,
     shorten_phrases,
     wrapped,
 )
@@ -173,8 +174,8 @@ def _answers(block: Answers, sheet: Sheet) -> Iterator[Line]:
 
 
 def _answer(answer: Answer, sheet: Sheet) -> list[str]:
-    """The lines of an answer. On a screen, that is one line, in which a long name is
-    cut before the evidence is, and evidence ends with a phrase."""
+    """The lines of an answer. On a screen, that is one line, in which a long name
+    loses its beginning before the evidence is cut, and evidence ends with a phrase."""
     width = sheet.width
     share = share_text(answer.share, answer.uncertainty)
     share = f", {share}" if share else ""
@@ -186,7 +187,7 @@ def _answer(answer: Answer, sheet: Sheet) -> list[str]:
     room = width - display_width(f"{answer.question}: {share}")
     least = min(display_width(name), _SHORT_NAME)
     evidence = shorten_phrases(evidence, room - least)
-    name = shorten(name, room - display_width(evidence))
+    name = shorten_name(name, room - display_width(evidence))
     return [shorten(f"{answer.question}: {name}{share}{evidence}", width)]
 
 
