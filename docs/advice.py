@@ -41,7 +41,7 @@ def _remedies(rule: Rule) -> Iterator[str]:
     for text in dict.fromkeys(filter(None, texts.values())):
         cases = [case for case, each in texts.items() if each == text and case]
         before = f"*{', '.join(cases)}*: " * bool(cases)
-        named = re.sub(r"\{(\w+)\}", r"&lt;\1&gt;", text.replace("{where}", ""))
+        named = re.sub(r"\{(\w+)\}", r"&lt;\1&gt;", text)
         yield before + named
 
 

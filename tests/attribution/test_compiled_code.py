@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.compiled import DIVIDED, Block, Net, Work, during, rows_of, spent, work
 from tests.cores import NATIVE_CORE
+from tests.documents.test_rules import rules_of
 from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from torchprof_hooks import Profile, profile
@@ -391,6 +392,24 @@ def test_reports_have_modules_in_compiled_ones() -> None:
     start = tree.index("Net [compiled]")
     inside = ["blocks.*: 2 Block", "down: 2 Work", "up: 2 Work", "head: Work"]
     assert tree[start + 1 : start + 5] == inside
+
+
+class Outer(nn.Module):
+    """A kernel of its own, and one inside."""
+
+    def __init__(self, own_ms: float) -> None:
+        super().__init__()
+        self.inner, self.own_ms = Work(2), own_ms
+
+    def forward(self, value: torch.Tensor) -> Any:
+        return self.inner(work(value, self.own_ms))
+
+
+@pytest.mark.parametrize(("own_ms", "is_told"), [(3, True), (1, False)])
+def test_advice_on_what_is_around_kernels(own_ms: float, is_told: bool) -> None:
+    model = compiled(Outer(own_ms))
+    trained(model)
+    assert ("around kernels" in rules_of(trained(model))) is is_told
 
 
 def test_hooks_see_one_call() -> None:

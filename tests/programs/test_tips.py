@@ -1,9 +1,10 @@
-"""Tips on a program that is known to need them, and on one that does not: for
-torch.compile, see test_page.py."""
+"""Tips on a program that is known to need them, and on one that does not."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from tests.running import OWN_CLOCK, profiled, written
 
@@ -100,3 +101,39 @@ def test_a_program_that_needs_some(tmp_path: Path) -> None:
     ):
         [tip] = [tip for tip in found if tip.startswith(beginning)]
         assert detail in tip
+
+
+#: Compiles for each length, and around a break; and cannot compile all.
+COMPILES = """
+import torch
+from torch import nn
+
+class Net(nn.Linear):
+    def forward(self, x):
+        y = super().forward(x)
+        if BREAKS:
+            torch._dynamo.graph_break()
+        return y.relu()
+
+def backend(graph, inputs):
+    if BREAKS and not any("linear" in str(node.target) for node in graph.graph.nodes):
+        raise ValueError("no such kernel")
+    return graph.forward
+
+torch._dynamo.config.suppress_errors = True
+net = torch.compile(Net(4, 4), backend=backend)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for number in range(4):
+    net(torch.ones(2 + number * BREAKS, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+def test_what_torch_compile_does(breaks: bool, tmp_path: Path) -> None:
+    program = f"BREAKS = {breaks}\n{COMPILES}"
+    run = profiled("--tables", written(tmp_path, program))
+    assert run.code == 0, run.err
+    told = " ".join(run.err.rpartition("\n\n")[2].split())
+    for claim in ("compiled code again", "broke graphs", "gave up"):
+        assert (f"Tip: torch.compile {claim} " in told) is breaks

@@ -29,7 +29,7 @@ from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.render.units import best_byte_format, best_time
 from torchprof_hooks.documents.words import KIND_TITLES, percent, plural
 from torchprof_hooks.profiles.compilation import Reasons
-from torchprof_hooks.profiles.kinds import LayerKind
+from torchprof_hooks.profiles.kinds import LayerKind, without_numbers
 from torchprof_hooks.profiles.memory import MemoryKind, bytes_by_kind
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase, optimizer_name
 from torchprof_hooks.profiles.phases import PHASE_TITLES
@@ -164,12 +164,38 @@ def anomaly_detection(view: View) -> Iterator[Found]:
 
 
 def departing_layers(view: View) -> Iterator[Found]:
-    """Layers that take longer than others of their kind."""
+    """Layers that take longer than others of their kind. If all of these have inputs
+    of other shapes, as the stages of a convolutional network, it is no wonder."""
     for one in view.unusual:
         if one.departure is not None:
             more = one.departure.more_ns / view.whole_ns
             siblings = str(one.departure.siblings)
-            yield _about(view, one, {"more": more}, siblings=siblings)
+            case, calls = _other_calls(view, one)
+            numbers = {"more": more}
+            yield _about(view, one, numbers, case, siblings=siblings, calls=calls)
+
+
+def _other_calls(view: View, one: Unusual) -> tuple[str, str]:
+    """Whether a layer calls functions with other inputs than its siblings: a case, and
+    the longest of these calls."""
+    if not view.shown.has_functions:
+        return "functions not measured", ""
+    common = without_numbers(one.name)
+    calls: dict[str, dict[str, int]] = {
+        row.name: {}
+        for row in view.shown.rows()
+        if without_numbers(row.name) == common and row.class_name == one.kind.class_name
+    }
+    for row in view.calls:
+        if row.module in calls:
+            calls[row.module][row.name.partition(": ")[2]] = row.self_ns
+    its = calls.pop(one.name)
+    theirs, *others = (set(each) for each in calls.values())
+    if any(each != theirs for each in others):
+        return "all differ", ""
+    only = its.keys() - theirs
+    found = max(only, key=its.__getitem__, default="")
+    return ("other calls" if only else "same calls"), found
 
 
 def slow_backward(view: View) -> Iterator[Found]:
@@ -177,27 +203,32 @@ def slow_backward(view: View) -> Iterator[Found]:
     for one in view.unusual:
         if one.departure is None:
             share = one.own_ns / view.whole_ns
-            function = _most_in_backward(view, one)
-            where = f"most of it is in {function}: " * bool(function)
-            yield _about(view, one, {"share": share}, where=where)
+            function, case = _most_in_backward(view, one)
+            yield _about(view, one, {"share": share}, case, function=function)
 
 
 def _about(
-    view: View, one: Unusual, numbers: Mapping[str, float], **texts: str
+    view: View, one: Unusual, numbers: Mapping[str, float], case: str, **texts: str
 ) -> Found:
     share = str(view.share(one.own_ns))
     texts |= {"name": one.name, "share": share, "times": times_text(one.times)}
-    return Found({"times": one.times, **numbers}, texts, layers=one.kind)
+    return Found({"times": one.times, **numbers}, texts, case, one.kind)
 
 
-def _most_in_backward(view: View, one: Unusual) -> str:
-    """The function that has most of the backward of these layers, if one has."""
-    times, names = Counter[str](), {row.name for row in one.rows}
+def _most_in_backward(view: View, one: Unusual) -> tuple[str, str]:
+    """The function that has most of the backward of these layers, and what it is: a
+    function of torch's own is as it is."""
+    if not view.shown.has_functions:
+        return "", "functions not measured"
+    times, names = Counter[tuple[str, str]](), {row.name for row in one.rows}
     for row in view.calls:
         if row.module in names:
-            times[row.class_name] += _phases_ns(row, BACKWARD_PHASES)
-    [(name, most_ns)] = times.most_common(1) or [("", 0)]
-    return name if 2 * most_ns >= one.own_ns else ""
+            function = (row.class_name, row.implementation)
+            times[function] += _phases_ns(row, BACKWARD_PHASES)
+    [((name, implementation), most_ns)] = times.most_common(1) or [(("", ""), 0)]
+    if 2 * most_ns < one.own_ns:
+        return "", "no function"
+    return name, implementation if implementation == "custom" else name
 
 
 def _phases_ns(row: Row, phases: Collection[Phase]) -> int:

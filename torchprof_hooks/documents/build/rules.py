@@ -282,18 +282,30 @@ RULES: Final[Sequence[Rule]] = (
         what.slow_backward,
         {"times": LONG_BACKWARD, "share": LEAST_BACKWARD},
         "{name} takes {share} in backward, {times} its forward (about 2x is usual)",
-        "{where}look for a slow backward of a torch.autograd.Function, hooks on "
-        "gradients, gradients of a large look-up (sparse=True), a checkpoint inside.",
+        "most of it is in {function}; hooks on its gradients would count there.",
+        {
+            "functions not measured": "profile(functions=True) tells in which "
+            "function.",
+            "custom": "most of it is in the torch.autograd.Function {function}.",
+            "embedding": "most of it is in {function}, whose gradient is as large as "
+            "its table: with sparse=True (SGD, Adagrad, SparseAdam), it is not.",
+            "no function": "no function has half of it.",
+        },
     ),
     Rule(
         "layer that departs",
         "a layer takes {times:g} times the median of the others of its kind, and "
-        "{more:.0%} of the time longer than these",
+        "{more:.0%} of the time longer than these, whose calls are alike",
         what.departing_layers,
         {"times": 3, "more": 0.1},
         "{name} takes {share}, {times} the median of the {siblings} others",
-        "look at what it does that they do not: shapes and memory layout of its "
-        "inputs, hooks on it, its own code.",
+        remedies={
+            "functions not measured": "profile(functions=True) tells whether its calls "
+            "have other shapes or types.",
+            "other calls": "unlike them, it calls {calls}.",
+            "same calls": "it calls the same functions with the same shapes and types: "
+            "look at the memory layout of its inputs, hooks on it, its own code.",
+        },
     ),
     Rule(
         "small functions",
