@@ -10,11 +10,13 @@ from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, StepHis
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
 
-def with_slow(slow_ms: int, steps: int = 20, loop_ms: int = 1_000) -> Profile:
+def with_slow(
+    slow_ms: int, steps: int = 20, loop_ms: int = 1_000, number: int = 7
+) -> Profile:
     """A run with one slow step; the others take 10 ms."""
     data = PhaseOfStep("data", (slow_ms - 9) * MS, MS)
     phases = (data, PhaseOfStep("forward", 9 * MS, 9 * MS))
-    slow = SlowStep(7, slow_ms * MS, 10 * MS, phases, "Net.a")
+    slow = SlowStep(number, slow_ms * MS, 10 * MS, phases, "Net.a")
     usual = Bucket(1, steps - 1, (steps - 1) * 10 * MS)
     times = StepTimes(later=(usual, Bucket(2, 1, slow_ms * MS)))
     cells = {("Net", "forward"): ms(loop_ms)}
@@ -27,6 +29,9 @@ def with_slow(slow_ms: int, steps: int = 20, loop_ms: int = 1_000) -> Profile:
     [
         (with_slow(20), True),  # 1 % of the loop more than usual
         (with_slow(19), False),
+        (with_slow(20, number=4), True),
+        (with_slow(20, number=3), False),  # warms up
+        (with_slow(60, loop_ms=50_000, number=3), True),
         (with_slow(60, loop_ms=50_000), True),  # 50 ms, and three times as long
         (with_slow(59, loop_ms=50_000), False),
         (with_slow(15, loop_ms=20), False),  # not 1.5 times

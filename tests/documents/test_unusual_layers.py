@@ -153,6 +153,24 @@ def test_a_backward_of_many_times_the_forward(
     assert "".join(found) == text
 
 
+def test_a_note_stands_where_layers_of_its_kind_take_most() -> None:
+    """Blocks of two classes have layers of one kind, of which few are slow."""
+    cells: dict[tuple[str, Phase], Totals] = {("Net", "forward"): calls(800)}
+    infos: dict[str, ModuleInfo | str] = {"Net": "Net"}
+    for n, backward_ms in enumerate((80, 80, 1)):
+        block = f"Net.blocks.{n}"
+        infos |= {block: "Wide" if n < 2 else "Narrow", f"{block}.fc": "Linear"}
+        path = f"Net > {block} > {block}.fc"
+        cells[path, "forward"] = calls(1 if n < 2 else 20)
+        cells[path, "backward"] = calls(backward_ms)
+    view = view_of(profile_of(cells, infos, steps=10))
+    table = folded_modules(view)
+    [notes] = [column.values for column in table.columns if column.name == "flags"]
+    found = dict(zip(table.labels, notes, strict=True))
+    assert found["fc: 2 Linear"] == "backward 7.3x forward"
+    assert found["fc: Linear"] == ""
+
+
 def test_the_function_that_has_most_of_a_slow_backward_is_named() -> None:
     cells: dict[tuple[str, Phase], Totals] = {
         ("Net > Net.a", "forward"): calls(1),

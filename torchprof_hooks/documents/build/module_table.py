@@ -89,11 +89,15 @@ def folded_modules(view: View) -> Table:
     shown, importance = _ranked(view, hottest)
     nodes = [layers.node for layers in shown]
     totals, whole_ns = [node.cumulative_ns for node in nodes], view.shown.wall_ns
+    # A note is about all layers of its kind: it stands where these take most.
+    by_time = sorted(shown, key=lambda each: own_ns(each.node, view.device))
+    noted = {each.kind: each for each in by_time}
+    kinds = [e.kind if noted[e.kind] is e else LayerKind("") for e in shown]
     columns = [
         *call_columns(nodes),
         share_column("%", totals, whole_ns, "share"),
         share_column("own %", [n.self_ns for n in nodes], whole_ns, "self_share"),
-        *flag_columns(view, [layers.kind for layers in shown]),
+        *flag_columns(view, kinds),
         *_details(shown),
     ]
     return Table(

@@ -20,6 +20,9 @@ from torchprof_hooks.profiles.step_times import LEAST_MORE_NS, SLOW
 #: usual; or if one took so many times as long as usual, and so much longer.
 LEAST_SHARE: Final = 0.01
 _MANY_TIMES: Final = 3
+#: The first steps are slow as a rule, as much is done for the first time: they are
+#: printed beside others, or if they took so many times as long.
+WARM_UP: Final = 3
 _MUCH_LONGER_NS: Final = 50_000_000
 #: What a phase took more than usual is printed if it is such a part of the difference,
 #: of at most so many phases.
@@ -34,6 +37,7 @@ def printed_steps(view: View) -> tuple[SlowStep, ...]:
     if not (found and count):
         return ()
     worst, is_much = found[0], more_ns >= LEAST_SHARE * view.shown.wall_ns
+    is_much &= any(step.number > WARM_UP for step in found)
     is_long = worst.duration_ns >= _MANY_TIMES * worst.usual_ns
     return found if is_much or (is_long and worst.more_ns >= _MUCH_LONGER_NS) else ()
 
