@@ -1,4 +1,4 @@
-"""Pages of the site that lie elsewhere in the project.
+"""Pages of the site that lie elsewhere in the project, and those that a profile makes.
 
 Such a page has one line, ``This page is [ARCHITECTURE.md](../ARCHITECTURE.md).``, which
 a viewer of Markdown shows. The site shows the file itself, with its links made to fit.
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from torchprof_hooks.profile_type import Profile
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -23,7 +25,16 @@ _LINK: Final = re.compile(r"(?<=\]\()(?!https?://|#)([^)#\s]+)")
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", _read_elsewhere)
+    app.connect("build-finished", _write_samples)
     return {"parallel_read_safe": True}
+
+
+def _write_samples(app: Sphinx, exception: Exception | None) -> None:
+    """Write the page and the JSON of a profile beside the pages, to be looked at."""
+    if exception is None and app.builder.format == "html":
+        profile = Profile.load(HERE / "samples" / "char_lm_functions.json")
+        profile.to_html(app.outdir / "sample.html")
+        (app.outdir / "sample.json").write_text(profile.to_json(), "utf-8")
 
 
 def _read_elsewhere(app: Sphinx, name: str, source: list[str]) -> None:
