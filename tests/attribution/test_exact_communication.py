@@ -21,6 +21,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from torchprof_hooks import profile
+from torchprof_hooks.kernel.steps import StepDetector
 from torchprof_hooks.profiles.collectives import Collective
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -142,6 +143,28 @@ def test_waiting_for_gradients(options: Any) -> None:
     assert rows["(backward outside modules)", "backward"] == calls(2, 2, 2, own=0)
     assert ("(autograd engine)", "backward") not in rows
     assert sum(row.own for row in rows.values()) == 3 + 6 + 17
+
+
+@pytest.mark.usefixtures("alone")
+@each_option
+def test_our_work_at_the_end_of_waiting_is_no_time_of_the_pass(
+    options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call_ended = StepDetector.call_ended
+
+    def late(self: StepDetector, *ended: Any) -> None:
+        burn(5)
+        call_ended(self, *ended)
+
+    monkeypatch.setattr(StepDetector, "call_ended", late)
+    model = DistributedDataParallel(nn.Sequential(Work(1, 2)))
+    with profile(**options) as prof:
+        x = X.clone().requires_grad_()
+        at_the_end(x, partial(burn, 9))
+        model(x).sum().backward()
+    rows = found(prof.profile)
+    assert rows["(backward outside modules)", "backward"] == calls(2, own=0)
+    assert rows["(waiting for gradients)", "waiting"] == calls(9)
 
 
 @pytest.mark.usefixtures("alone")

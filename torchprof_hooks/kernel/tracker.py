@@ -78,18 +78,18 @@ class FollowedPasses(InterruptedCalls):
         if not failed and self.backward.finish(self, ended):
             self._notify_end()
             return
-        now_ns = perf_counter_ns()
-        ended.failed = failed
         self.fold_if_due()
+        now_ns, before_ns = perf_counter_ns(), self.entered_ns
+        ended.failed = failed
         try:
             tail_ns = self.backward.end(self, ended, now_ns)
             if tail_ns is not None and ended.tail is not None:
                 self.interrupt(*ended.tail).end_at(tail_ns, now_ns)
+                before_ns += now_ns - tail_ns
                 for notify in self.notified.tail_ended:
                     notify(now_ns - tail_ns)
         finally:  # a callback may raise in there, and an interrupt come before it
             self._forget_pass(ended)
-            before_ns = self.entered_ns
             self._notify_end()
             if ended.opened_base and not ended.was_left:  # our work is no part of it
                 ours_ns = self.entered_ns - before_ns

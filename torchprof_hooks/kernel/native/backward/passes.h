@@ -238,8 +238,8 @@ bool ends_well(Cursor* cursor, PyObject* started) {
 // to do that.
 PyObject* finish_pass(PyObject* self, PyObject* started) {
   Cursor* cursor = Cursor::of(self);
-  Nanoseconds now_ns = clock_ns(), nodes_ended_ns;
   if (fold_if_due(cursor) < 0) return nullptr;
+  Nanoseconds now_ns = clock_ns(), entered_ns = cursor->entered_ns, nodes_ended_ns;
   Node *base, *engine;
   bool opens;
   {
@@ -253,6 +253,7 @@ PyObject* finish_pass(PyObject* self, PyObject* started) {
     nodes_ended_ns = end(cursor, false, &is_ours);
     if (!is_ours) Py_RETURN_TRUE;
   }
+  now_ns += cursor->entered_ns - entered_ns;  // what has interrupted the pass since is no part of it
   bool is_finished = true;
   if (engine != nullptr && now_ns > nodes_ended_ns)  // what comes after the last node is the engine's own time
     cursor->log->book(engine->code, nodes_ended_ns, now_ns);
