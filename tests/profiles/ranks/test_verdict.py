@@ -75,8 +75,18 @@ def test_the_slow_rank_and_its_row(place: tuple[str, Phase], size: int) -> None:
 def test_twice_the_batch_is_all_of_the_model(size: int) -> None:
     twice = {key: ms * 2 if "Net" in key[0] else ms for key, ms in USUAL.items()}
     verdict = ranks_of([USUAL] * (size - 1) + [twice]).verdict
-    assert (verdict.rank, verdict.reason) == (size - 1, None)  # in no single phase
-    assert verdict.lost_ns == 46 * MS
+    assert (verdict.rank, verdict.lost_ns) == (size - 1, 46 * MS)
+    reason = reason_of(verdict)
+    assert (reason.row, reason.phase, reason.is_own) == ("Net", "", False)
+
+
+def test_forward_and_backward_of_a_module_explain_it_together() -> None:
+    both = dict.fromkeys((BODY, (BODY[0], "backward")), 12)
+    work = {key: USUAL.get(key, 0) + both.get(key, 0) for key in {**USUAL, **both}}
+    verdict = ranks_of([USUAL, work, USUAL]).verdict
+    reason = reason_of(verdict)
+    assert (reason.row, reason.phase, reason.is_own) == ("Net.body", "", True)
+    assert reason.excess_ns == verdict.lost_ns == 24 * MS
 
 
 @pytest.mark.parametrize(

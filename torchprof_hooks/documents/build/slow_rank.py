@@ -24,14 +24,13 @@ _PLACES: Final[Mapping[str, str]] = {
 def slow_rank_answer(ranks: RanksData) -> Answer:
     """Which rank the others wait for, if any, and why."""
     verdict = ranks.verdict
-    share = uncertainty = None
+    share = None
     next_step = ""
     if verdict.rank is not None:
         also = f" (and so {_are(verdict.also)})" if verdict.also else ""
         answer = f"Rank {verdict.rank} is slow{also}"
         evidence = " ".join(_slow(verdict))
         share = verdict.lost_ns / max(verdict.step_ns, 1)
-        uncertainty = verdict.noise_ns / max(verdict.step_ns, 1)
         next_step = _show(ranks, verdict.rank)
     elif not verdict.waiting_ns:
         answer = "No rank was seen to communicate"
@@ -44,7 +43,7 @@ def slow_rank_answer(ranks: RanksData) -> Answer:
         "Who waits for whom",
         answer,
         share,
-        uncertainty,
+        None,
         evidence,
         _verdict_numbers(verdict),
         next_step,
@@ -78,7 +77,7 @@ def _slow(verdict: Verdict) -> Iterator[str]:
     reason = verdict.reason
     if reason is None:
         yield (
-            "No row explains most of that: it is slower in many, or does more in "
+            "No module explains most of that: it is slower in many, or does more in "
             "communication."
         )
     else:
@@ -104,7 +103,7 @@ def _place_text(reason: Reason) -> str:
     """``Net.head, forward``."""
     where = _PLACES.get(reason.kind, reason.row)
     if reason.kind in ("module", "function"):
-        where += f", {reason.phase}"
+        where += f", {reason.phase or 'in all phases'}"
     return where
 
 
@@ -115,8 +114,8 @@ def _no_rank(verdict: Verdict) -> Iterator[str]:
     lost = best_time(verdict.lost_ns)
     more = "" if verdict.is_even else ": more steps would tell"
     yield (
-        f"The rank with most to do makes the others wait {lost} in a step of {step}; "
-        f"chance explains up to {noise}{more}."
+        f"Rank {verdict.busiest} has most to do, and makes others wait {lost} in a "
+        f"step of {step}; chance explains up to {noise}{more}."
     )
     yield (
         f"Each spends about {waiting} ({share}) in communication: what that takes, or "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, product
 from math import isinf
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.phases import WAITING_PHASES
@@ -30,7 +32,7 @@ _NO_REASONS: Final = (*WAITING_PHASES, "profiler")
 class Reason(NamedTuple):
     """Where the slow rank spends the time that others wait; nanoseconds per step.
 
-    row, phase: see `Row`.
+    row, phase: see `Row`; the phase is "" if it takes all of them to explain the time.
     is_own: whether the times are without inner calls, or with them.
     spent_ns: time of the slow rank there.
     others_ns: median of the other ranks' times there.
@@ -38,7 +40,7 @@ class Reason(NamedTuple):
 
     row: str
     kind: str
-    phase: Phase
+    phase: Phase | Literal[""]
     is_own: bool
     spent_ns: float
     others_ns: float
@@ -53,6 +55,7 @@ class Verdict(NamedTuple):
     """Which rank is slow; times in nanoseconds per step.
 
     rank: the one that the others wait for, None if there is none.
+    busiest: the one that has most to do, which may be chance.
     also: other ranks that are as slow.
     lost_ns: the smaller of two numbers: by how much the own time of the slowest rank
         exceeds the median, and the median wait of the others.
@@ -63,6 +66,7 @@ class Verdict(NamedTuple):
     """
 
     rank: int | None
+    busiest: int
     also: tuple[int, ...]
     lost_ns: float
     noise_ns: float
@@ -99,6 +103,7 @@ def find_verdict(ranks: Sequence[Rank], rows: Sequence[SkewRow]) -> Verdict:
     also = [n for n, ns in less.items() if is_slow and ns <= min(noise_ns, lost_ns / 2)]
     return Verdict(
         ranks[slow].number if is_slow else None,
+        ranks[slow].number,
         tuple(ranks[n].number for n in also),
         lost_ns,
         noise_ns,
@@ -124,24 +129,39 @@ def _find_reason(
 ) -> Reason | None:
     """The row and phase that explain most of the lost time: of the rows whose own time
     does, the one with the largest excess; else, the innermost row whose time with inner
-    calls does."""
-    rows = [row for row in rows if row.phase not in _NO_REASONS]
-    for is_own in (True, False):
+    calls does. If a phase does not, all phases of a row may."""
+    by_phase = [row for row in rows if row.phase not in _NO_REASONS]
+    in_all = [*_of_all_phases(by_phase)]
+    for is_own, tried in product((True, False), (by_phase, in_all)):
         found: list[Reason] = []
-        for row in rows:
+        for row in tried:
             times_ns = row.own_ns if is_own else row.total_ns
             others = [ns for n, ns in enumerate(times_ns) if n not in all_slow]
             spent_ns, others_ns = times_ns[slow], median(others)
             if spent_ns - others_ns >= _EXPLAINS * lost_ns:
-                reason = Reason(
-                    row.name, row.kind, row.phase, is_own, spent_ns, others_ns
-                )
-                found.append(reason)
+                phase = "" if tried is in_all else row.phase
+                where = row.name, row.kind, phase
+                found.append(Reason(*where, is_own, spent_ns, others_ns))
         if found and is_own:
             return max(found, key=lambda reason: reason.excess_ns)
         if found:
             return min(_innermost(found), key=lambda reason: reason.excess_ns)
     return None
+
+
+def _of_all_phases(rows: Sequence[SkewRow]) -> Iterator[SkewRow]:
+    """For each row, one with the times of all its phases."""
+    for _, each in groupby(sorted(rows, key=_name_of), key=_name_of):
+        phases = [*each]
+        own, total = (
+            [sum(times) for times in zip(*columns, strict=True)]
+            for columns in zip(*((p.own_ns, p.total_ns) for p in phases), strict=True)
+        )
+        yield replace(phases[0], own_ns=own, total_ns=total)
+
+
+def _name_of(row: SkewRow) -> str:
+    return row.name
 
 
 def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
