@@ -14,12 +14,13 @@ from tests.documents.found import table_in, values
 from tests.documents.runs import COUNTED, RUN, TRAINED
 from tests.golden import sample
 from torchprof_hooks.documents.build.blocks import Asked, document
+from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.tables import call_sites
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import SortBy
+from torchprof_hooks.profiles.names import FUSED_CLASS, SortBy
 
 
 def full(profile: ProfileData, name: str, sort_by: SortBy | None = None) -> Table:
@@ -47,6 +48,16 @@ def test_layers_of_a_kind_with_other_inputs_are_call_sites_of_their_own() -> Non
         "Net.2.fc: linear(8)": 1,
         "Net.0.fc: linear(5)": 1,
     }
+
+
+def test_fused_kernels_are_said_to_be_that_once() -> None:
+    name = "Net.fused: up + act"
+    infos = {"Net": "Net", "Net.up": "Linear", name: FUSED_CLASS}
+    cells = {(f"Net > {each}", "forward"): ms(9) for each in ("Net.up", name)}
+    profile = profile_of({("Net", "forward"): ms(1), **cells}, infos)
+    labels = ["Net", "up: Linear", "fused: up + act"]
+    assert sorted(full(profile, "modules").labels) == sorted(labels)
+    assert folded_modules(view_of(profile)).labels == labels
 
 
 # Floating-point operations

@@ -22,6 +22,7 @@ from torchprof_hooks.profiles.kinds import (
     summed_phases,
     without_numbers,
 )
+from torchprof_hooks.profiles.names import FUSED_CLASS
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.
@@ -62,8 +63,8 @@ class Layers:
         marks = " [compiled]" * self.node.compiled
         name = self._short_name()
         kind = self.node.class_name if self.node.kind == "module" else ""
+        is_said = kind in ("", name, FUSED_CLASS) and self.count == 1
         kind = f"{self.count} {kind}" if self.count > 1 else kind
-        is_said = not kind or kind == name
         return name + ("" if is_said else f": {kind}") + marks
 
     def _short_name(self) -> str:

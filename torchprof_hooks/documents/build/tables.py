@@ -21,6 +21,7 @@ from torchprof_hooks.profiles.kinds import (
 from torchprof_hooks.profiles.many_shapes import with_common_names
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
+    FUSED_CLASS,
     MODULE_GROUPINGS,
     MODULE_PHASES,
     MODULES_NAME,
@@ -123,7 +124,7 @@ def labels_of(nodes: Sequence[PlacedNode]) -> Iterator[str]:
         marks = " [compiled]" * node.compiled + " [shared]" * bool(node.aliases)
         around = f"{names[depth - 1]}." if depth else ""
         name = node.name.removeprefix(around) if around else node.name
-        if node.kind == "module" and name != node.class_name:
+        if node.kind == "module" and node.class_name not in (name, FUSED_CLASS):
             name += f": {node.class_name}"
         yield name + marks
         names[depth:] = [node.name]
