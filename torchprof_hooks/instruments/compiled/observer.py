@@ -251,6 +251,10 @@ REPLAYED: Final = (
 )
 
 
+#: What CUDA graphs may run in place of it, and where its kernels are booked.
+_Partition = tuple[WrapperFunction, Places]
+
+
 class Compilations(Observer):
     """Has compilations interrupt the calls that wait for them.
 
@@ -268,7 +272,7 @@ class Compilations(Observer):
         self._divided = set[Site]()
         self._without_map = self._has_replays = False
         self._in_trace = in_trace
-        self._launches: list[tuple[GraphLaunches, Site, WrapperFunction]] = []
+        self._launches: list[tuple[GraphLaunches, list[_Partition]]] = []
 
     def new_call(self, site: Site, module: torch.nn.Module) -> None:
         """The program may have begun to use torch.compile."""
@@ -295,26 +299,16 @@ class Compilations(Observer):
         self._has_replays |= replayed
         if self._in_trace:
             found = GraphLaunches(get_native_id(), began_ns, perf_counter_ns())
-            self._launches.append((found, base, function))
+            parts = [(each, self.places(base, each)) for each in function.partitions]
+            self._launches.append((found, parts))
 
     def take_launches(self) -> list[GraphLaunches]:
         """What CUDA graphs that compiled code has launched are known to run."""
         launches, self._launches = self._launches, []
         return [
-            each._replace(graphs=tuple(self._graph(base, p) for p in of.partitions))
-            for each, base, of in launches
+            each._replace(graphs=tuple(map(_graph_of, parts)))
+            for each, parts in launches
         ]
-
-    def _graph(self, base: Site, function: WrapperFunction) -> tuple[GraphCall, ...]:
-        if not function.in_order:
-            return ()
-        names = [each.name for each in function.kernels]
-        sites = self.places(base, function).sites[: len(names)]
-        return tuple(
-            GraphCall(triton, bool(triton) or computes(name), site.path, site.phase)
-            for name, site in zip(names, sites, strict=True)
-            for triton in [function.triton.get(name, "")]
-        )
 
     def added_to(self, profile: ProfileData) -> ProfileData:
         """Say what is not divided, and why."""
@@ -327,6 +321,18 @@ class Compilations(Observer):
             said.append(REPLAYED)
         lines = sorted({*profile.not_measured, *said})
         return replace(profile, not_measured=tuple(lines))
+
+
+def _graph_of(partition: _Partition) -> tuple[GraphCall, ...]:
+    function, places = partition
+    if not function.in_order:
+        return ()
+    names = [each.name for each in function.kernels]
+    return tuple(
+        GraphCall(triton, bool(triton) or computes(name), site.path, site.phase)
+        for name, site in zip(names, places.sites, strict=False)
+        for triton in [function.triton.get(name, "")]
+    )
 
 
 def _undivided(reading: Reading, bases: Iterable[Site]) -> Iterator[str]:
