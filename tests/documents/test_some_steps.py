@@ -20,7 +20,7 @@ from torchprof_hooks.documents.render.json import json_of
 from torchprof_hooks.documents.report import rows_report, to_json
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.compare import compare
-from torchprof_hooks.profiles.run_times import call_times
+from torchprof_hooks.profiles.run_times import call_times, compared_part
 
 #: 45 s in 995 steps, in front of measured ones that took 2 % longer.
 SOME: Final = with_unmeasured(RUN, 995, 45_000 * MS, *[0.02] * 5)
@@ -39,7 +39,9 @@ OF_MEASURED: Final[dict[str, Callable[[Profile], object]]] = {
     "utilisation": lambda profile: profile.utilisation,
     "throughput": lambda profile: profile.items_per_second,
     "phases": lambda profile: profile.phase_times_ns(),
-    "times that are compared": lambda profile: call_times(profile, "module"),
+    "times that are compared": lambda profile: call_times(
+        compared_part(profile), "module"
+    ),
     "a comparison": compared,
     "tables of a program": lambda profile: [
         (block.name, block.columns)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field, fields
 from functools import cache
-from operator import add, attrgetter, sub
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 #: Numbers in files are in this range: not negative, and below 2^63. Others say so.
 Signed = Annotated[int, -(1 << 63), 1 << 63]
@@ -55,34 +54,32 @@ def _whole(whole: Any, _: Any) -> Any:
     return whole
 
 
-class _Fields(NamedTuple):
-    """The fields of a record.
-
-    values: all values of a record, in order.
-    sums, differences: how two values are added, and how one is taken out of the other.
-    """
-
-    values: Callable[[Any], tuple[Any, ...]]
-    sums: tuple[Callable[[Any, Any], Any], ...]
-    differences: tuple[Callable[[Any, Any], Any], ...]
-
-
 @cache
-def _fields_of(kind: Any) -> _Fields:
-    every = fields(kind)
-    return _Fields(
-        attrgetter(*(each.name for each in every)),
-        tuple(each.metadata.get("sum", add) for each in every),
-        tuple(each.metadata.get("difference", sub) for each in every),
+def _of_fields(kind: Any, key: str, sign: str) -> Callable[[Any, Any], list[Any]]:
+    """A function from two records of a class to the sums, or differences, of their
+    fields. It is one expression, as dataclasses make theirs: large models have a
+    hundred thousand records to add up.
+
+    key, sign: where a field says how that is done, and how it is if it does not.
+    """
+    hows: dict[str, Any] = {}
+    terms = []
+    for name, metadata in ((each.name, each.metadata) for each in fields(kind)):
+        if key in metadata:
+            hows[f"of_{name}"] = metadata[key]
+            terms.append(f"of_{name}(a.{name}, b.{name})")
+        else:
+            terms.append(f"a.{name} {sign} b.{name}")
+    made: Callable[[Any, Any], list[Any]] = eval(
+        f"lambda a, b: [{', '.join(terms)}]", hows
     )
+    return made
 
 
 def sums_of(one: Any, other: Any) -> list[Any]:
     """The values of all fields of the sum of two records of one class."""
     kind: Any = type(one)  # mypy does not know that classes can be hashed
-    values, sums, _ = _fields_of(kind)
-    pairs = zip(sums, values(one), values(other), strict=True)
-    return [how(a, b) for how, a, b in pairs]
+    return _of_fields(kind, "sum", "+")(one, other)
 
 
 class Amounts:
@@ -97,6 +94,4 @@ class Amounts:
         """Without some of the calls. Of extremes it is not known which calls set them:
         they stay."""
         kind: Any = type(self)
-        values, _, differences = _fields_of(kind)
-        pairs = zip(differences, values(self), values(other), strict=True)
-        return type(self)(*[how(a, b) for how, a, b in pairs])
+        return type(self)(*_of_fields(kind, "difference", "-")(self, other))

@@ -17,6 +17,8 @@ from torchprof_hooks.profiles.names import (
     MODULES_NAME,
     OUTSIDE_NAME,
     PROFILER_NAME,
+    Grouping,
+    Kind,
     Phase,
 )
 from torchprof_hooks.profiles.phases import PHASE_OF_KIND, kind_of_other
@@ -59,31 +61,67 @@ def has_functions(infos: Infos) -> bool:
     return any(info.kind == "function" for info in infos.values())
 
 
-def without_functions(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
-    """Cells of modules only, as if functions had not been recorded.
+def grouped_by(cells: Cells, infos: Infos, by: Grouping) -> tuple[Cells, Infos]:
+    """The cells that rows of a grouping consist of, with `counted_ns`; and the
+    descriptions of their names.
 
-    A function's own time is added to that of the module that called it, in the same
-    phase. If no module called it, it becomes time outside modules, or backward outside
-    modules. So a function that an activation checkpoint calls again counts as recompute
-    of its module. (Where functions are not recorded, nothing shows such a call, and its
-    time counts as backward, unless it is made in a module that is recomputed.)
+    by: "module", "class": as if functions had not been recorded. The own time of a
+        function is added to that of the module that called it, in the same phase; if
+        none did, it becomes time outside modules, or backward outside modules. So a
+        function that an activation checkpoint calls again counts as recompute of its
+        module. (Where functions are not recorded, nothing shows such a call, and its
+        time counts as backward, unless it is made in a module that is recomputed.)
+        "function": without modules: their own time is that of `MODULES_NAME`.
+        "call": all.
     """
-    if not has_functions(infos):
+    cells = with_counted(cells)
+    gone = without_kind(by)
+    names = {name for name, info in infos.items() if info.kind == gone}
+    if not names:
         return cells, infos
-    infos = {**_NOT_MODULES, **infos}
+    infos = with_others(infos)
     kept: dict[CellKey, Totals] = {}
-    for (path, phase), totals in cells.items():
-        key = place_without_functions(path, phase, infos)
-        is_function = infos[path[-1]].kind == "function"
-        add_cell(kept, key, totals.without_calls() if is_function else totals)
+    for key, totals in cells.items():
+        if names.isdisjoint(key[0]):
+            add_cell(kept, key, totals)
+        else:
+            found = totals.without_calls() if key[0][-1] in names else totals
+            add_cell(kept, place_by(by, key, infos), found)
     return kept, infos
+
+
+def without_kind(by: Grouping) -> Kind | None:
+    """The kind of names that cells of a grouping are without."""
+    if by == "call":
+        return None
+    return "module" if by == "function" else "function"
+
+
+def place_by(by: Grouping, key: CellKey, infos: Infos) -> CellKey:
+    """The cell on which a cell's own time is booked in such a grouping.
+
+    infos: see `with_others`.
+    """
+    if by == "call":
+        return key
+    if by != "function":
+        return place_without_functions(*key, infos)
+    path, phase = key
+    inner = tuple(name for name in path if infos[name].kind != "module")
+    is_module = infos[path[-1]].kind == "module"
+    return (*inner, *(MODULES_NAME,) * is_module), phase
+
+
+def with_others(infos: Infos) -> Infos:
+    """The descriptions of names, and of those that cells of a grouping may get."""
+    return {**_NOT_MODULES, **infos}
 
 
 def place_without_functions(path: Chain, phase: Phase, infos: Infos) -> CellKey:
     """The cell on which a cell's own time is booked if functions are not recorded."""
-    if all(infos[name].kind != "function" for name in path):
+    around = tuple([name for name in path if infos[name].kind != "function"])
+    if around == path:
         return path, phase
-    around = tuple(name for name in path if infos[name].kind != "function")
     if infos[path[-1]].kind != "function":
         return around, phase
     if not around:
@@ -91,19 +129,6 @@ def place_without_functions(path: Chain, phase: Phase, infos: Infos) -> CellKey:
     name = around[-1]
     kind = infos[name].kind if name in infos else kind_of_other(name)
     return around, PHASE_OF_KIND.get(kind, phase)
-
-
-def without_modules(cells: Cells, infos: Infos) -> tuple[Cells, Infos]:
-    """Cells of functions only; the own time of modules goes to cells `MODULES_NAME`."""
-    infos = {**_NOT_MODULES, **infos}
-    kept: dict[CellKey, Totals] = {}
-    for (path, phase), totals in cells.items():
-        inner = tuple(name for name in path if infos[name].kind != "module")
-        if infos[path[-1]].kind == "module":
-            add_cell(kept, ((*inner, MODULES_NAME), phase), totals.without_calls())
-        else:
-            add_cell(kept, (inner, phase), totals)
-    return kept, infos
 
 
 def with_counted(cells: Cells) -> Cells:
@@ -127,9 +152,12 @@ def enclosing_module(path: Chain, infos: Infos) -> str:
 def call_site(path: Chain, infos: Infos) -> str:
     """The name of the call at the end of a chain. A function has the module around it
     in front of its name: ``Net.head: linear(32x64, 256x64)``."""
-    name, module = path[-1], enclosing_module(path, infos)
-    is_inside = infos[name].kind == "function" and module
-    return f"{module}: {name}" if is_inside else name
+    return site_name(path[-1], infos[path[-1]], enclosing_module(path, infos))
+
+
+def site_name(name: str, info: ModuleInfo, module: str) -> str:
+    """The same of a call in `module`."""
+    return f"{module}: {name}" if info.kind == "function" and module else name
 
 
 def add_cell(cells: dict[CellKey, Totals], key: CellKey, totals: Totals) -> None:

@@ -21,6 +21,7 @@ from torchprof_hooks.profiles.run_times import (
     check_related,
     checked_runs,
     comparable,
+    compared_part,
     layers_of,
     pairs_of,
     with_layers,
@@ -220,13 +221,14 @@ def compare(
             them twice; or the profiles are not of one program.
     """
     olds, news = checked_runs("old", old), checked_runs("new", new)
-    check_related(olds, news, by)
     pairs = pairs_of(olds, news)
     if pairs:
         olds = [olds[one] for one, _ in pairs]
         news = [news[other] for _, other in pairs]
-    layers = layers_of((*olds, *news), by)
-    runs = [with_layers(call_times(run, by), layers) for run in (*olds, *news)]
+    parts = [compared_part(run) for run in (*olds, *news)]
+    check_related(*_sides(parts, len(olds)), by)
+    layers = layers_of(parts, by)
+    runs = [with_layers(call_times(part, by), layers) for part in parts]
     called: dict[RowPhase, list[CallTimes]] = {}
     for run in runs:
         for key, calls in run.items():

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -14,8 +14,11 @@ from torchprof_hooks.profiles.amounts import added_by, sums_of
 from torchprof_hooks.profiles.cells import (
     BEFORE_CELL,
     Cells,
+    grouped_by,
     has_functions,
-    without_functions,
+    place_by,
+    with_others,
+    without_kind,
 )
 from torchprof_hooks.profiles.collectives import Collectives, sum_of
 from torchprof_hooks.profiles.measured_steps import ALL_MEASURED, MeasuredSteps
@@ -25,6 +28,7 @@ from torchprof_hooks.profiles.names import (
     BEFORE_NAME,
     GROUPINGS,
     Grouping,
+    Kind,
     Phase,
     check_grouping,
     united,
@@ -41,9 +45,9 @@ from torchprof_hooks.profiles.peak import Peak, higher
 from torchprof_hooks.profiles.phases import PHASES, kind_of_other
 from torchprof_hooks.profiles.program import Program, only_program
 from torchprof_hooks.profiles.provenance import Processes, all_of
-from torchprof_hooks.profiles.rows import Row, group_rows
+from torchprof_hooks.profiles.rows import Place, Row, group_rows, tree_of_places
 from torchprof_hooks.profiles.step_history import NO_HISTORY, SlowStep, StepHistory
-from torchprof_hooks.profiles.step_times import StepTimes
+from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, better_known
 from torchprof_hooks.profiles.tree import Node, build_tree
@@ -147,12 +151,12 @@ class ProfileData:
     def wall_ns(self) -> int:
         """Nanoseconds between entering and leaving the measured blocks, summed over
         threads."""
-        return self._whole.wall_ns
+        return sum(part.wall_ns for part in self.parts)
 
     @property
     def steps(self) -> int:
         """Training steps, measured or not (see `StepTimes` for where a step ends)."""
-        return self._whole.steps
+        return sum(part.steps for part in self.parts)
 
     @property
     def measured_steps(self) -> int:
@@ -163,7 +167,8 @@ class ProfileData:
     def step_times(self) -> StepTimes:
         """Durations of training steps and of evaluation calls, as far as they are
         known."""
-        return self._whole.step_times
+        every = (part.step_times for part in self.parts)
+        return reduce(StepTimes.merge, every, NO_STEP_TIMES)
 
     @property
     def slow_steps(self) -> tuple[SlowStep, ...]:
@@ -198,8 +203,9 @@ class ProfileData:
         on_device: whether by the device's clock.
         """
         times: Counter[Phase] = Counter()
-        cells, _ = without_functions(self.only_measured.cells, self.modules)
-        for (_, phase), totals in cells.items():
+        infos = with_others(self.modules)
+        for key, totals in self.only_measured.cells.items():
+            _, phase = place_by("module", key, infos) if self.has_functions else key
             times[phase] += totals.device_self_ns if on_device else totals.self_ns
         return Counter({phase: times[phase] for phase in PHASES if times[phase]})
 
@@ -224,7 +230,7 @@ class ProfileData:
         """
         check_grouping(by, GROUPINGS)
         if by not in self._rows:
-            self._rows[by] = group_rows(self.cells, self.modules, by)
+            self._rows[by] = group_rows(self._places(by), by)
         return self._rows[by]
 
     @cached_property
@@ -243,7 +249,19 @@ class ProfileData:
             TypeError: `functions` is not True or False.
         """
         check_flag("functions", functions)
-        return build_tree(self.cells, self.modules, functions)
+        return build_tree(self._places("call" if functions else "module"))
+
+    def _places(self, by: Grouping) -> Place:
+        """All calls but those that have no rows in a grouping."""
+        kind = without_kind(by)
+        if kind not in self._found_places:
+            grouped = grouped_by(self.cells, self.modules, by)
+            self._found_places[kind] = tree_of_places(*grouped)
+        return self._found_places[kind]
+
+    @cached_property
+    def _found_places(self) -> dict[Kind | None, Place]:
+        return {}
 
     @property
     def start_up(self: P) -> P:
@@ -276,7 +294,7 @@ class ProfileData:
         if parts == self.parts:
             return self
         found = replace(self, parts=parts)
-        calls = _calls(found.cells), max(_calls(self.cells), 1)
+        calls = _calls(parts), max(_calls(self.parts), 1)
         whole_ns = max(self.wall_ns - self.unmeasured.wall_ns, 1)
         return replace(
             found,
@@ -329,5 +347,5 @@ class ProfileData:
         return replace(self, **found)
 
 
-def _calls(cells: Cells) -> int:
-    return sum(totals.calls for totals in cells.values())
+def _calls(parts: Parts) -> int:
+    return sum(totals.calls for part in parts for totals in part.cells.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import add
 from typing import Any, Final, NamedTuple
 
@@ -11,21 +11,15 @@ from torchprof_hooks.profiles.cells import (
     Cells,
     Chain,
     Infos,
-    call_site,
-    enclosing_module,
-    with_counted,
-    without_functions,
-    without_modules,
+    site_name,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import (
     BACKWARD_PHASES,
-    GROUPINGS,
     MODULE_PHASES,
     Grouping,
     Kind,
     Phase,
-    check_grouping,
 )
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
@@ -112,59 +106,111 @@ class Row:
         return sum(totals.calls for totals in self.phases.values())
 
 
-class PhaseSums:
-    """Adds up the cells of one row or node."""
+class Sums:
+    """The sums of cells of one row, or of one place, by phase.
+
+    own: of the calls themselves.
+    inside: what belongs to calls around, too (see `Totals.own`), of these calls and of
+        all inside.
+    """
+
+    __slots__ = ("inside", "own")
 
     def __init__(self) -> None:
-        self._own: dict[Phase, Totals] = {}
-        self._inside: dict[Phase, tuple[Any, ...]] = {}
+        self.own: dict[Phase, Totals] = {}
+        self.inside: dict[Phase, tuple[Any, ...]] = {}
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
-        """Add a cell of the row itself."""
-        # Also the first cell is added to `NOTHING`, which clears the shortest call of
+        """Add calls of the row itself."""
+        # Also the only cell is added to `NOTHING`, which clears the shortest call of
         # one without calls.
-        self._own[phase] = self._own.get(phase, NOTHING) + totals
+        self.own[phase] = self.own.get(phase, NOTHING) + totals
 
-    def add_inside(self, phase: Phase, totals: Totals) -> None:
-        """Add a cell of the row, or of a call inside of it."""
-        inside = self._inside.get(phase, NOTHING.own)
-        self._inside[phase] = tuple(map(add, inside, totals.own))
+    def add_inside(self, sums: Mapping[Phase, tuple[Any, ...]]) -> None:
+        """Add calls of the row, and those inside of them."""
+        for phase, more in sums.items():
+            known = self.inside.get(phase)
+            self.inside[phase] = tuple(map(add, known, more)) if known else more
 
-    def result(self) -> Mapping[Phase, Totals]:
-        """The sums by phase; the three phases of modules are always there."""
-        phases = dict.fromkeys((*MODULE_PHASES, *self._inside))
-        return {phase: self._sum(phase) for phase in phases}
-
-    def _sum(self, phase: Phase) -> Totals:
-        if phase not in self._inside:
-            return NOTHING
-        own = self._own.get(phase, NOTHING)
-        found = own.with_inside(self._inside[phase])
-        if own.calls or own.memory.peak_bytes:
-            # The peak of a call includes its inner calls. That of an inner call may be
-            # higher, as it counts from its own begin, if memory was freed before it.
-            memory = found.memory_cumulative.with_peak(own.memory.peak_bytes)
-            if memory is not found.memory_cumulative:
-                return replace(found, memory_cumulative=memory)
+    def phases(self) -> Mapping[Phase, Totals]:
+        """The totals by phase; the three phases of modules are always there."""
+        found = dict.fromkeys(MODULE_PHASES, NOTHING)
+        for phase, inside in self.inside.items():
+            found[phase] = self.own.get(phase, NOTHING).with_inside(inside)
         return found
 
 
-def group_rows(cells: Cells, infos: Infos, by: Grouping) -> tuple[Row, ...]:
-    """See `Profile.rows`."""
-    check_grouping(by, GROUPINGS)
-    cells = with_counted(cells)
-    if by == "function":
-        cells, infos = without_modules(cells, infos)
-    elif by != "call":
-        cells, infos = without_functions(cells, infos)
-    groups = _Groups(infos, by)
-    sums: dict[str, PhaseSums] = {}
+class Place(Sums):
+    """A place in the tree of calls, with the places below it by name.
+
+    module: the innermost module around it, or itself.
+    """
+
+    __slots__ = ("below", "info", "module", "name")
+
+    def __init__(self, name: str, info: ModuleInfo, module: str) -> None:
+        super().__init__()
+        self.name = name
+        self.info = info
+        self.module = name if info.kind == "module" else module
+        self.below: dict[str, Place] = {}
+
+    def at(self, path: Chain, infos: Infos) -> list[Place]:
+        """The places of a chain of calls below this one, made where they are
+        missing."""
+        found, place = [], self
+        for name in path:
+            below = place.below.get(name)
+            if below is None:
+                below = place.below[name] = Place(name, infos[name], place.module)
+            found.append(below)
+            place = below
+        return found
+
+    def walk(self) -> list[Place]:
+        """This place and all inside, each before those below it."""
+        places = [self]
+        for place in places:
+            places += place.below.values()
+        return places
+
+
+def new_tree() -> Place:
+    """The top of a tree of calls, which stands for the whole run."""
+    return Place("", ModuleInfo(kind="outside"), "")
+
+
+def tree_of_places(cells: Cells, infos: Infos) -> Place:
+    """All places of calls, with their sums."""
+    top = new_tree()
     for (path, phase), totals in cells.items():
-        names = groups.around(path)
-        for name in set(names):  # a set: nested calls of one group count once
-            sums.setdefault(name, PhaseSums()).add_inside(phase, totals)
-        sums[names[-1]].add_own(phase, totals)
-    rows = (Row(**row_fields(*groups.merged[name], sums[name])) for name in sums)
+        top.at(path, infos)[-1].add_own(phase, totals)
+    for place in reversed(top.walk()):  # from inside: each place is added once
+        place.add_inside({phase: totals.own for phase, totals in place.own.items()})
+        for below in place.below.values():
+            place.add_inside(below.inside)
+    return top
+
+
+def group_rows(top: Place, by: Grouping) -> tuple[Row, ...]:
+    """The rows of a tree of places (see `Profile.rows`)."""
+    sums: dict[str, Sums] = {}
+    groups: dict[str, _Group] = {}
+    coming = [(place, frozenset[str]()) for place in top.below.values()]
+    for place, around in coming:  # grows
+        group = group_of(place, by)
+        name = group.name
+        if name in groups:
+            groups[name] = group.merge(groups[name])
+        else:
+            groups[name], sums[name] = group, Sums()
+        for phase, totals in place.own.items():
+            sums[name].add_own(phase, totals)
+        if name not in around:  # nested calls of one group count once
+            sums[name].add_inside(place.inside)
+            around |= {name}
+        coming += [(below, around) for below in place.below.values()]
+    rows = (Row(**row_fields(*groups[name], found)) for name, found in sums.items())
     return tuple(sorted(rows, key=expensive_first))
 
 
@@ -183,48 +229,13 @@ class _Group(NamedTuple):
         return _Group(self.name, self.info.merge(other.info), module)
 
 
-#: For each name called at a place: the name of its group, and the same for calls in it.
-_Below = dict[str, tuple[str, "_Below"]]
-
-
-class _Groups:
-    """The groups that calls belong to, by their places in the tree.
-
-    merged: all groups by name.
-    """
-
-    def __init__(self, infos: Infos, by: str) -> None:
-        self._infos = infos
-        self._by = by
-        self._top: _Below = {}
-        self.merged: dict[str, _Group] = {}
-
-    def around(self, path: Chain) -> list[str]:
-        """The names of the groups of all calls in a chain, outermost first."""
-        names = []
-        below = self._top
-        for depth, name in enumerate(path, start=1):
-            if name not in below:
-                below[name] = self._known(path[:depth]), {}
-            group_name, below = below[name]
-            names.append(group_name)
-        return names
-
-    def _known(self, path: Chain) -> str:
-        group = _group(path, self._infos, self._by)
-        known = self.merged.get(group.name)
-        self.merged[group.name] = group.merge(known) if known else group
-        return group.name
-
-
-def _group(path: Chain, infos: Infos, by: str) -> _Group:
-    """The group of the call at the end of `path`."""
-    name = path[-1]
-    info = infos[name]
+def group_of(place: Place, by: Grouping) -> _Group:
+    """The group that the calls at a place belong to."""
+    name, info = place.name, place.info
     if by == "module":
         return _Group(name, info, name if info.kind == "module" else "")
     if by == "call":
-        return _Group(call_site(path, infos), info, enclosing_module(path, infos))
+        return _Group(site_name(name, info, place.module), info, place.module)
     if info.kind == "function":
         function = ModuleInfo(
             info.class_name,
@@ -245,9 +256,7 @@ _DESCRIBED: Final = (
 )
 
 
-def row_fields(
-    name: str, info: ModuleInfo, module: str, sums: PhaseSums
-) -> dict[str, Any]:
+def row_fields(name: str, info: ModuleInfo, module: str, sums: Sums) -> dict[str, Any]:
     """The fields of a `Row`, or of a `Node`, by name."""
     described = {name: getattr(info, name) for name in _DESCRIBED}
-    return {"name": name, "module": module, "phases": sums.result(), **described}
+    return {"name": name, "module": module, "phases": sums.phases(), **described}

@@ -55,17 +55,23 @@ class CallTimes(NamedTuple):
     is_mean: bool = False
 
 
-def call_times(run: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
+def compared_part(run: ProfileData) -> ProfileData:
+    """What is compared of a run: what came after the start-up, if that is known."""
+    loop = run.loop
+    return loop if loop.steps and run.start_up.wall_ns else run.only_measured
+
+
+def call_times(part: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
     """The times of each row and phase that was called; and of a step, and what is
-    outside of modules in it. After the start-up, if that is known."""
-    part = run.loop if run.loop.steps and run.start_up.wall_ns else run.only_measured
+    outside of modules in it."""
     found: dict[RowPhase, CallTimes] = {}
+    steps, step_times = part.steps, part.step_times
     for row in part.rows(by):
         if row.kind != "profiler":
-            found |= _times_of(row, part.steps)
-    if steps := part.step_times.later_steps:
-        shortest = part.step_times.later[0]  # within 1 %: a bucket
-        ns, total_ns = shortest.total_ns / shortest.steps, part.step_times.later_ns
+            found.update(_times_of(row, steps))
+    if steps := step_times.later_steps:
+        shortest = step_times.later[0]  # within 1 %: a bucket
+        ns, total_ns = shortest.total_ns / shortest.steps, step_times.later_ns
         found[STEP, ""] = CallTimes(ns, steps, total_ns, False, total_ns, steps)
     return {key: times for key, times in found.items() if times.inside_ns > 0}
 

@@ -85,6 +85,11 @@ class Totals(Amounts):
         return self._per_call(self.memory_cumulative.retained_bytes)
 
     def __add__(self, other: Totals) -> Totals:
+        # In most phases, most rows have nothing.
+        if self is NOTHING and other.calls:
+            return other
+        if other is NOTHING and self.calls:
+            return self
         sums = sums_of(self, other)
         if not (self.calls and other.calls):  # the shortest of none is none, and not 0
             sums[_MIN] = self.min_ns if self.calls else other.calls and other.min_ns
@@ -119,12 +124,19 @@ class Totals(Amounts):
         found = [*_VALUES(self)]  # every row needs it, and `replace` is slower
         for place, source in _INSIDE:
             found[place] = own[source]
+        # The peak of a call includes its inner calls. That of an inner call may be
+        # higher, as it counts from its own begin, if memory was freed before it.
+        peak_bytes = self.memory.peak_bytes
+        if self.calls or peak_bytes:
+            found[_MEMORY] = found[_MEMORY].with_peak(peak_bytes)
         return Totals(*found)
 
     def counted(self) -> Totals:
         """The same numbers, for calls whose operations are known: `counted_ns` is all
         own time."""
-        return replace(self, counted_ns=max(self.self_ns, 0))
+        found = [*_VALUES(self)]
+        found[_COUNTED] = max(self.self_ns, 0)
+        return Totals(*found)
 
     def without_calls(self) -> Totals:
         """Only own time, bytes and operations, to be added to an outer call's."""
@@ -142,6 +154,8 @@ DERIVED: Final = frozenset(
 _NAMES: Final = [each.name for each in fields(Totals)]
 _VALUES: Final = attrgetter(*_NAMES)
 _MIN: Final = _NAMES.index("min_ns")
+_COUNTED: Final = _NAMES.index("counted_ns")
+_MEMORY: Final = _NAMES.index("memory_cumulative")
 _OWN_NAMES: Final = [each.name for each in fields(Totals) if each.metadata.get("own")]
 _OWN: Final = attrgetter(*_OWN_NAMES)
 #: Places of cumulative fields, and those of what they are the sums of in `Totals.own`.

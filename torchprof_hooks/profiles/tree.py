@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchprof_hooks.profiles.cells import (
-    Cells,
-    Infos,
-    with_counted,
-    without_functions,
-)
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.rows import PhaseSums, Row, row_fields
+from torchprof_hooks.profiles.rows import Place, Row, row_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,56 +26,19 @@ class Node(Row):
             coming += [(depth + 1, child) for child in reversed(node.children)]
 
 
-class _Branch:
-    """A place in the tree that is being built, with the places below it by name.
-
-    module: the innermost module around it.
-    """
-
-    def __init__(self, name: str, info: ModuleInfo, module: str) -> None:
-        self.name = name
-        self.info = info
-        self.module = name if info.kind == "module" else module
-        self.sums = PhaseSums()
-        self.below: dict[str, _Branch] = {}
-
-    def at(self, name: str, infos: Infos) -> _Branch:
-        """The place with this name directly below, made if it is missing."""
-        if name not in self.below:
-            self.below[name] = _Branch(name, infos[name], self.module)
-        return self.below[name]
-
-
-def build_tree(cells: Cells, infos: Infos, functions: bool) -> Node:
-    """See `Profile.tree`."""
-    cells = with_counted(cells)
-    if not functions:
-        cells, infos = without_functions(cells, infos)
-    top = _Branch("", ModuleInfo(kind="outside"), "")
-    for (path, phase), totals in cells.items():
-        place = top
-        place.sums.add_inside(phase, totals)
-        for name in path:
-            place = place.at(name, infos)
-            place.sums.add_inside(phase, totals)
-        place.sums.add_own(phase, totals)
+def build_tree(top: Place) -> Node:
+    """The tree of places as a tree of rows (see `Profile.tree`)."""
 
     def rank(child: Node) -> tuple[bool, int, str]:
         if child.kind in ("module", "function"):
-            return False, infos[child.name].order, child.name
+            return False, orders[child.name], child.name
         return True, -child.cumulative_ns, child.name
 
+    places = top.walk()
+    orders = {place.name: place.info.order for place in places}
     nodes: dict[int, Node] = {}
-    for place in reversed(_places(top)):  # bottom up: a node needs its children
+    for place in reversed(places):  # bottom up: a node needs its children
         below = sorted((nodes.pop(id(p)) for p in place.below.values()), key=rank)
-        fields = row_fields(place.name, place.info, place.module, place.sums)
+        fields = row_fields(place.name, place.info, place.module, place)
         nodes[id(place)] = Node(**fields, children=tuple(below))
     return nodes[id(top)]
-
-
-def _places(top: _Branch) -> list[_Branch]:
-    """All places of a tree, each before those below it."""
-    places = [top]
-    for place in places:
-        places += place.below.values()
-    return places

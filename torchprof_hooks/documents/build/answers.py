@@ -174,7 +174,7 @@ def phases(view: View, most: int = MOST_PHASES) -> Table:
 
     most: the most rows; the shortest phases share the last one.
     """
-    times = Counter[str](view.shown.phase_times_ns())
+    times = Counter[str](view.phase_times_ns)
     before = (
         Counter[str](view.start_up.phase_times_ns())
         if view.start_up
@@ -216,7 +216,8 @@ def phases(view: View, most: int = MOST_PHASES) -> Table:
 def hot_functions(view: View) -> Table:
     """The functions with the most own time; by the clock of a device if that is busy
     (see `busy_device`)."""
-    rows = [row for row in view.shown.rows("function") if row.kind == "function"]
+    by_name = view.shown.rows("function") if view.shown.has_functions else ()
+    rows = [row for row in by_name if row.kind == "function"]
     rows.sort(key=lambda row: (-own_ns(row, view.device), -row.self_ns, row.name))
     rows = rows[:_MOST_FUNCTIONS]
     columns = own_columns(view.shown, rows)

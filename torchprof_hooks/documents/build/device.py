@@ -19,10 +19,11 @@ from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import Block, Column, Facts, Table
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
-from torchprof_hooks.profiles.cells import CellKey, add_cell, without_functions
+from torchprof_hooks.profiles.cells import CellKey, add_cell, grouped_by
 from torchprof_hooks.profiles.kinds import without_numbers
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.phases import kind_of_other
+from torchprof_hooks.profiles.rows import tree_of_places
 from torchprof_hooks.profiles.totals import Totals
 from torchprof_hooks.profiles.trace.device_step import DeviceStep, DeviceUse
 from torchprof_hooks.profiles.trace.host_places import UNSEEN_NAME
@@ -180,12 +181,12 @@ def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
             totals = Totals(kernel.calls, kernel.busy_ns)
             add_cell(cells, ((*row.path, name), row.phase), totals)
     if has_stamps and shown.steps:
-        stamped, of_stamped = without_functions(shown.cells, shown.modules)
+        stamped, of_stamped = grouped_by(shown.cells, shown.modules, "module")
         infos = {**of_stamped, **infos}
         for key, totals in stamped.items():
             if device_ns := round(totals.device_self_ns / shown.steps):
                 add_cell(cells, key, Totals(device_self_ns=device_ns))
-    return build_tree(cells, infos, functions=True)
+    return build_tree(tree_of_places(cells, infos))
 
 
 def _info(name: str) -> ModuleInfo:

@@ -315,7 +315,7 @@ def around_kernels(view: View) -> Iterator[Found]:
     own: Counter[str] = Counter()
     inside: Counter[str] = Counter()
     infos = view.shown.modules
-    for (path, _), totals in view.shown.cells.items():
+    for (path, _), totals in view.shown.cells.items() if view.is_compiled else ():
         around = next((name for name in path if infos[name].compiled), "")
         (own if path[-1] == around else inside)[around] += totals.self_ns
     for name in own.keys() & inside.keys():

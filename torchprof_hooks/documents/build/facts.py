@@ -193,6 +193,8 @@ def measuring(view: View) -> Iterator[str]:
 def _fused_texts(profile: ProfileData) -> Iterator[str]:
     """How much of compiled code nobody can divide among modules."""
     infos = profile.modules
+    if all(info.class_name != FUSED_CLASS for info in infos.values()):
+        return
     fused_ns = compiled_ns = 0
     for (path, _), totals in profile.cells.items():
         is_fused = infos[path[-1]].class_name == FUSED_CLASS

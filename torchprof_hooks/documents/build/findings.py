@@ -18,7 +18,7 @@ from torchprof_hooks.documents.document import Answer
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.kinds import LayerKind, by_kind, summed_phases
+from torchprof_hooks.profiles.kinds import LayerKind, by_kind
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     IN_NO_STEP,
@@ -168,9 +168,10 @@ def unusual_layers(
 def _long_backward(
     kind: LayerKind, rows: Sequence[Row], whole_ns: int, noise: Noise
 ) -> Iterator[Unusual]:
-    phases = summed_phases(rows)
-    forward_ns = own_ns(phases["forward"], noise.device)
-    backward_ns = own_ns(phases["backward"], noise.device)
+    forward_ns, backward_ns = (
+        sum(own_ns(row.phases[phase], noise.device) for row in rows)
+        for phase in ("forward", "backward")
+    )
     least_ns = max(LONG_BACKWARD * forward_ns, LEAST_BACKWARD * whole_ns)
     if forward_ns <= 0 or backward_ns < least_ns:
         return

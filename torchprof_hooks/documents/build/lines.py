@@ -22,15 +22,18 @@ def lines_of_program(
 
     modules: whether lines count that call modules.
     """
+    outermost: Counter[str] = Counter()
+    for (path, _), totals in profile.cells.items():
+        outermost[path[0]] += totals.self_ns
     times: Counter[str] = Counter()
     names: defaultdict[str, list[str]] = defaultdict(list)
     of_modules = set[str]()
-    for (path, _), totals in profile.cells.items():
-        info = profile.modules[path[0]]
+    for name, self_ns in outermost.items():
+        info = profile.modules[name]
         place = _NO_PLACE.sub("", info.place)
         if not place:
             continue
-        times[place] += totals.self_ns
+        times[place] += self_ns
         if info.class_name not in names[place]:
             names[place].append(info.class_name)
         if info.kind != "function":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -137,6 +138,11 @@ class View:
         """The times of phases, by the clock that counts (see `layers`)."""
         return shares_of(self.shown)
 
+    @cached_property
+    def phase_times_ns(self) -> Counter[Phase]:
+        """The times of phases by the host's clock."""
+        return self.shown.phase_times_ns()
+
     @property
     def whole_ns(self) -> int:
         """The time that shares by that clock are a part of."""
@@ -226,7 +232,7 @@ class View:
 
     def of_phases(self, *phases: Phase) -> Share:
         """The share of these phases."""
-        times = self.shown.phase_times_ns()
+        times = self.phase_times_ns
         return self.share(sum(times[phase] for phase in phases))
 
 

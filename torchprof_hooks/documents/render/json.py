@@ -121,13 +121,17 @@ def _number(value: object) -> object:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
+#: Made once: a table has a value for each row.
+_encoded: Final = json.JSONEncoder(allow_nan=False).encode
+
+
 def _written(value: Any, depth: int = 0) -> str:
     """Indented JSON with a line for each member, but one line for a row of a table."""
     if depth == _ROW_DEPTH or not value or not isinstance(value, (dict, list)):
-        return json.dumps(value, allow_nan=False)
+        return _encoded(value)
     line, end = "\n" + " " * (depth + 1), "\n" + " " * depth
     if isinstance(value, list):
         members = [_written(each, depth + 1) for each in value]
         return f"[{line}{f',{line}'.join(members)}{end}]"
-    members = [f"{json.dumps(k)}: {_written(v, depth + 1)}" for k, v in value.items()]
+    members = [f"{_encoded(k)}: {_written(v, depth + 1)}" for k, v in value.items()]
     return f"{{{line}{f',{line}'.join(members)}{end}}}"

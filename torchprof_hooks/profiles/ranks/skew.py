@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from torchprof_hooks.profiles.cells import (
     CellKey,
-    Infos,
+    place_by,
     place_without_functions,
+    with_others,
 )
 from torchprof_hooks.profiles.collectives import Collective, sum_of
 from torchprof_hooks.profiles.many_shapes import common_names, renamed, with_infos
 from torchprof_hooks.profiles.names import Grouping, Kind, Phase
 from torchprof_hooks.profiles.phases import PHASES
 from torchprof_hooks.profiles.ranks.rank import Rank
-from torchprof_hooks.profiles.rows import group_rows
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.rows import group_of, new_tree
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,20 @@ def skew_rows(
         ranks = _with_common_names(ranks)
     sums: dict[tuple[str, Phase], _Sums] = {}
     columns: dict[CellKey, list[list[float]]] = {}  # to which each cell is added
+    top, nothing = new_tree(), [0.0] * len(ranks)
     for number, rank in enumerate(ranks):
+        infos = with_others(rank.infos)
         for key, cell_ns in rank.cells.items():
             if key not in columns:
+                path, phase = place_by(by, key, infos)
                 columns[key] = []
-                for place in _places(key, rank.infos, by):
-                    nothing = [0.0] * len(ranks)
-                    new = _Sums(place.kind, nothing, [*nothing])
-                    row = sums.setdefault((place.name, place.phase), new)
-                    columns[key] += [row.total_ns, row.own_ns][: 1 + place.is_own]
+                around = [group_of(place, by) for place in top.at(path, infos)]
+                # A dict: nested calls of one group count once.
+                for name, group in {each.name: each for each in around}.items():
+                    new = _Sums(group.info.kind, [*nothing], [*nothing])
+                    row = sums.setdefault((name, phase), new)
+                    columns[key].append(row.total_ns)
+                columns[key].append(sums[around[-1].name, phase].own_ns)
             for column in columns[key]:
                 column[number] += cell_ns
     rows = (
@@ -126,26 +131,6 @@ def _with_common_names(ranks: Sequence[Rank]) -> list[Rank]:
 
 def _widest(rows: Iterable[SkewRow]) -> SkewRow:
     return max(rows, key=lambda row: row.skew_ns)
-
-
-class _RowAndPhase(NamedTuple):
-    """A row and phase to which a cell is added.
-
-    is_own: whether the cell is own time of the row, or of calls inside of it."""
-
-    name: str
-    kind: Kind
-    phase: Phase
-    is_own: bool
-
-
-def _places(key: CellKey, infos: Infos, by: Grouping) -> Iterable[_RowAndPhase]:
-    """The rows to which a cell is added: those that a profile has which consists of
-    this cell, with one nanosecond."""
-    for row in group_rows({key: Totals(self_ns=1)}, infos, by):
-        for phase, totals in row.phases.items():
-            if totals.cumulative_ns:
-                yield _RowAndPhase(row.name, row.kind, phase, bool(totals.self_ns))
 
 
 def phase_times(rank: Rank) -> dict[Phase, float]:
