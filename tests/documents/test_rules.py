@@ -139,6 +139,20 @@ def slow_steps(of_more: float, phase: Phase = "garbage") -> Profile:
     return a_run({}, steps=20, step_times=StepTimes(later=later), step_history=history)
 
 
+def growing_garbage(steps: float, times: float) -> Profile:
+    """Garbage is collected in slow steps, in the later half of them for longer; one
+    step is slow in forward, and takes most of what all take more."""
+    count, usual = int(steps), [PhaseOfStep("forward", 2 * MS, 2 * MS)]
+    slowest = [SlowStep(9, 5002 * MS, 2 * MS, (PhaseOfStep("forward", 5002 * MS, 2),))]
+    for n in range(count):
+        took_ns = round(100 * MS * (times if n >= count / 2 else 1))
+        phases = (PhaseOfStep("garbage", took_ns, 0), *usual)
+        slowest.append(SlowStep(10 + n, took_ns + 2 * MS, 2 * MS, phases))
+    later = (Bucket(1, 99, 198 * MS), Bucket(2, count + 1, 5002 * MS))
+    history = StepHistory(slowest=tuple(slowest[::-1]))
+    return a_run({}, steps=99, step_times=StepTimes(later=later), step_history=history)
+
+
 def compiling(
     graphs: Mapping[str, Any] | None = None, times: float = 0, **facts: Any
 ) -> Profile:
@@ -225,6 +239,7 @@ EXAMPLES: Final[dict[str, Example]] = {
     "fused optimizers": fused,
     "optimizers": in_row("(optimizer) Adam", "optimizer"),
     "recomputing": in_row("Net > Net.0", "recompute"),
+    "growing garbage": growing_garbage,
     "slow steps": slow_steps,
     "slow backward": backward,
     "layer that departs": departing,

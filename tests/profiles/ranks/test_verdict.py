@@ -23,12 +23,14 @@ from tests.ranks_of import (
     ranks_of,
 )
 from torchprof_hooks import Profile
+from torchprof_hooks.documents.build.slow_rank import slow_rank_answer
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.ranks.rank import OwnTime, own_time_of
+from torchprof_hooks.profiles.ranks.rank import OwnTime, Rank, own_time_of
 from torchprof_hooks.profiles.ranks.ranks import RanksData, run_of
 from torchprof_hooks.profiles.ranks.skew import phase_times
-from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
+from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict, find_turns
+from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep
 from torchprof_hooks.profiles.step_times import Bucket
 
 SIZES = (2, 4, 8)
@@ -311,3 +313,52 @@ def test_functions_are_in_the_phases_of_what_calls_them() -> None:
     times = phase_times(rank)
     assert (times["forward"], times["outside"]) == (20 * MS, 4 * MS)
     assert sum(times.values()) == rank.step_ns
+
+
+def held_up(rank: int, numbers: Sequence[int], waits: Sequence[int]) -> Rank:
+    """A rank that collects garbage for 100 ms in steps of these numbers, and waits for
+    others in those."""
+    held: dict[Phase, Sequence[int]] = {"garbage": numbers, "waiting": waits}
+    slowest = tuple(
+        SlowStep(number, 151 * MS, 51 * MS, (PhaseOfStep(phase, 100 * MS, 0),))
+        for phase, steps in held.items()
+        for number in steps
+    )
+    found = as_rank(rank_profile(USUAL, [1], of_rank(rank, 4)))
+    return replace(found, slow_steps=slowest)
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ([[3], [7], [11], [15]], ((0, 1, 2, 3), 4)),
+        ([[3, 4], [4, 8], [], []], ((0, 1), 2)),  # in step 4, nobody waits for one
+        ([[3], [3], [3], [3]], None),  # all at once: as it should be
+        ([[3, 7, 11, 15], [], [], []], None),
+    ],
+    ids=["in turns", "two", "at once", "one"],
+)
+def test_ranks_that_are_held_up_in_turns(steps: Any, found: Any) -> None:
+    every = {number for each in steps for number in each}
+    ranks = [held_up(n, own, sorted(every - {*own})) for n, own in enumerate(steps)]
+    turns = find_turns(ranks)
+    if found is None:
+        assert turns is None
+        return
+    assert turns is not None
+    assert (turns.ranks, turns.steps) == found
+    assert (turns.phase, turns.more_ns) == ("garbage", found[1] * 100 * MS)
+    text = slow_rank_answer(run_of(ranks)).evidence
+    who = "Each rank is" if len(found[0]) == 4 else "Ranks 0, 1 are each"
+    assert f"{who} held up in other steps, mostly by garbage collection: " in text
+    assert (
+        f"{found[1] * 100}.00ms in {found[1] / STEPS:.1%} of steps".replace("%", " %")
+        in text
+    )
+
+
+def test_ranks_that_are_held_up_for_little() -> None:
+    ranks = [held_up(n, [n + 1], []) for n in range(2)]
+    long = [replace(rank, step_ns=1e9 * MS) for rank in ranks]
+    assert find_turns(ranks) is not None
+    assert find_turns(long) is None

@@ -24,7 +24,7 @@ from torchprof_hooks.documents.build.memory import (
     place_of,
 )
 from torchprof_hooks.documents.build.memory_step import savings
-from torchprof_hooks.documents.build.slow_steps import phases_of_slow
+from torchprof_hooks.documents.build.slow_steps import phases_of_slow, printed_steps
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.render.units import best_byte_format, best_time
 from torchprof_hooks.documents.words import KIND_TITLES, percent, plural
@@ -152,6 +152,22 @@ def slow_steps(view: View) -> Iterator[Found]:
         share = f"{percent(most_ns, more.total())} ({best_time(most_ns)})"
         texts = {"phase": PHASE_TITLES[phase], "share": share}
         yield Found({"of_more": most_ns / more.total()}, texts, phase)
+
+
+def growing_garbage(view: View) -> Iterator[Found]:
+    """Collections of garbage that take longer and longer."""
+    found = sorted(
+        (step.number, each.self_ns)
+        for step in printed_steps(view)
+        for each in step.phases
+        if each.phase == "garbage" and 2 * each.more_ns >= step.more_ns
+    )
+    if len(found) > 1:
+        half, times = len(found) // 2, [ns for _, ns in found]
+        growth = sum(times[-half:]) / max(sum(times[:half]), 1)
+        texts = [f"{best_time(ns)} in step {number}" for number, ns in found]
+        named = {"first": texts[0], "last": texts[-1]}
+        yield Found({"times": growth, "steps": len(found)}, named)
 
 
 def anomaly_detection(view: View) -> Iterator[Found]:

@@ -267,6 +267,16 @@ RULES: Final[Sequence[Rule]] = (
         "if memory allows, checkpoint less.",
     ),
     Rule(
+        "growing garbage",
+        "in {steps:g} slow steps or more, most is garbage collection, and in the later "
+        "half of them it takes {times:g} times as long as in the earlier, or more",
+        what.growing_garbage,
+        {"steps": 6, "times": 1.25},
+        "Collections of garbage take longer and longer: {first}, {last}",
+        "each searches all of Python's objects: most likely, there are more and more. "
+        "Are lists, caches or graphs kept from step to step?",
+    ),
+    Rule(
         "slow steps",
         "{of_more:.0%} or more of what slow steps take longer than usual is of one "
         "kind, and no other rule says what helps",

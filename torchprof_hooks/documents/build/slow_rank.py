@@ -10,8 +10,9 @@ from typing import Final
 from torchprof_hooks.documents.document import Answer, Value
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent
+from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.ranks.ranks import RanksData
-from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict
+from torchprof_hooks.profiles.ranks.verdict import Reason, Verdict, find_turns
 
 #: Other waiting is printed if it is such a share of a step.
 _MUCH: Final = 0.2
@@ -37,7 +38,7 @@ def slow_rank_answer(ranks: RanksData) -> Answer:
         evidence = "Nothing says who waits for whom."
     else:
         answer = "Even" if verdict.is_even else "Cannot tell"
-        evidence = " ".join(_no_rank(verdict))
+        evidence = " ".join([*_no_rank(verdict), *_in_turns(ranks)])
     return Answer(
         "slow_rank",
         "Who waits for whom",
@@ -120,6 +121,22 @@ def _no_rank(verdict: Verdict) -> Iterator[str]:
     yield (
         f"Each spends about {waiting} ({share}) in communication: what that takes, or "
         "waiting for ranks that are slow in turns."
+    )
+
+
+def _in_turns(ranks: RanksData) -> Iterator[str]:
+    """Ranks that are held up one after the other."""
+    turns = find_turns(ranks.ranks)
+    if turns is None:
+        return
+    every = len(turns.ranks) == len(ranks.ranks)
+    who = "each rank is" if every else f"{ranks_text(turns.ranks)} are each"
+    steps = max(rank.steps for rank in ranks.ranks)
+    took = f"{'at least ' * turns.is_least}{best_time(turns.more_ns)}"
+    share, title = percent(turns.steps, steps), PHASE_TITLES[turns.phase]
+    yield (
+        f"{who[0].upper()}{who[1:]} held up in other steps, mostly by {title}: {took} "
+        f"in {share} of steps."
     )
 
 

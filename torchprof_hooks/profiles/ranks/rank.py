@@ -14,6 +14,7 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.phases import WAITING_PHASES
 from torchprof_hooks.profiles.provenance import Provenance
+from torchprof_hooks.profiles.step_history import SlowStep
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 
 #: The share of steps that is left out: those in which a rank takes longest. A busy
@@ -77,6 +78,7 @@ class Rank:
     infos: descriptions of the names in the chains.
     collectives: what was exchanged in the measured steps.
     own: the time without waiting for others, and communication.
+    slow_steps: see `ProfileData`.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Rank:
     infos: Infos
     own: OwnTime
     collectives: Collectives = ()
+    slow_steps: tuple[SlowStep, ...] = ()
 
     @property
     def number(self) -> int:
@@ -131,6 +134,7 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
         dict(loop.modules),
         own_time_in(loop.step_times, step_ns, cells),
         loop.collectives,
+        profile.slow_steps,
     )
 
 

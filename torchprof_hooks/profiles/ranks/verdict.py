@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, product
@@ -13,6 +14,7 @@ from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.phases import WAITING_PHASES
 from torchprof_hooks.profiles.ranks.rank import Rank
 from torchprof_hooks.profiles.ranks.skew import SkewRow
+from torchprof_hooks.profiles.step_times import MOST_SLOW
 
 #: A rank is called slow only if others wait for it for more than this many standard
 #: errors, and for more than this share of a step. Ranks are even only if that, and a
@@ -25,6 +27,8 @@ _SHARE_OF_FEW: Final = 0.5
 #: A row explains why a rank is slow if the rank spends more time in it than others, by
 #: at least this share of the time that these wait.
 _EXPLAINS: Final = 2 / 3
+#: That ranks are held up in turns is told if it takes such a share of all steps.
+_LEAST_IN_TURNS: Final = 0.01
 #: Phases of rows that are no reason to wait for a rank.
 _NO_REASONS: Final = (*WAITING_PHASES, "profiler")
 
@@ -49,6 +53,23 @@ class Reason(NamedTuple):
     def excess_ns(self) -> float:
         """How much more the slow rank spends than the others."""
         return self.spent_ns - self.others_ns
+
+
+class Turns(NamedTuple):
+    """Ranks that are held up in different steps, so that the others wait in each.
+
+    ranks: these, by their numbers.
+    phase: in which they are, mostly.
+    steps: in how many steps one of them is, of those that were kept.
+    more_ns: how much longer these take.
+    is_least: whether there may be more: of each rank, the slowest steps are kept.
+    """
+
+    ranks: tuple[int, ...]
+    phase: Phase
+    steps: int
+    more_ns: int
+    is_least: bool
 
 
 class Verdict(NamedTuple):
@@ -162,6 +183,29 @@ def _of_all_phases(rows: Sequence[SkewRow]) -> Iterator[SkewRow]:
 
 def _name_of(row: SkewRow) -> str:
     return row.name
+
+
+def find_turns(ranks: Sequence[Rank]) -> Turns | None:
+    """The ranks that are held up in steps of their own: in most of what these take
+    longer than usual, the rank does not wait. None if there are not two such ranks, or
+    if it is little."""
+    held = defaultdict[int, list[tuple[int, Counter[Phase]]]](list)
+    for rank in ranks:
+        for step in rank.slow_steps:
+            more = Counter({each.phase: each.more_ns for each in step.phases})
+            for phase in WAITING_PHASES:
+                del more[phase]
+            if 2 * more.total() >= step.more_ns:
+                held[step.number].append((rank.number, more))
+    alone = [found[0] for found in held.values() if len(found) == 1]
+    times = sum((more for _, more in alone), Counter[Phase]())
+    least_ns = _LEAST_IN_TURNS * max(rank.steps * rank.step_ns for rank in ranks)
+    numbers = tuple(sorted({number for number, _ in alone}))
+    if len(numbers) < 2 or times.total() < least_ns:
+        return None
+    [(phase, _)] = times.most_common(1)
+    is_least = any(len(rank.slow_steps) >= MOST_SLOW for rank in ranks)
+    return Turns(numbers, phase, len(alone), times.total(), is_least)
 
 
 def _innermost(reasons: Sequence[Reason]) -> list[Reason]:
