@@ -141,9 +141,19 @@ def _without_outside(profile: Profile) -> Any:
     return {k: t for k, t in profile.cells.items() if k[1] != "outside"}
 
 
+OUTSIDE = a_run({("(outside modules)", "outside"): ms(60, 0)}, program=Program("x.py"))
+
+
 def test_imports_of_a_program_are_no_bottleneck() -> None:
-    outside: Cells = {("(outside modules)", "outside"): ms(60, 0)}
-    run = a_run(outside, program=Program("x.py"))
-    assert first(run)["answer"] == "Net.*"
+    assert first(OUTSIDE)["answer"] == "Net.*"
     start_up = a_run({}, part="start-up")
-    assert first(after(start_up, run))["answer"] == "outside modules, with backward"
+    assert first(after(start_up, OUTSIDE))["answer"] == "outside modules, with backward"
+
+
+def test_what_comes_after_a_single_step_is_no_loop() -> None:
+    for steps, answer in ((3, "outside modules, with backward"), (2, "Net.*")):
+        parts = [replace(part, steps=steps) for part in OUTSIDE.parts]
+        run = after(a_run({}, part="start-up"), replace(OUTSIDE, parts=tuple(parts)))
+        assert first(run)["answer"] == answer
+        told = [tip.rule for tip in find_tips(view_of(run))]
+        assert ("outside modules" in told) is (steps == 3)

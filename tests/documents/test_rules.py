@@ -154,12 +154,16 @@ def growing_garbage(steps: float, times: float) -> Profile:
 
 
 def compiling(
-    graphs: Mapping[str, Any] | None = None, times: float = 0, **facts: Any
+    graphs: Mapping[str, Any] | None = None,
+    times: float = 0,
+    share: float = 0.05,
+    **facts: Any,
 ) -> Profile:
     graph = CompiledGraph("forward", "net.py:7", "0/1", 0, 0)
     found = tuple(graph._replace(**(graphs or {})) for _ in range(int(times)))
     compilation = CompilationSummary(2, 10**9, found, **facts)
-    return a_run({}, program=Program("x.py", compilation=compilation))
+    cells: Cells = {("(torch.compile)", "compiling"): ms(1000 * share, 2)}
+    return a_run(cells, program=Program("x.py", compilation=compilation))
 
 
 def broken(times: float) -> Profile:
@@ -230,7 +234,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     "reads from a device": reading,
     "outside modules": in_row("(outside modules)", "outside"),
     "anomaly detection": lambda: a_run({}, program=ANOMALIES),
-    "recompiles": lambda times: compiling({"recompile_reason": "size"}, times),
+    "recompiles": lambda times, share: compiling(
+        {"recompile_reason": "size"}, times, share
+    ),
     "graph breaks": broken,
     "not compiled": lambda times: compiling({"failure": "generator"}, times),
     "around kernels": around_kernels,

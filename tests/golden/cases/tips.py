@@ -34,6 +34,7 @@ def _tips() -> str:
         ("(data loading)", "data"): ms(150, 10),
         ("(waiting for gradients)", "waiting"): ms(150, 10),
         ("(optimizer) Adam", "optimizer"): ms(200, 80),
+        ("(torch.compile)", "compiling"): ms(50, 2),
     }
     again = CompiledGraph("forward", "net.py:7", "0/1", 0, 0)
     graphs = (
@@ -51,6 +52,7 @@ def _tips() -> str:
         "item(scalar)": ModuleInfo("item", "function", inputs=("float32@cuda",)),
         "(waiting for gradients)": ModuleInfo(kind="waiting"),
         "(optimizer) Adam": ModuleInfo(kind="optimizer"),
+        "(torch.compile)": ModuleInfo(kind="compiling"),
     }
     compilation = CompilationSummary(2, 10**9, graphs, breaks)
     program = Program("train.py", compilation=compilation, facts=facts)

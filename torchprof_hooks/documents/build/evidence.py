@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from textwrap import shorten
 from typing import Final
@@ -342,8 +342,11 @@ def around_kernels(view: View) -> Iterator[Found]:
 
 
 def recompiles(view: View) -> Iterator[Found]:
-    """Code that was compiled more than once."""
-    yield from _compiled(view.program.compilation.recompiles)
+    """Code that was compiled more than once: for training and for evaluation, say,
+    which takes no time in the loop."""
+    share = view.of_phases("compiling").fraction
+    for found in _compiled(view.program.compilation.recompiles):
+        yield replace(found, numbers={**found.numbers, "share": share})
 
 
 def compile_failures(view: View) -> Iterator[Found]:

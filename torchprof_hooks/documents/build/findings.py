@@ -257,13 +257,12 @@ def bottleneck_of(
 
     rows: those of the profile, by module.
     hot: the hottest layers.
-    is_loop: whether `profile` is without its start-up. With that, time of a program
-        outside modules is mostly that of imports.
+    is_loop: whether time outside modules is that of a loop (see `View.is_loop`).
     """
     others: dict[BottleneckKind, list[Row]] = {}
     for row in rows:
         kind = _kind_of(row)
-        if kind is not None and (kind != "outside" or is_loop or not profile.program):
+        if kind is not None and (kind != "outside" or is_loop):
             others.setdefault(kind, []).append(row)
     found = [
         _together(kind, alike, profile, shares.device) for kind, alike in others.items()

@@ -203,9 +203,10 @@ RULES: Final[Sequence[Rule]] = (
     ),
     Rule(
         "recompiles",
-        "torch.compile compiles code again",
+        "torch.compile compiles code again, and compiling takes {share:.0%} of the "
+        "time, or more",
         what.recompiles,
-        {"times": 1},
+        {"times": 1, "share": 0.01},
         "torch.compile compiled code again {times}, most often {where} ({reason})",
         _DYNAMIC,
         on=("compiling",),

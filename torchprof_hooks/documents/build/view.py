@@ -42,6 +42,8 @@ from torchprof_hooks.profiles.tree import Node
 #: All steps were measured.
 NONE_UNMEASURED: Final = Part("unmeasured")
 
+#: Fewer steps or evaluation calls of a program are not called its loop.
+_FEWEST_ROUNDS: Final = 3
 #: The most outermost modules that the title of a document names.
 _NAMES: Final = 3
 
@@ -179,8 +181,7 @@ class View:
     def bottleneck(self) -> Bottleneck | None:
         """What takes most, and can be changed: layers, or what is no module."""
         rows, shares, hot = self._rows, self.shares, self.hottest
-        is_loop = self.start_up is not None
-        return bottleneck_of(self.shown, rows, shares, hot, is_loop=is_loop)
+        return bottleneck_of(self.shown, rows, shares, hot, is_loop=self.is_loop)
 
     @cached_property
     def unusual(self) -> Sequence[Unusual]:
@@ -196,8 +197,12 @@ class View:
 
     @property
     def is_loop(self) -> bool:
-        """Whether time outside modules is that of the loop, not of imports."""
-        return self.start_up is not None or self.profile.program is None
+        """Whether time outside modules is that of a loop, which goes through it again
+        and again, and not of imports, or of what comes after a single step."""
+        if self.profile.program is None:
+            return True
+        rounds = self.shown.steps + self.shown.step_times.evaluations
+        return self.start_up is not None and rounds >= _FEWEST_ROUNDS
 
     @cached_property
     def is_compiled(self) -> bool:
