@@ -58,6 +58,8 @@ ELSEWHERE = (
     "from ray.train import",
     "from swift.callbacks import",
     "from vllm import",
+    "from prometheus_client import",  # tried below
+    "from opentelemetry.metrics import",
     "def test_",
     "--what-was-changed",
 )
@@ -80,3 +82,44 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
     script.write_text("\n".join([PROGRAM, *blocks(page)]), encoding="utf-8")
     done = python("-W", "ignore", str(script), folder=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+#: What a program has around the snippet for a library of metrics, and what it prints:
+#: the names and values that are served.
+METRICS = {
+    "prometheus_client": (
+        "",
+        "from urllib.request import urlopen\n"
+        "print(urlopen(f'http://localhost:{server.server_port}').read().decode())",
+    ),
+    "opentelemetry.metrics": (
+        "from opentelemetry.metrics import set_meter_provider\n"
+        "from opentelemetry.sdk.metrics import MeterProvider\n"
+        "from opentelemetry.sdk.metrics.export import InMemoryMetricReader\n"
+        "reader = InMemoryMetricReader()\n"
+        "set_meter_provider(MeterProvider([reader]))",
+        "print(reader.get_metrics_data().to_json())",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", METRICS)
+def test_metrics_are_served(library: str, tmp_path: Path) -> None:
+    pytest.importorskip(library.replace(".metrics", ".sdk"))
+    page = next(page for page in PAGES if page.name == "recipes.md")
+    found = re.findall(
+        r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    [snippet] = [each for each in found if f"from {library} import" in each]
+    snippet = snippet.replace("every_steps=100", "every_steps=1")
+    snippet = snippet.replace(
+        "start_http_server(9464)", "server, _ = start_http_server(0)"
+    )
+    before, after = METRICS[library]
+    script = tmp_path / "snippets.py"
+    script.write_text("\n".join([PROGRAM, before, snippet, after]), encoding="utf-8")
+    done = python("-W", "ignore", str(script), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "torchprof" in done.stdout
+    assert "time/step_ms" in done.stdout
