@@ -225,7 +225,12 @@ def test_a_qualified_name_is_cut_at_its_beginning() -> None:
     assert shorten_name(name, 30) == "...encoder.layers.*.self_attn"
     assert shorten_name(name, 29) == "...encoder.layers.*.self_attn"
     assert shorten_name(name, 28) == "...layers.*.self_attn"
-    assert shorten_name(name, 10) == "Whisper..."
+    assert shorten_name(name, 10) == "...self..."
+    call = f"{name}: linear(2x8, 4x8)"
+    assert shorten_name(call, 76) == f"{name}: linear(..."
+    assert shorten_name(call, 30) == "...*.self_attn: linear(2x8,..."
+    assert shorten_name(f"{name}: 12 Attention", 30) == "...*.self_attn: 12 Attention"
+    assert shorten_name("train.py:7 randint, relu", 20) == "train.py:7 randin..."
     answer = Answer("q", "Hottest module", name, 0.1, None, "2 Attention, forward 5 %")
     text = text_of(Document("", "", [], [Answers([answer])]), width=79, lines=9)
     assert text == (

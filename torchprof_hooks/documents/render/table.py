@@ -16,6 +16,7 @@ from torchprof_hooks.documents.render.terminal import (
     padded,
     printable,
     shorten,
+    shorten_name,
     wrapped,
 )
 from torchprof_hooks.documents.render.units import (
@@ -93,7 +94,7 @@ def lines_of(table: Table, sheet: Sheet, rows: int | None = None) -> list[Line]:
     columns = filled(table, shown, sheet.unit)
     room = sheet.width - max(map(len, marks))
     fitting = _fitting(labels, columns, room)
-    texts = _side_by_side(labels, fitting, room)
+    texts = _side_by_side(labels, fitting, room, bool(table.depths))
     bars = _bars(table, fitting, shown)
     lines = list(_title(table, sheet))
     lines.append(Line(texts[0], "title"))
@@ -280,12 +281,14 @@ def _fitting(
 
 
 def _side_by_side(
-    labels: Sequence[str], columns: Sequence[Texts], width: int
+    labels: Sequence[str], columns: Sequence[Texts], width: int, is_tree: bool
 ) -> list[str]:
     """The lines of a table: labels on the left, cut where it would be wider than
-    `width`; then columns, with numbers aligned to the right and words to the left."""
+    `width` (whole names at their beginnings; those in a tree are short); then columns,
+    with numbers aligned to the right and words to the left."""
+    cut = shorten if is_tree else shorten_name
     room = max(width - sum(2 + c.width for c in columns), _NARROWEST_LABEL)
-    names = [shorten(printable(label), room) for label in labels]
+    names = [cut(printable(label), room) for label in labels]
     widest = max(map(display_width, names))
     lines = [padded(name, widest) for name in names]
     for each in columns:

@@ -118,14 +118,19 @@ def shorten(text: str, room: int) -> str:
     return kept + "..."[: max(room, 0)]
 
 
-def shorten_name(name: str, room: int) -> str:
-    """A qualified name; if it takes more than `room` columns, only its last parts,
-    which tell more: ``...layers.*.attention``."""
-    if display_width(name) <= room:
-        return name
-    _, *inner = name.split(".")
-    ends = ("..." + ".".join(inner[n:]) for n in range(len(inner)))
-    return next((e for e in ends if display_width(e) <= room), shorten(name, room))
+def shorten_name(text: str, room: int) -> str:
+    """As `shorten`, but a qualified name that has no room, beside what it calls without
+    its shapes, loses its beginning: ``...layers.*.attention: linear(8x...``."""
+    name, colon, called = text.partition(": ")
+    least = f"{colon}{called}".partition("(")[0]
+    least += "(..." * (least != f"{colon}{called}")
+    end = name
+    while display_width(end + least) > room and " " not in name:
+        _, dot, inner = end.removeprefix("...").partition(".")
+        if not dot:
+            break
+        end = f"...{inner}"
+    return shorten(f"{end}{colon}{called}", room)
 
 
 def shorten_phrases(text: str, room: int) -> str:
