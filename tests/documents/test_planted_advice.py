@@ -245,18 +245,12 @@ class LooksUp(nn.Module):
         return found + x[:, None]
 
 
-class Hooked(nn.Module):
-    """Has a hook on the gradient of its result."""
+class Hooked(nn.Linear):
+    """Has a hook on its gradients."""
 
     def __init__(self, milliseconds: float) -> None:
-        super().__init__()
-        self.fc, self.milliseconds = nn.Linear(3, 3), milliseconds
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.fc(x)
-        burn(1)
-        found.register_hook(lambda gradient: burn(self.milliseconds) and None)
-        return found
+        super().__init__(3, 3)
+        self.register_full_backward_hook(lambda *_: burn(milliseconds) and None)
 
 
 def in_time(mode: TorchDispatchMode, model: nn.Module, *shape: int) -> Profile:
@@ -338,7 +332,7 @@ PLANTED: Final[dict[str, tuple[Program, ...]]] = {
     "slow backward": (
         lambda: backward(Custom(20)),
         lambda: backward(Custom(4)),
-        lambda: backward(nn.Conv1d(1, 1, 1), 1, 8),
+        lambda: backward(nn.Conv1d(1, 1, 1), 1, 8, convolution_backward=20),
     ),
     "layer that departs": (
         lambda: layers(Typed(F32), Typed(torch.double), Typed(F32), Typed(F32)),
@@ -391,7 +385,7 @@ def test_where_a_slow_backward_is() -> None:
     slow = {
         "the torch.autograd.Function DoesInBackward": backward(Custom(20)),
         "sparse=True": backward(LooksUp(), embedding_dense_backward=20),
-        "most of it is in linear": backward(Hooked(20)),
+        "BackwardHookFunction": backward(Hooked(20)),
         "functions=True": train(Work(1, 20)),
     }
     for words, found in slow.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from math import sqrt
 from statistics import median
 from typing import Any
@@ -179,13 +180,31 @@ def test_the_function_that_has_most_of_a_slow_backward_is_named() -> None:
         ("Net > Net.a > tanh(8)", "backward"): calls(600),
         ("Net", "forward"): calls(380),
     }
-    [tip] = find_tips(view_of(profile_of(cells, {"Net": "Net", "Net.a": "A"}, 10)))
-    assert tip.remedy.startswith("most of it is in tanh;")
+    for name, implementation, told in (
+        ("tanh", "custom", "most of it is in the torch.autograd.Function tanh."),
+        ("tanh", "C", ""),
+        ("embedding", "C", "most of it is in embedding, whose gradient is as large"),
+    ):
+        function = ModuleInfo(name, "function", implementation=implementation)
+        infos: dict[str, ModuleInfo | str] = {
+            "Net": "Net",
+            "Net.a": "A",
+            "tanh(8)": function,
+        }
+        tips = find_tips(view_of(profile_of(cells, infos, 10)))
+        assert [tip.remedy.startswith(told) for tip in tips] == [True] * bool(told)
     [tip] = find_tips(view_of(slow_backward(10, calls(900))))
     assert (
         "takes 90.0 % of the run (900.00ms) in backward, 90x its forward" in tip.claim
     )
     assert tip.remedy == "profile(functions=True) tells in which function."
+
+
+def test_own_backward_of_compiled_code_is_compared_with_nothing() -> None:
+    """It is that of all kernels of no other module."""
+    found = slow_backward(10, calls(90))
+    infos = {name: replace(info, compiled=True) for name, info in found.modules.items()}
+    assert flags(replace(found, modules=infos)) == []
 
 
 # Ordinary models

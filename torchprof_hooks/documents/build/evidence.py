@@ -232,8 +232,8 @@ def _about(
 
 
 def _most_in_backward(view: View, one: Unusual) -> tuple[str, str]:
-    """The function that has most of the backward of these layers, and what it is: a
-    function of torch's own is as it is."""
+    """The function that has most of the backward of these layers, and what it is: of
+    torch's own, that of a convolution or of a loss may well take so long."""
     if not view.shown.has_functions:
         return "", "functions not measured"
     times, names = Counter[tuple[str, str]](), {row.name for row in one.rows}

@@ -168,6 +168,8 @@ def unusual_layers(
 def _long_backward(
     kind: LayerKind, rows: Sequence[Row], whole_ns: int, noise: Noise
 ) -> Iterator[Unusual]:
+    if any(row.compiled for row in rows):  # its own time is what belongs to nobody else
+        return
     forward_ns, backward_ns = (
         sum(own_ns(row.phases[phase], noise.device) for row in rows)
         for phase in ("forward", "backward")

@@ -289,12 +289,12 @@ RULES: Final[Sequence[Rule]] = (
     Rule(
         "slow backward",
         "backward of layers takes {times:g} times their forward or more (about 2 is "
-        "usual), and {share:.0%} of the time",
+        "usual), and {share:.0%} of the time; if most of it is in one of torch's own "
+        "functions, in a look-up",
         what.slow_backward,
         {"times": LONG_BACKWARD, "share": LEAST_BACKWARD},
         "{name} takes {share} in backward, {times} its forward (about 2x is usual)",
-        "most of it is in {function}; hooks on its gradients would count there.",
-        {
+        remedies={
             "functions not measured": "profile(functions=True) tells in which "
             "function.",
             "custom": "most of it is in the torch.autograd.Function {function}.",
