@@ -237,6 +237,8 @@ class Bottleneck(NamedTuple):
         see `Hottest` instead.
     calls: how many calls these are; outside modules, steps; 0 if there are none.
     waits: of the kind "host": how the device waits, in words.
+    backward_ns: outside modules, how much of the time is backward of losses and the
+        like, which the phase of that name does not have.
     """
 
     kind: BottleneckKind
@@ -245,6 +247,7 @@ class Bottleneck(NamedTuple):
     parts_ns: Mapping[str, int]
     calls: int = 0
     waits: str = ""
+    backward_ns: int = 0
 
 
 def bottleneck_of(
@@ -304,12 +307,14 @@ def _together(
 ) -> Bottleneck:
     parts = Counter({_plain_name(row): own_ns(row, device) for row in rows})
     whole_ns, calls = parts.total(), sum(row.calls for row in rows)
+    backward_ns = 0
     if kind == "outside":
         backward_ns = parts[BACKWARD_NAME.strip("()")]
         parts = _functions_outside(profile, device) or Counter(backward=backward_ns)
         calls = profile.steps
     phase = _longest_phase(rows, device)
-    return Bottleneck(kind, whole_ns, phase, dict(parts.most_common()), calls)
+    named = dict(parts.most_common())
+    return Bottleneck(kind, whole_ns, phase, named, calls, backward_ns=backward_ns)
 
 
 def _longest_phase(rows: Iterable[Row], device: str = "") -> Phase:
@@ -381,6 +386,8 @@ def _evidence(found: Bottleneck, whole_ns: int) -> Iterator[str]:
     if found.waits:
         yield found.waits
     lead, least_ns = LEADS[found.kind], _LEAST_NAMED * whole_ns
+    if found.backward_ns >= least_ns:
+        yield f"with {percent(found.backward_ns, whole_ns)} in backward"
     parts = [(name, ns) for name, ns in found.parts_ns.items() if ns >= least_ns]
     if [ns for _, ns in parts] == [found.own_ns]:  # its share is that of all
         parts = [(name, 0) for name, _ in parts if name != lead.title]
