@@ -178,6 +178,24 @@ def test_functions_are_where_the_page_says(row: str) -> None:
         assert re.search(rf"\b{name}\b", code), name
 
 
+def test_state_of_the_process_is_where_the_page_says() -> None:
+    section = TEXT.partition("\n## State of the process\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]*`[^|]*) \| ([^|]*) \|", section, re.MULTILINE)
+    assert len(rows) > 40
+    code = ""
+    for names, where in rows:
+        if where != "the same":
+            paths = [PACKAGE / path for path in re.findall(r"[\w/]*[/.][\w/.]*", where)]
+            inside = [
+                p for end in ("py", "h") for q in paths for p in q.rglob(f"*.{end}")
+            ]
+            files = [*inside, *(path for path in paths if path.is_file())]
+            code = "\n".join(file.read_text(encoding="utf-8") for file in files)
+            assert code, where
+        for name in re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", names))):
+            assert re.search(rf"\b{name}\b", code), (name, where)
+
+
 def test_files_of_the_kernel_are_in_the_order_of_their_contract() -> None:
     contract = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
     layers = contract.partition('containers = ["torchprof_hooks.kernel"]')[2]
