@@ -225,6 +225,7 @@ INPUTS = ("float32@cpu",)
     [
         (ModuleInfo("A"), ModuleInfo("A"), ModuleInfo("A")),
         (ModuleInfo("A|B"), ModuleInfo("B|C"), ModuleInfo("A|B|C")),
+        (ModuleInfo("A"), ModuleInfo("A", "function"), ModuleInfo("A", "module")),
         (
             ModuleInfo("A", aliases=("z", "zz")),
             ModuleInfo("A", aliases=("y", "z"), compiled=True),
@@ -241,7 +242,7 @@ INPUTS = ("float32@cpu",)
             ModuleInfo("A", implementation="C|custom", inputs=("mixed",)),
         ),
     ],
-    ids=["equal", "classes", "aliases", "unknown", "mixed"],
+    ids=["equal", "classes", "kinds", "aliases", "unknown", "mixed"],
 )
 def test_what_is_known_of_a_name_is_united(
     left: ModuleInfo, right: ModuleInfo, expected: ModuleInfo
