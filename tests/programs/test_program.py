@@ -20,6 +20,7 @@ from tests.running import (
 )
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.render.units import best_count_format
+from torchprof_hooks.profiles.names import AFTER_LAST_NAME, OUTSIDE_NAME
 from torchprof_hooks.program.cli import main
 
 #: Transforms that are modules: of each of six images, they take 10 ms.
@@ -251,6 +252,59 @@ def test_what_comes_after_an_interrupt_is_not_the_time_of_the_call_it_left(
     times = Profile.load(saved).phase_times_ns()
     assert times.get("forward", 0) < 100e6
     assert times["outside"] > 1000e6
+
+
+RAISES = (
+    OWN_CLOCK
+    + """
+import atexit
+import torch
+from torch import nn
+
+class Raises(nn.Module):
+    calls = 0
+    def forward(self, x):
+        busy(2)
+        self.calls += 1
+        if self.calls == 10:
+            raise ValueError("planted")
+        return x
+
+atexit.register(busy, 1000)
+model = nn.Sequential(nn.Linear(1, 1), Raises())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+while True:
+    model(torch.ones(1)).sum().backward()
+    optimizer.step()
+"""
+)
+
+
+def test_the_exception_that_ends_a_program(tmp_path: Path) -> None:
+    saved = tmp_path / "profile.json"
+    run = profiled("--save", str(saved), written(tmp_path, RAISES), fresh=True)
+    assert run.code == 1
+    first_lines = run.err.split("torchprof_hooks: ")[1].split("9 steps")[0]
+    assert "; ended by ValueError in Sequential.1\n" in first_lines
+    rows = {row.name: row for row in Profile.load(saved).loop.rows()}
+    assert rows[AFTER_LAST_NAME].self_ns > 1000e6
+    assert rows[OUTSIDE_NAME].self_ns < 100e6
+    assert "outside modules, with backward" not in run.err
+
+
+def test_an_exception_that_a_test_runner_reports(tmp_path: Path) -> None:
+    """It does not end the program, and is in the same place as one that does."""
+    caught = """
+import sys
+def runner():
+    try:
+        model(torch.ones(1, 5))
+    except Exception as error:
+        sys.last_value = error
+runner()
+"""
+    run = profiled(written(tmp_path, TRAIN + caught), fresh=True)
+    assert (run.reports, "ended by RuntimeError" in run.err) == (1, False)
 
 
 def test_an_end_that_nothing_survives(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ class StepClock:
         """When time has stopped to count."""
         return self._stopped_ns - self.left_out_ns
 
-    def stop(self) -> None:
-        """Time does not count until the next `start`."""
+    def stop(self, now_ns: int | None = None) -> None:
+        """Time does not count until the next `start`. now_ns: when it stopped."""
         if self.is_running:  # else an interrupt came before that
-            self._stopped_ns = perf_counter_ns()
+            self._stopped_ns = now_ns or perf_counter_ns()
             self.is_running = False
 
 
@@ -201,7 +201,9 @@ class EndedSteps:
             return 0
         others_ns = self.tracker.entered_ns - self._entered_ns
         after_ns = self.clock.stopped_ns - self._between_ns - others_ns
-        return after_ns if after_ns * counter.steps > counter.steps_ns else 0
+        later_ns = counter.steps_ns - counter.first_ns  # the first step is no usual one
+        later_steps = counter.steps - counter.first_steps
+        return after_ns if after_ns * later_steps > later_ns else 0
 
     def between(self, now_ns: int) -> None:
         """A step has ended, or evaluation calls have, and no call is open."""

@@ -77,8 +77,9 @@ class StepCounter:
         forward, in steps without an optimizer of torch's: most likely the time of
         another optimizer.
     after_last_ns: time outside of all calls after the last step and evaluation call: of
-        saving, plots and the like. 0 if it is no longer than a step on average, as so
-        much may come between two of them, too; and if there are too few to know.
+        saving, plots and the like. 0 if it is no longer than a step but the first is on
+        average, as so much may come between two of them, too; and if there are too few
+        to know.
     steps, steps_ns: of all training steps.
     slow_ns: a step that takes longer may be a slow one, as far as is known now.
     """

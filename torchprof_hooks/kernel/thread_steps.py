@@ -94,11 +94,12 @@ class ThreadSteps:
         with tracker.our_work():
             self._detector.step(tracker.site is not tracker.outside, now_ns)
 
-    def close_left_calls(self) -> None:
-        """Close open calls, as the program is ending: as of the moment when they were
-        last known to run."""
+    def end(self, end_ns: int) -> None:
+        """The program has ended: no step comes any more. Close open calls, as of the
+        moment when they were last known to run."""
         if self.tracker.works_here():
             self.tracker.abort_all(by_exception=False)
+        self._ended.clock.stop(end_ns)
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -29,12 +29,15 @@ class Program:
     program_ns: time since the program first imported this package.
     compilation: what torch.compile did.
     facts: what tips need to know besides times.
+    ended_by: the exception that ended it, and the innermost module that this came out
+        of; "" if none did.
     """
 
     message: str = ""
     program_ns: int = 0
     compilation: CompilationSummary = field(default_factory=CompilationSummary)
     facts: ProgramFacts = field(default_factory=ProgramFacts)
+    ended_by: str = ""
 
 
 def only_program(one: Program | None, other: Program | None) -> Program | None:

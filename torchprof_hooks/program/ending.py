@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from torchprof_hooks.files.own_file import OwnFile, rank_path
+from torchprof_hooks.kernel.torch_names.modules import modules_left
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.program.flags import STREAMS, Flags, option
 from torchprof_hooks.program.handover import print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
+    import torch
+
     from torchprof_hooks.hooks.results import Rates
     from torchprof_hooks.profiles.compilation import CompilationSummary
     from torchprof_hooks.profiles.data import ProfileData
@@ -235,6 +238,19 @@ def flush_output() -> None:
     made: without a report, Python would have flushed the output before the signal."""
     with suppress(Exception):  # closed, or full
         sys.stdout.flush()
+
+
+def ended_by(name_of: Callable[[torch.nn.Module], str | None]) -> str:
+    """``ValueError in Net.head``: the exception that ends the program, and the module
+    that this came out of first; "" if none does. name_of: names of modules."""
+    error = getattr(sys, "last_value", None)
+    place = getattr(error, "__traceback__", None)
+    # Test runners and notebooks set it, too, and go on; so does Python at its prompt.
+    if place is None or place.tb_frame.f_back is not None or hasattr(sys, "ps1"):
+        return ""
+    modules = [name_of(module) for module in modules_left(place)]
+    places = [f"in {name}" for name in modules if name][-1:]
+    return " ".join([type(error).__name__, *places])
 
 
 def rates_of(flags: Flags) -> Rates:

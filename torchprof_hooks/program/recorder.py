@@ -181,6 +181,7 @@ class Recorder:
             program_ns=end_ns - BEGAN_NS + before.launching_ns,
             compilation=ending.compilation_since(self._compiled_before),
             facts=facts_of_program(self._steps.tracker.observers),
+            ended_by=ending.ended_by(self._steps.tracker.tree.names.get),
         )
         before_ns = self._began_ns - BEGAN_NS - before.ours_ns
         signed = replace(
@@ -192,7 +193,7 @@ class Recorder:
         return ending.rates_of(self._flags).added(signed)
 
     def _finish(self) -> ProfileData:
-        self._steps.close_left_calls()
+        self._steps.end(self._ended_ns)
         program = self._until(self._ended_ns)
         if self._tracer is None:
             return program

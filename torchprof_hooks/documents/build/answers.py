@@ -33,6 +33,7 @@ from torchprof_hooks.documents.document import (
     Value,
 )
 from torchprof_hooks.documents.words import percent
+from torchprof_hooks.profiles.cells import AFTER_LAST_CELL
 from torchprof_hooks.profiles.kinds import numbers_in
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.phases import PHASE_TITLES
@@ -154,6 +155,9 @@ def _most_time(view: View) -> Answer | None:
     least_ns = _LEAST_NAMED * whole_ns
     found = [each for each in others if each[0] != "profiler" and each[1] >= least_ns]
     named = [f"{PHASE_TITLES[p]} {percent(ns, whole_ns)}" for p, ns in found]
+    after = view.shown.cells.get(AFTER_LAST_CELL)
+    if after and phase == "outside" and after.self_ns >= least_ns and not device:
+        named.insert(0, f"after the last step {percent(after.self_ns, whole_ns)}")
     numbers: dict[str, Value] = {"phase": phase}
     numbers |= {f"{each}_ns": ns for each, ns in times.items()}
     numbers |= {"whole_ns": whole_ns, "clock": device or "host"}

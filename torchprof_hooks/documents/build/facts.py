@@ -67,7 +67,8 @@ def _rank(profile: ProfileData) -> Iterator[str]:
 
 
 def times_text(view: View) -> str:
-    """How long was measured, and how much of that before the loop."""
+    """How long was measured, how much of that before the loop; and the exception that
+    ended it."""
     profile = view.profile
     what = "measured" if view.unmeasured.wall_ns else "wall"
     text = f"{best_time(profile.wall_ns)} {what}"
@@ -76,6 +77,8 @@ def times_text(view: View) -> str:
         text += f"{view.end_of_start_up}, then {best_time(view.shown.wall_ns)}"
     if profile.measured.traced_ns:
         text += f", and {best_time(profile.measured.traced_ns)} in traced steps"
+    if profile.program and profile.program.ended_by:
+        text += f"; ended by {profile.program.ended_by}"
     return text
 
 

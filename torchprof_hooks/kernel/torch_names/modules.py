@@ -8,7 +8,8 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType, FunctionType
+from traceback import walk_tb
+from types import FrameType, FunctionType, TracebackType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -268,6 +269,12 @@ def modules_on_stack() -> list[torch.nn.Module]:
     for position, module, _ in _open_regions.entered:  # they have no frame
         modules.insert(position, module)
     return modules
+
+
+def modules_left(traceback: TracebackType) -> list[torch.nn.Module]:
+    """The modules whose call an exception has left, outermost first."""
+    frames = [frame for frame, _ in walk_tb(traceback)]
+    return [each.f_locals["self"] for each in frames if _kind(each) == _CALLING]
 
 
 def forward_around(module: torch.nn.Module) -> torch.nn.Module | None:
