@@ -6,10 +6,12 @@ Times are nanoseconds since the Unix epoch.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from torchprof_hooks.profiles.cells import Chain
 from torchprof_hooks.profiles.names import Phase
+
+if TYPE_CHECKING:
+    from torchprof_hooks.profiles.cells import Chain
 
 #: `Operation.node` for autograd nodes that accumulate into leaves: the only ones that
 #: torch does not number.
