@@ -241,13 +241,13 @@ marks: Final = Marks()
 
 #: What is said where nobody knows whose kernels are.
 HOW: Final = (
-    "the modules of kernels in compiled code that came from a cache of torch's: run "
-    "once with TORCHINDUCTOR_FX_GRAPH_CACHE=0 TORCHINDUCTOR_AUTOGRAD_CACHE=0"
+    "the modules of kernels in compiled code from a cache of torch's are not known: "
+    "run once with TORCHINDUCTOR_FX_GRAPH_CACHE=0 TORCHINDUCTOR_AUTOGRAD_CACHE=0"
 )
 #: What is said where CUDA graphs do what the code would.
 REPLAYED: Final = (
-    "the modules of kernels that CUDA graphs replay, as these do not call the compiled "
-    "code; but in the traced step of kernels=True"
+    "what CUDA graphs replay is time of the compiled module, but for kernels in the "
+    "traced step of kernels=True"
 )
 
 
@@ -356,4 +356,4 @@ def _undivided(reading: Reading, bases: Iterable[Site]) -> Iterator[str]:
         reason = "; ".join(why) or (
             "it was not compiled by Inductor to Python, or CUDA graphs replay it"
         )
-        yield f"what happens inside of {', '.join(names[:3])} [compiled]: {reason}"
+        yield f"not divided among modules: {', '.join(names[:3])} [compiled]: {reason}"
