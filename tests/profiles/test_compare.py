@@ -288,6 +288,28 @@ def test_modules_in_compiled_code_are_compared_by_their_time_in_a_step() -> None
     assert "mean of a step" not in str(compare(net_of(False, 1), net_of(False, 1)))
 
 
+def test_compiled_runs_tell_the_speed_of_the_machine() -> None:
+    """By their layers; not by what is around these."""
+
+    def compiled(speed: float, slow: float = 1.0) -> Profile:
+        times = [4000, 5000, 6000, 7000, 8000, round(9000 * slow)]
+        cells: dict[tuple[str, Phase], Totals] = {
+            (f"Net > Net.b > Net.b.up{n}", "forward"): Totals(10, round(ns / speed))
+            for n, ns in enumerate(times)
+        }
+        inner_ns = sum(each.self_ns for each in cells.values())
+        cells["Net > Net.b", "forward"] = Totals(10)
+        cells["Net", "forward"] = timed(*[inner_ns // 10] * 10)
+        names = {f"Net.b.up{n}": f"Up{n}" for n in range(6)}
+        return profile_of(cells, {"Net": "N", "Net.b": "B", **names}, 10, part="loop")
+
+    found = compare(compiled(1.0), compiled(1.25, slow=2.0))
+    assert found.machine.cause == "machine"
+    assert found.machine.change == pytest.approx(-0.2, abs=0.01)
+    assert "Net.b.up5" in names(found)
+    assert not found.faster
+
+
 def trained(step_ns: int) -> Profile:
     """A start-up with a long first call, and a loop of 4 steps."""
     first = Part("start-up", steps=1).with_cells({(("Net",), "forward"): timed(10**6)})

@@ -78,11 +78,11 @@ def call_times(part: ProfileData, by: Grouping) -> dict[RowPhase, CallTimes]:
 
 def _times_of(row: Row, steps: int) -> Iterator[tuple[RowPhase, CallTimes]]:
     for phase, totals in row.phases.items():
-        own_ns, total_ns = totals.self_ns, totals.duration_ns
+        inside_ns = totals.cumulative_ns
+        own_ns, total_ns = totals.self_ns, totals.duration_ns or inside_ns
         if totals.calls:
             ns = totals.min_ns if row.kind in _SHORTEST else totals.mean_ns
             is_own = 2 * own_ns >= total_ns
-            inside_ns = totals.cumulative_ns
             times = CallTimes(ns, totals.calls, total_ns, is_own, inside_ns, steps)
             yield (row.name, phase), times
         elif row.kind == "outside" and steps:
