@@ -65,6 +65,24 @@ def test_the_start_up_is_apart_where_there_is_a_loop(
     assert view.shown.wall_ns == (run.loop if has_start_up else run).wall_ns
 
 
+@pytest.mark.parametrize(("garbage_ms", "is_said"), [(6, True), (4, False)])
+def test_that_imports_are_in_the_start_up_is_said(
+    garbage_ms: int, is_said: bool
+) -> None:
+    """Five in a hundred milliseconds, or more, of garbage collection tell of them."""
+    start = profile_of(
+        {
+            ("LM", "forward"): ms(100 - garbage_ms),
+            ("(garbage collection)", "garbage"): ms(garbage_ms),
+        },
+        {**NAMES, "(garbage collection)": ModuleInfo(kind="garbage")},
+        steps=1,
+        part="start-up",
+    )
+    found = screen.phases(view_of(after(start, LOOP)))
+    assert any("imports" in note for note in found.notes) is is_said
+
+
 def test_a_program_may_begin_with_evaluation_calls() -> None:
     times = StepTimes(evaluations=64, evaluation_ns=START.wall_ns)
     start = START.with_parts(lambda part: replace(part, steps=0, step_times=times))

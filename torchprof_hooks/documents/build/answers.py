@@ -46,6 +46,11 @@ _MOST_PLACES: Final = 3
 _ALWAYS_SHOWN: Final = ("forward", "backward", "recompute", "optimizer", "data")
 MOST_PHASES: Final = 7
 _REST: Final = "other phases"
+#: Where so much of the start-up is garbage collection, it is said what imports are.
+_IMPORTING: Final = 0.05
+_IMPORTS: Final = (
+    "start-up: with imports (and their garbage), such as torch's for an optimizer"
+)
 #: The most phases that the answer names besides the longest, and their least share.
 _PHASES_NAMED: Final = 3
 _LEAST_NAMED: Final = 0.01
@@ -184,6 +189,9 @@ def phases(view: View, most: int = MOST_PHASES) -> Table:
         if view.start_up
         else Counter[str]()
     )
+    notes = [*facts.unmeasured_texts(view)]
+    if before["garbage"] > _IMPORTING * before.total():
+        notes.append(_IMPORTS)
     found = sorted({**times, **before}, key=lambda phase: -times[phase])
     spare = [phase for phase in found if phase not in _ALWAYS_SHOWN]
     together = spare[-(len(found) - most + 1) :] if len(found) > most else []
@@ -212,7 +220,7 @@ def phases(view: View, most: int = MOST_PHASES) -> Table:
         labels,
         columns,
         names=shown,
-        notes=[*facts.unmeasured_texts(view)],
+        notes=notes,
         drawing="bars",
     )
 
