@@ -147,6 +147,12 @@ def few_objects() -> Iterator[None]:
     gc.unfreeze()
 
 
+def losing(milliseconds: float) -> Profile:
+    """The loss, which is a function, takes so long."""
+    with Timed(sum=milliseconds):
+        return train(Work(4, 6), functions=True)
+
+
 def collecting(every: int) -> Profile:
     def collect(number: int, _: torch.Tensor) -> None:
         if number % every == every - 1:
@@ -312,7 +318,11 @@ PLANTED: Final[dict[str, tuple[Program, ...]]] = {
     "large module": (lambda: scoring(300), lambda: scoring(2)),
     "data loading": (lambda: loading(2), lambda: loading(1)),
     "other ranks": (lambda: waiting(2), lambda: waiting(1)),
-    "outside modules": (lambda: outside(2), lambda: outside(1)),
+    "outside modules": (
+        lambda: outside(2),
+        lambda: outside(1),
+        lambda: losing(2),
+    ),
     "garbage collection": (lambda: collecting(1), lambda: collecting(8)),
     "torch.compile": (lambda: compiling(False), lambda: compiling(True)),
     "optimizers": (

@@ -12,6 +12,7 @@ from typing import Final
 from torchprof_hooks.documents.build.findings import (
     BottleneckKind,
     Unusual,
+    functions_outside,
     is_outside,
     times_text,
 )
@@ -89,14 +90,16 @@ def in_phases(view: View, phases: Sequence[Phase]) -> Iterator[Found]:
 
 
 def outside_modules(view: View) -> Iterator[Found]:
-    """A loop that does much itself."""
+    """A loop that does much itself: not only functions, such as losses, which have
+    their own rows."""
     rows = view.shown.rows() if view.is_loop else ()
     share = view.share(sum(row.self_ns for row in rows if is_outside(row)))
+    of_functions = view.share(functions_outside(view.shown, "").total())
     times, names = lines_of_program(view.shown, modules=False)
     lines = [f"{line} ({listed(names[line])})" for line, _ in times.most_common()]
     where = f", some around {', '.join(lines[:_LINES_NAMED])}" * bool(lines)
     texts = {"share": str(share), "where": where}
-    yield Found({"share": share.fraction}, texts)
+    yield Found({"share": share.fraction - of_functions.fraction}, texts)
 
 
 def leads(view: View, kind: BottleneckKind) -> Iterator[Found]:

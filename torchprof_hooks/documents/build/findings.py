@@ -310,7 +310,7 @@ def _together(
     backward_ns = 0
     if kind == "outside":
         backward_ns = parts[BACKWARD_NAME.strip("()")]
-        parts = _functions_outside(profile, device) or Counter(backward=backward_ns)
+        parts = functions_outside(profile, device) or Counter(backward=backward_ns)
         calls = profile.steps
     phase = _longest_phase(rows, device)
     named = dict(parts.most_common())
@@ -325,7 +325,7 @@ def _longest_phase(rows: Iterable[Row], device: str = "") -> Phase:
     return times.most_common(1)[0][0]
 
 
-def _functions_outside(profile: ProfileData, device: str) -> Counter[str]:
+def functions_outside(profile: ProfileData, device: str) -> Counter[str]:
     """The functions that nothing else calls, with their backward: losses and the
     like."""
     times, infos = Counter[str](), profile.modules

@@ -183,7 +183,8 @@ RULES: Final[Sequence[Rule]] = (
     ),
     Rule(
         "outside modules",
-        "the program itself takes {share:.0%} of the time, or more",
+        "the program itself takes {share:.0%} of the time, or more, beside functions "
+        "that were measured",
         what.outside_modules,
         {"share": 0.1},
         "The program takes {share} outside modules and optimizers{where}",
