@@ -412,3 +412,10 @@ def test_how_a_layer_departs() -> None:
     assert "hooks on it" in tip_of("layer that departs", alike)
     unknown = train(nn.Sequential(*works))
     assert "functions=True" in tip_of("layer that departs", unknown)
+
+
+def test_stages_of_a_network_are_not_compared() -> None:
+    """The last one takes longest, and all have other shapes."""
+    view = view_of(PLANTED["layer that departs"][-1]())
+    assert list(view.departing) == ["Sequential.2"]
+    assert view.unusual == []

@@ -124,7 +124,8 @@ def _hottest_module(view: View) -> Answer | None:
 
 def _departure(view: View, hot: Hottest) -> Iterator[str]:
     """The one of the hottest layers that departs most from the others, if any does."""
-    found = [row.name for row in hot.rows if row.name in view.departing]
+    unusual = {one.name for one in view.unusual if one.departure}
+    found = [row.name for row in hot.rows if row.name in unusual]
     if found:
         most = max(found, key=lambda name: view.departing[name].more_ns)
         name = f"*={'.'.join(numbers_in(most))} is " * (len(hot.rows) > 1)

@@ -30,7 +30,7 @@ from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.render.units import best_byte_format, best_time
 from torchprof_hooks.documents.words import KIND_TITLES, percent, plural
 from torchprof_hooks.profiles.compilation import Reasons
-from torchprof_hooks.profiles.kinds import LayerKind, without_numbers
+from torchprof_hooks.profiles.kinds import LayerKind
 from torchprof_hooks.profiles.memory import MemoryKind, bytes_by_kind
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase, optimizer_name
 from torchprof_hooks.profiles.phases import PHASE_TITLES
@@ -183,38 +183,17 @@ def anomaly_detection(view: View) -> Iterator[Found]:
 
 
 def departing_layers(view: View) -> Iterator[Found]:
-    """Layers that take longer than others of their kind. If all of these have inputs
-    of other shapes, as the stages of a convolutional network, it is no wonder."""
+    """Layers that take longer than others of their kind."""
     for one in view.unusual:
         if one.departure is not None:
             more = one.departure.more_ns / view.whole_ns
-            siblings = str(one.departure.siblings)
-            case, calls = _other_calls(view, one)
-            numbers = {"more": more}
-            yield _about(view, one, numbers, case, siblings=siblings, calls=calls)
-
-
-def _other_calls(view: View, one: Unusual) -> tuple[str, str]:
-    """Whether a layer calls functions with other inputs than its siblings: a case, and
-    the longest of these calls."""
-    if not view.shown.has_functions:
-        return "functions not measured", ""
-    common = without_numbers(one.name)
-    calls: dict[str, dict[str, int]] = {
-        row.name: {}
-        for row in view.shown.rows()
-        if without_numbers(row.name) == common and row.class_name == one.kind.class_name
-    }
-    for row in view.calls:
-        if row.module in calls:
-            calls[row.module][row.name.partition(": ")[2]] = row.self_ns
-    its = calls.pop(one.name)
-    theirs, *others = (set(each) for each in calls.values())
-    if any(each != theirs for each in others):
-        return "all differ", ""
-    only = its.keys() - theirs
-    found = max(only, key=its.__getitem__, default="")
-    return ("other calls" if only else "same calls"), found
+            siblings, calls = str(one.departure.siblings), view.calls_apart(one)
+            case = "other calls" if calls else "same calls"
+            if not view.shown.has_functions:
+                case = "functions not measured"
+            yield _about(
+                view, one, {"more": more}, case, siblings=siblings, calls=calls or ""
+            )
 
 
 def slow_backward(view: View) -> Iterator[Found]:

@@ -32,6 +32,7 @@ from torchprof_hooks.documents.words import (
 )
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.kinds import without_numbers
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.program import Program
@@ -185,8 +186,36 @@ class View:
 
     @cached_property
     def unusual(self) -> Sequence[Unusual]:
-        """What is unusual about layers that take much, the longest first."""
-        return unusual_layers(self.whole_ns, self._modules, self.departing, self._noise)
+        """What is unusual about layers that take much, the longest first. That one of
+        them departs is not, if all of its kind have inputs of other shapes, such as
+        the stages of a convolutional network."""
+        found = unusual_layers(
+            self.whole_ns, self._modules, self.departing, self._noise
+        )
+        return [
+            one
+            for one in found
+            if one.departure is None or self.calls_apart(one) is not None
+        ]
+
+    def calls_apart(self, one: Unusual) -> str | None:
+        """The longest call of a layer that others of its kind do not make; "" if they
+        make the same calls, or that is not known; None if these differ, too."""
+        common = without_numbers(one.name)
+        calls: dict[str, dict[str, int]] = {
+            row.name: {}
+            for row in self._modules
+            if without_numbers(row.name) == common
+            and row.class_name == one.kind.class_name
+        }
+        for row in self.calls:
+            if row.module in calls:
+                calls[row.module][row.name.partition(": ")[2]] = row.self_ns
+        its = calls.pop(one.name)
+        theirs, *others = (each.keys() for each in calls.values())
+        if any(each != theirs for each in others):
+            return None
+        return max(its.keys() - theirs, key=its.__getitem__, default="")
 
     # What rules ask
 
