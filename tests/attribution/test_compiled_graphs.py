@@ -68,6 +68,8 @@ def test_kernels_of_a_partition(line: str, in_order: bool, tmp_path: Path) -> No
 def test_calls_that_are_certain_to_run_something() -> None:
     assert computes("extern_kernels.mm")
     assert computes("torch.ops.aten._scaled_dot_product_flash_attention.default")
+    assert computes("aten.randint.low_out")
+    assert not computes("aten.set_.source_Tensor")
     assert not computes("torch.ops.aten.view_as_real.default")
     assert not computes("torch.ops.aten.no_such_operator.default")
     assert not computes("torch.ops.torchprof_hooks_tests.work.default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 
 import kernel_times
@@ -73,3 +74,16 @@ def test_kernels_of_a_graph_belong_to_the_module_that_replays_it() -> None:
     }
     assert any("relu" in n or "clamp" in n or "elementwise" in n for n in names)
     assert len(names) >= 2
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's, which differ between versions
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_kernels_of_graphs_of_compiled_code_belong_to_layers() -> None:
+    """In the traced step, graphs are replayed already."""
+    pytest.importorskip("triton")
+    training = Training(512)
+    training.model.compile(mode="reduce-overhead")
+    found = {(row.module, row.phase) for row in traced(training).kernels}
+    for layer in "Sequential.0", "Sequential.3":
+        assert (layer, "forward") in found
+        assert (layer, "backward") in found

@@ -167,13 +167,16 @@ def _is_view(target: Any) -> bool:
 
 
 def computes(name: str) -> bool:
-    """Whether the code that calls `name` is certain to give a device something to do:
-    a product or the like, or an operator of torch's that returns new tensors."""
+    """Whether code that calls `name` is certain to give a device something to do: a
+    product or the like, or an operator of torch's that is neither a view nor in
+    place."""
     found: Any = torch.ops
-    for part in name.removeprefix("torch.ops.").split("."):
+    library, *names = name.removeprefix("torch.ops.").split(".")
+    if library != "aten" or names[0].endswith("_"):
+        return library == "extern_kernels"
+    for part in (library, *names):
         found = getattr(found, part, None)
-    is_known = name.startswith("torch.ops.aten.") and found is not None
-    return name.startswith("extern_kernels.") or (is_known and not _is_view(found))
+    return found is not None and not _is_view(found)
 
 
 def calls_of(node: Any) -> tuple[tuple[ModuleCall, ...], bool]:
