@@ -11,7 +11,7 @@ import pytest
 
 from tests.build import ms, profile_of, with_unmeasured
 from tests.documents.found import table_in, values
-from tests.documents.runs import COUNTED, RUN, TRAINED
+from tests.documents.runs import COUNTED, RUN, TRAINED, counted
 from tests.golden import sample
 from torchprof_hooks.documents.build.blocks import Asked, document
 from torchprof_hooks.documents.build.module_table import folded_modules
@@ -19,8 +19,10 @@ from torchprof_hooks.documents.build.tables import call_sites
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.documents.document import Table
 from torchprof_hooks.profile_type import Profile
+from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import FUSED_CLASS, SortBy
+from torchprof_hooks.profiles.totals import Totals
 
 
 def full(profile: ProfileData, name: str, sort_by: SortBy | None = None) -> Table:
@@ -70,6 +72,25 @@ def test_operations_of_modules() -> None:
     assert values(full(on_device, "flops"), "FLOP/s")["Net"] == 300e6
     without_steps = COUNTED.with_parts(lambda part: replace(part, steps=0))
     assert values(full(without_steps, "flops"), "total")["Net"] == 12e6
+
+
+@pytest.mark.parametrize("name", ["Net", "Net.fc"])
+def test_operations_of_compiled_code(name: str) -> None:
+    """None are counted in its backward, of 30 ms: 6 M in the other 50."""
+    backward: CellKey = (("Net", "Net.fc", "linear(8x4)"), "backward")
+    infos = {**COUNTED.modules, name: replace(COUNTED.modules[name], compiled=True)}
+    plain = replace(COUNTED.cells[backward], flops=0)
+    found = COUNTED.with_cells({**COUNTED.cells, backward: plain}, infos)
+    rates = values(full(found, "flops"), "FLOP/s")
+    assert rates == {"Net": 120e6, "Net.fc": pytest.approx(6e6 / 30e-3)}
+    text = " ".join(found.report(full=True).split())
+    assert "operations of compiled code's backward are not counted" in text
+
+    own: dict[CellKey, Totals] = {(("Net",), "backward"): counted(1, 100)}
+    found = COUNTED.with_cells({**found.cells, **own}, infos)
+    rates = values(full(found, "flops"), "FLOP/s")
+    assert rates["Net.fc"] == 200e6
+    assert name == "Net" or not rates["Net"]
 
 
 # Memory and communication

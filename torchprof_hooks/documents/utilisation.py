@@ -15,6 +15,10 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.peak import Peak
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.tree import Node
+
+#: What makes utilisation less than it is.
+NOT_COUNTED: Final = "operations of compiled code's backward are not counted"
 
 #: Bytes of a number by type. Where the inputs of a product differ in type, it is
 #: computed in the narrowest.
@@ -58,10 +62,29 @@ def of_row(profile: ProfileData, row: Row) -> Utilisation | None:
 
 
 def computing_ns(profile: ProfileData, row: Row) -> int:
-    """The time of the calls of a row, by the device's clock if it was read."""
-    if not profile.devices:
-        return row.cumulative_ns
-    return row.device_cumulative_ns
+    """The time in which the operations of a row were done, by the device's clock if it
+    was read: that of its calls, without a backward of which none are counted. 0 if it
+    is not known, as only a part of the backward is compiled code's."""
+    backward = row.phases["backward"]
+    inside = row.walk() if backward.flops_cumulative and isinstance(row, Node) else ()
+    if any(node.compiled and _has_backward(node) for _, node in inside):
+        return 0
+    clock = "device_cumulative_ns" if profile.devices else "cumulative_ns"
+    found: int = getattr(row, clock)
+    return found if backward.flops_cumulative else found - getattr(backward, clock)
+
+
+def _has_backward(row: Row) -> bool:
+    return row.phases["backward"].cumulative_ns > 0
+
+
+def lacks_backward(profile: ProfileData) -> bool:
+    """Whether there is backward of compiled code: no operations of it are counted."""
+    infos = profile.modules
+    return any(
+        phase == "backward" and any(infos[name].compiled for name in path)
+        for path, phase in profile.cells
+    )
 
 
 def items_per_second(profile: ProfileData) -> float:

@@ -293,7 +293,8 @@ def utilisation_text(profile: ProfileData) -> str:
     if found.hfu > 1:
         share = f"{percent(found.hfu)} of what was taken for the peak"
         return f"unknown, for the program computes at {share}: {peak}"
-    return f"MFU {percent(found.mfu)}, HFU {percent(found.hfu)} of {peak}"
+    text = f"MFU {percent(found.mfu)}, HFU {percent(found.hfu)} of {peak}"
+    return text + f"; {utilisation.NOT_COUNTED}" * utilisation.lacks_backward(profile)
 
 
 def peak_text(peak: Peak) -> str:

@@ -218,7 +218,7 @@ LEADS: Final[Mapping[BottleneckKind, Lead]] = {
     "waiting": Lead("communication and waiting", 0.1),
     "compiling": Lead(PHASE_TITLES["compiling"], 0.1),
     "garbage": Lead(PHASE_TITLES["garbage"], 0.1),
-    "outside": Lead(f"{PHASE_TITLES['outside']}, with backward", 0.2),
+    "outside": Lead(PHASE_TITLES["outside"], 0.2),
     "host": Lead("the host", 0.2),
 }
 #: Kinds of rows whose kind of a bottleneck has another name.

@@ -72,6 +72,8 @@ def _flop_legend(profile: ProfileData, rows: Sequence[Row]) -> str:
         f"FLOP/s: of all calls{clock}; no formula: share of{host} time in calls that "
     )
     text += "torch cannot count"
+    if utilisation.lacks_backward(profile):
+        text += f"; {utilisation.NOT_COUNTED}, nor is its time in FLOP/s"
     if profile.peak:
         text += "; MFU, HFU: operations without and with recompute, of "
         text += peak_text(profile.peak)

@@ -237,8 +237,12 @@ def function_tables(
     functions = [row for row in by_name if row.kind == "function"]
     ranked = largest_first(functions, sort_by)
     ranked += [row for row in by_name if row.name == MODULES_NAME]
+    table = _own_table(profile, ranked, "function")
+    kernels = f"{MODULES_NAME}: in compiled code, kernels that are no functions"
+    is_compiled = any(info.compiled for info in profile.modules.values())
     yield replace(
-        _own_table(profile, ranked, "function"),
+        table,
+        notes=[*table.notes, *[kernels] * is_compiled],
         title=f"Functions{of}: own time, without the calls that they make",
         # The own time of modules is always shown.
         importance=[-1 if r.name == MODULES_NAME else n for n, r in enumerate(ranked)],
