@@ -11,9 +11,10 @@ import pytest
 
 from tests.build import ms, profile_of, with_unmeasured
 from tests.documents.found import table_in, values
-from tests.documents.runs import COUNTED, RUN, TRAINED, counted
+from tests.documents.runs import COUNTED, KB, LEAKING, RUN, TRAINED, counted, grows
 from tests.golden import sample
 from torchprof_hooks.documents.build.blocks import Asked, document
+from torchprof_hooks.documents.build.memory import owners_of
 from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.tables import call_sites
 from torchprof_hooks.documents.build.view import view_of
@@ -21,6 +22,7 @@ from torchprof_hooks.documents.document import Table
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import FUSED_CLASS, SortBy
 from torchprof_hooks.profiles.totals import Totals
 
@@ -94,6 +96,27 @@ def test_operations_of_compiled_code(name: str) -> None:
 
 
 # Memory and communication
+
+
+def test_memory_that_a_second_call_of_layers_has() -> None:
+    """`model[:2](x)` beside `model(x)`: names say which layers, and in which call."""
+    kept = [
+        grows(f"{path} > linear(8x4)", "activation", KB, 3)
+        for path in ("Net#2 > Net.0", "Net > Net.2", "Net > Net.4", "Net#2 > Net.1")
+    ]
+    classes = {"Net.0": "ReLU", "Net.1": "Tanh", "Net.2": "Linear", "Net.4": "Linear"}
+    found = replace(
+        LEAKING,
+        modules={
+            n: ModuleInfo(c) for n, c in {"Net": "N", "Net#2": "N", **classes}.items()
+        }
+        | {"linear(8x4)": ModuleInfo("linear", "function")},
+    )
+    assert [owner.label for owner in owners_of(found, kept)] == [
+        "Net.*: 2 Linear",
+        "Net.*: ReLU in Net#2",
+        "Net.*: Tanh in Net#2",
+    ]
 
 
 # All of it

@@ -4,7 +4,7 @@ grows."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -22,6 +22,7 @@ from torchprof_hooks.documents.words import KIND_TITLES, kind_name, plural
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.kinds import (
+    LayerKind,
     grouped,
     kinds_of_names,
     layer_around,
@@ -58,7 +59,8 @@ class Owner(Generic[H]):
     """A module, with other layers of its kind; or what is no module.
 
     label: ``blocks.*.norm: 4 Norm``. A single layer has the name of its kind, too: it
-        may be another one in the next step.
+        may be another one in the next step. ``blocks.*: 4 Block in Net#2``: if all is
+        of another outermost call than of the model that they are named after.
     held: its memory.
     kinds: the bytes by kind: what it has, or what is added in a step.
     """
@@ -85,9 +87,24 @@ def owners_of(profile: ProfileData, every: Iterable[H]) -> list[Owner[H]]:
                 held.bytes_per_step if isinstance(held, GrowingMemory) else held.bytes
             )
         names = {module_of(profile, held) for held in alike}
-        label = layers.label(names) if len(names) > 1 else layers.name
+        calls = {_by_another(profile, held) for held in alike}
+        label = _label(layers, names) + (calls.pop() if len(calls) == 1 else "")
         found.append(Owner(label, alike, kinds))
     return sorted(found, key=lambda owner: (-owner.total, owner.label))
+
+
+def _label(layers: LayerKind, names: Collection[str]) -> str:
+    if len(names) == 1 and names != {layers.name} and layers.class_name:
+        return f"{layers.name}: {layers.class_name}"
+    return layers.label(names) if len(names) > 1 else layers.name
+
+
+def _by_another(profile: ProfileData, one: HeldMemory) -> str:
+    """`` in Net#2``: another outermost call, if that of a module had the memory."""
+    model = one.path[0] if one.path else ""
+    is_module = profile.modules.get(model, ModuleInfo()).kind == "module"
+    is_own = f"{module_of(profile, one)}.".startswith(f"{model}.")
+    return f" in {model}" if is_module and not is_own else ""
 
 
 def module_of(profile: ProfileData, held: HeldMemory) -> str:

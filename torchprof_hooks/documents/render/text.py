@@ -36,9 +36,9 @@ _MOST_TIPS: Final = 6
 _FEWER_TIPS: Final = 5
 _FEWEST_TIPS: Final = 2
 _LONGEST_TIP: Final = 5
-#: The most lines of a fact, a note or a warning on a screen; and of a faint fact.
+#: The most lines of a fact or a note on a screen; and of a warning, or a faint fact.
 _FACT: Final = 2
-_FAINT_FACT: Final = 3
+_LONGER_FACT: Final = 3
 #: Names of answers are cut to so many characters before evidence is left out.
 _SHORT_NAME: Final = 30
 #: Other blocks of a screen are shortened to keep so many rows of the tree, or without
@@ -166,7 +166,7 @@ def _block(block: Block, sheet: Sheet, rows: int | None = None) -> list[Line]:
 
 def _answers(block: Answers, sheet: Sheet) -> Iterator[Line]:
     for warning in block.warnings:
-        lines = wrapped(warning, sheet.width, most=_FACT * sheet.is_screen)
+        lines = wrapped(warning, sheet.width, most=_LONGER_FACT * sheet.is_screen)
         yield from (Line(line, "red") for line in lines)
     for number, answer in enumerate(block.shown):
         for line in _answer(answer, sheet):
@@ -207,7 +207,7 @@ def _tips(tips: Sequence[Tip], width: int, most: int) -> Iterator[Line]:
 def _facts(block: Facts, sheet: Sheet) -> Iterator[Line]:
     if block.title and block.lines:
         yield Line(shorten(printable(block.title), sheet.width), "title")
-    most = (_FAINT_FACT if block.is_faint else _FACT) * sheet.is_screen
+    most = (_LONGER_FACT if block.is_faint else _FACT) * sheet.is_screen
     for text in block.lines:
         for line in wrapped(text, sheet.width, most=most):
             yield Line(line, "faint" if block.is_faint else "")
