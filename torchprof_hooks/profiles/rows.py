@@ -114,11 +114,12 @@ class Sums:
         all inside.
     """
 
-    __slots__ = ("inside", "own")
+    __slots__ = ("_phases", "inside", "own")
 
-    def __init__(self) -> None:
-        self.own: dict[Phase, Totals] = {}
-        self.inside: dict[Phase, tuple[Any, ...]] = {}
+    def __init__(self, first: Sums | None = None) -> None:
+        self.own: dict[Phase, Totals] = {**first.own} if first else {}
+        self.inside: dict[Phase, tuple[Any, ...]] = {**first.inside} if first else {}
+        self._phases: Mapping[Phase, Totals] | None = None
 
     def add_own(self, phase: Phase, totals: Totals) -> None:
         """Add calls of the row itself."""
@@ -133,11 +134,14 @@ class Sums:
             self.inside[phase] = tuple(map(add, known, more)) if known else more
 
     def phases(self) -> Mapping[Phase, Totals]:
-        """The totals by phase; the three phases of modules are always there."""
-        found = dict.fromkeys(MODULE_PHASES, NOTHING)
-        for phase, inside in self.inside.items():
-            found[phase] = self.own.get(phase, NOTHING).with_inside(inside)
-        return found
+        """The totals by phase, when all is added; the three phases of modules are
+        always there."""
+        if self._phases is None:  # else, they are those of a node, or of a row
+            found = dict.fromkeys(MODULE_PHASES, NOTHING)
+            for phase, inside in self.inside.items():
+                found[phase] = self.own.get(phase, NOTHING).with_inside(inside)
+            self._phases = found
+        return self._phases
 
 
 class Place(Sums):
@@ -200,15 +204,18 @@ def group_rows(top: Place, by: Grouping) -> tuple[Row, ...]:
     for place, around in coming:  # grows
         group = group_of(place, by)
         name = group.name
-        if name in groups:
-            groups[name] = group.merge(groups[name])
+        known = sums.get(name)
+        if known is None:  # most groups are at one place
+            groups[name], sums[name] = group, place
         else:
-            groups[name], sums[name] = group, Sums()
-        for phase, totals in place.own.items():
-            sums[name].add_own(phase, totals)
-        if name not in around:  # nested calls of one group count once
-            sums[name].add_inside(place.inside)
-            around |= {name}
+            groups[name] = group.merge(groups[name])
+            if isinstance(known, Place):
+                known = sums[name] = Sums(known)
+            for phase, totals in place.own.items():
+                known.add_own(phase, totals)
+            if name not in around:  # nested calls of one group count once
+                known.add_inside(place.inside)
+        around |= {name}
         coming += [(below, around) for below in place.below.values()]
     rows = (Row(**row_fields(*groups[name], found)) for name, found in sums.items())
     return tuple(sorted(rows, key=expensive_first))

@@ -77,8 +77,11 @@ class Owner(Generic[H]):
 
 def owners_of(profile: ProfileData, every: Iterable[H]) -> list[Owner[H]]:
     """Who has this memory, or whose grows: most first."""
+    every = [*every]
+    if not every:
+        return []
     kind_of_name = kinds_of_names(profile.modules)
-    groups = grouped([*every], lambda held: kind_of_name(module_of(profile, held)))
+    groups = grouped(every, lambda held: kind_of_name(module_of(profile, held)))
     found = []
     for layers, alike in groups.items():
         kinds: Counter[MemoryKind] = Counter()
