@@ -72,7 +72,7 @@ class Loop:
         self.slow: dict[tuple[str, int], Callable[[], object]] = {}
         self.work, self.inner = Work(4, 6), DoesBoth()
         self.model = nn.Sequential(self.work, self.inner)
-        self.optimizer: torch.optim.Optimizer | None = None
+        self.optimizer = Burning(self.model.parameters(), 0.1)
 
     def plant(self, place: str, more_ms: float = MORE, number: int = SLOW) -> None:
         self.slow[place, number] = lambda: burn(more_ms)
@@ -93,8 +93,6 @@ class Loop:
         self.end(number)
 
     def end(self, number: int) -> None:
-        if self.optimizer is None:
-            self.optimizer = Burning(self.model.parameters(), 0.1)
         self.optimizer.step()
 
 
