@@ -8,14 +8,15 @@ import pytest
 
 from tests.build import MS, after, ms, profile_of, with_unmeasured
 from tests.documents.found import values
-from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START
+from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START, ran_out
 from torchprof_hooks.documents.build import answers as screen
 from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.blocks import Asked, document
 from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.view import view_of
-from torchprof_hooks.documents.document import Answer, Document
+from torchprof_hooks.documents.document import Answer, Answers, Document
 from torchprof_hooks.documents.render.table import chosen_rows
+from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -199,6 +200,21 @@ def test_the_hottest_layer_is_there_where_there_is_no_room_for_all_around() -> N
     assert len(shown(found, 4)) == 4
     assert shown(found, 2)[-1].strip() == "Net.a.b.c *"
     assert shown(found, 1)[-1].strip() == "Net.a.b.c *"
+
+
+def test_layers_that_are_called_in_two_places_are_marked_in_one() -> None:
+    found = modules({"A > B": 10, "A > B > C": 30, "D > C": 20})
+    assert [row for row in shown(found, 9) if "*" in row] == ["    C *"]
+
+
+def test_if_memory_ran_out_nothing_is_marked() -> None:
+    assert not any("*" in row for row in shown(ran_out(1), 9))
+
+
+def test_a_warning_is_whole() -> None:
+    warning = Answers([], ["of memory, " * 30 + "that is all"])
+    text = text_of(Document("profile", "Net", [], [warning]), lines=40)
+    assert text.endswith("that is all")
 
 
 # Devices

@@ -43,11 +43,6 @@ def without_numbers(module_name: str) -> str:
     return _NUMBER.sub(".*", module_name)
 
 
-def numbers_in(module_name: str) -> list[str]:
-    """What `without_numbers` leaves out: ``["3"]`` of ``Net.blocks.3.norm``."""
-    return [found.removeprefix(".") for found in _NUMBER.findall(module_name)]
-
-
 def layer_around(module_name: str) -> str:
     """The outermost layer with a number: ``Net.blocks.3`` of ``Net.blocks.3.mlp.0``; ""
     if there is none."""

@@ -34,7 +34,6 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.cells import AFTER_LAST_CELL
-from torchprof_hooks.profiles.kinds import numbers_in
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.phases import PHASE_TITLES
 
@@ -96,11 +95,11 @@ def _hottest_module(view: View) -> Answer | None:
         return None
     whole_ns = view.whole_ns
     own = hot.own_times_ns()
-    parts = [f"{phase} {percent(ns, whole_ns)}" for phase, ns in own.items()]
+    parts = [*_departure(view, hot)]
+    parts += [f"{phase} {percent(ns, whole_ns)}" for phase, ns in own.items()]
     if hot.kind.class_name != hot.name:
         count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
         parts.insert(0, f"{count}{hot.kind.class_name}")
-    parts += _departure(view, hot)
     numbers: dict[str, Value] = {
         "class_name": hot.kind.class_name,
         "modules": len(hot.rows),
@@ -128,7 +127,7 @@ def _departure(view: View, hot: Hottest) -> Iterator[str]:
     found = [row.name for row in hot.rows if row.name in unusual]
     if found:
         most = max(found, key=lambda name: view.departing[name].more_ns)
-        name = f"*={'.'.join(numbers_in(most))} is " * (len(hot.rows) > 1)
+        name = f"{most.partition('.')[2]} is " * (len(hot.rows) > 1)
         yield f"{name}{view.departing[most]}"
 
 

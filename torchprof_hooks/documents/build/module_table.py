@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from torchprof_hooks.documents.build.layers import own_ns
+from torchprof_hooks.documents.build.memory import failure_of
 from torchprof_hooks.documents.build.tables import (
     call_columns,
     share_column,
@@ -83,8 +84,9 @@ class Layers:
 
 def folded_modules(view: View) -> Table:
     """The most expensive layers as a tree, with one row for layers of a kind, and one
-    for each that departs from its kind. The hottest ones are always shown, and
-    marked."""
+    for each that departs from its kind. The hottest ones are always shown, and marked
+    where they take most: not if memory ran out, as time is beside the point then."""
+    marks = failure_of(view.profile) is None
     hot, apart = view.hottest, view.departing
     hottest = {kind_of(row, apart) for row in hot.rows} if hot else set()
     shown, importance = _ranked(view, hottest)
@@ -111,7 +113,10 @@ def folded_modules(view: View) -> Table:
         depths=[layers.depth for layers in shown],
         importance=importance,
         most=_ROWS,
-        tones=["hot" if layers.kind in hottest else "" for layers in shown],
+        tones=[
+            "hot" if marks and not rank and layers.kind in hottest else ""
+            for rank, layers in zip(importance, shown, strict=True)
+        ],
         left_out="",
     )
 
