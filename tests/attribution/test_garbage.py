@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from sys import getswitchinterval, setswitchinterval
 from typing import Any
@@ -55,12 +56,14 @@ TAKES_MS = 40
 
 
 @contextmanager
-def long_collections() -> Iterator[None]:
-    """Those of all objects take `TAKES_MS`; no other collections come in between."""
+def long_collections(more_ms: float = 0) -> Iterator[None]:
+    """Those of all objects take `TAKES_MS`, and each takes so much longer than the
+    one before; no other collections come in between."""
+    takes_ms = count(TAKES_MS, more_ms)
 
     def take_long(moment: str, about: dict[str, Any]) -> None:
         if moment == "start" and about["generation"] == 2:
-            burn(TAKES_MS)
+            burn(next(takes_ms))
 
     was_enabled = gc.isenabled()
     gc.disable()

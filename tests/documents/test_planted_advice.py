@@ -162,6 +162,15 @@ def collecting(every: int) -> Profile:
         return train(Work(10, 15), each=collect)
 
 
+def growing_collections(more_ms: float) -> Profile:
+    def collect(number: int, _: torch.Tensor) -> None:
+        if number % 2:
+            gc.collect()
+
+    with few_objects(), long_collections(more_ms):
+        return train(Work(4, 6), each=collect)
+
+
 def compiling(dynamic: bool) -> Profile:
     """A backend that takes long, for each shape, or for one that stands for all."""
 
@@ -333,6 +342,10 @@ PLANTED: Final[dict[str, tuple[Program, ...]]] = {
         lambda: train(Recomputing(6)),
         lambda: train(Recomputing(3)),
         lambda: train(Work(4, 6)),
+    ),
+    "growing garbage": (
+        lambda: growing_collections(8),
+        lambda: growing_collections(0),
     ),
     "slow steps": (
         lambda: slow_step("garbage", 12),
