@@ -142,7 +142,7 @@ def test_two_programs_are_run_in_turns(tmp_path: Path) -> None:
     process = command(tmp_path, "busy.py 2", "busy.py 6", *options)
     printed, complaints = process.communicate(timeout=500)
     assert process.returncode == 1, complaints
-    assert complaints == ""
+    assert re.fullmatch(r"torchprof_hooks: 4 runs, in turns, .* minutes\n", complaints)
     report = json.loads(printed)
     assert report["numbers"]["in_turns"] is True
     slower = report["answers"]["slower"]
@@ -177,6 +177,7 @@ def test_a_program_that_fails_is_shown(text: str, said: str, tmp_path: Path) -> 
     assert printed == ""
     lines = complaints.splitlines()
     assert "hello" in lines
+    assert not any("More: --full" in line for line in lines)  # of our report
     assert lines[-1].startswith("torchprof_hooks: the new program")
     assert said in lines[-1]
     assert lines[-1].endswith("bad.py --with 'a b'")

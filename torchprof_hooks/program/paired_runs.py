@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from torchprof_hooks.documents.progress import with_progress
@@ -89,12 +90,20 @@ def run_in_turns(
         for number in range(runs + 1)
         for side in (SIDES if number % 2 else SIDES[::-1])
     ]
+    began_s = monotonic()
     with _noticing() as came:
         for side, number in with_progress(turns, "running"):
             file = folder / side / f"{number or 'first'}.json"
             _run(side, programs[side], file, functions, came)
             if not number:
                 file.unlink()
+            if (side, number) == turns[1]:
+                left_s = runs * (monotonic() - began_s)
+                print(
+                    f"torchprof_hooks: {2 * runs} runs, in turns, are about "
+                    f"{left_s / 60:.1f} minutes",
+                    file=sys.stderr,
+                )
 
 
 @contextmanager
@@ -116,11 +125,12 @@ def _noticing() -> Iterator[list[int]]:
 def _run(
     side: str, program: list[str], file: Path, functions: bool, came: list[int]
 ) -> None:
+    printed, report = file.with_suffix(".txt"), file.with_suffix(".report")
     command = [
         *(sys.executable, *interpreter_options(sys.orig_argv), "-m", "torchprof_hooks"),
-        *("--save", str(file), "--time-thunks", str(functions), *program),
+        *("--save", str(file), "--time-thunks", str(functions)),
+        *("--destination", str(report), *program),
     ]
-    printed = file.with_suffix(".txt")
     with printed.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -130,6 +140,7 @@ def _run(
             start_new_session=True,
         )
         _wait(process, came)
+    report.unlink(missing_ok=True)
     if process.returncode or not file.is_file():
         ended = f"ended with exit code {process.returncode}"
         text = printed.read_text("utf-8", "replace")

@@ -8,15 +8,15 @@ from typing import Final, Literal
 from torchprof_hooks.documents.document import Answer, Value
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
-from torchprof_hooks.profiles.compare import Change, ComparisonData
+from torchprof_hooks.profiles.compare import ENOUGH_RUNS, Change, ComparisonData
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.kinds import without_numbers
 from torchprof_hooks.profiles.names import BACKWARD_NAME
 from torchprof_hooks.profiles.run_times import STEP
 
 _MORE_RUNS: Final = (
-    "compare --run starts a few runs of both in turns; or give two folders with a "
-    "profile of each run."
+    f"compare --run makes {ENOUGH_RUNS} runs of each in turns, if no -n is given; or "
+    "give two folders with a profile of each run."
 )
 
 
@@ -83,16 +83,17 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
             found = [each for each in _rows(comparison) if each.verdict]
             rows_ns = _sum_ns(comparison, found)
             rows = f"; rows that changed: {_signed(rows_ns / change.old_ns)}"
-            word = change.verdict or _why_not(comparison, change)
-            perhaps = "perhaps " * bool(change.verdict and comparison.is_guess)
-            yield Answer(
-                "step",
-                "A step",
-                f"{best_time(change.old_ns)} before, {best_time(change.new_ns)} now",
-                evidence=f"{_signed(change.relative_change)}, {perhaps}{word}"
-                + rows * bool(rows_ns and not change.verdict),
-                numbers=_numbers(change),
+            evidence = (
+                f"{best_time(change.old_ns)} before, {best_time(change.new_ns)} now, "
+                f"{_signed(change.relative_change)}"
             )
+            if change.verdict:
+                answer = "perhaps " * comparison.is_guess + change.verdict
+            else:
+                answer = "no difference found"
+                evidence += f", {_why_not(comparison, change)}{rows * bool(rows_ns)}"
+            numbers = _numbers(change)
+            yield Answer("step", "A step", answer, evidence=evidence, numbers=numbers)
 
 
 def _why_not(comparison: ComparisonData, change: Change) -> str:
