@@ -63,11 +63,18 @@ def slow_answer(view: View) -> Answer | None:
     return Answer(
         "slow_steps",
         "Slow steps",
-        f"{count} of {times.later_steps} took +{best_time(more_ns)}",
+        f"{count} of {times.later_steps}, +{best_time(more_ns)} in all",
         more_ns / max(view.shown.wall_ns, 1),
-        evidence=step_text(worst),
+        evidence=f"{_mostly(view)}slowest {step_text(worst)}",
         numbers=numbers,
     )
+
+
+def _mostly(view: View) -> str:
+    """The phase that has most of what slow steps took more than usual, if one has."""
+    more = phases_of_slow(view)
+    found = [phase for phase, ns in more.items() if 2 * ns > more.total()]
+    return "".join(f"mostly {PHASE_TITLES[phase]}, " for phase in found)
 
 
 def step_text(step: SlowStep) -> str:
