@@ -282,6 +282,7 @@ def test_modules_in_compiled_code_are_compared_by_their_time_in_a_step() -> None
     assert found.added == (("Net.fused: up + down", "forward"),)
     text = " ".join(str(found).split())
     assert text.endswith("only now: 1 fused kernel")
+    assert "too few modules that are compiled on both sides or on none" in text
     assert "in compiled code, of either, the mean of a step" in text
     found = compare(net_of(True, 4000), net_of(True, 3000))
     assert [change.name for change in found.faster] == ["Net.up"]

@@ -51,9 +51,12 @@ def warnings_of(comparison: ComparisonData) -> Iterator[str]:
             "and counts as one: give a folder with a profile of each run instead."
         )
     if comparison.machine.cause == "unknown" and not comparison.in_turns:
+        compiled = any(change.is_mean for change in comparison.changes)
+        alike = " that are compiled on both sides or on none" * compiled
         yield (
-            "There are too few modules to tell the machine's speed from a change: what "
-            "is slower may be the machine. Runs in turns (compare --run) tell."
+            f"There are too few modules{alike} to tell the machine's speed from a "
+            "change: what is slower may be the machine. Runs in turns (compare --run) "
+            "tell."
         )
 
 
