@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.profiles.compare import ComparisonData
 from torchprof_hooks.profiles.compare import compare as compare_runs
 from torchprof_hooks.profiles.data import ProfileData
@@ -29,8 +30,9 @@ class Comparison(Reportable, ComparisonData):  # noqa: D101 - that of `Compariso
         from torchprof_hooks.documents.build.compare import comparison_document
         from torchprof_hooks.documents.render.text import text_of
 
-        document = comparison_document(self, max_rows=max_rows)
-        return text_of(document, width=width, unit="auto_foreach")
+        with self._shown():
+            document = comparison_document(self, max_rows=max_rows)
+            return text_of(document, width=width, unit="auto_foreach")
 
     def _document(self, level: Literal["page", "json", "markdown"]) -> Document:
         from torchprof_hooks.documents.build.compare import comparison_document
@@ -68,4 +70,5 @@ def compare(
         >>> print(found)
     """
     share = check_share("threshold", threshold)
-    return Comparison.of(compare_runs(old, new, by, share))
+    with without_collections():
+        return Comparison.of(compare_runs(old, new, by, share))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
+from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import MeasuredThreads, Settings, ThreadRounds
 from torchprof_hooks.hooks.results import (
     Rates,
@@ -171,7 +172,7 @@ class Profiler(ProfileReports):
 
     @contextmanager
     def _shown(self) -> Iterator[Profile]:
-        with self._aside():
+        with self._aside(), without_collections():
             found = self.profile
             yield found if self._threads.is_entered() else self._rates.tried(found)
 

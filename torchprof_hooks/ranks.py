@@ -44,7 +44,8 @@ class Ranks(Reportable, RanksData):
         from torchprof_hooks.documents.build.ranks import ranks_document
         from torchprof_hooks.documents.render.text import text_of
 
-        return text_of(ranks_document(self, by, max_rows), width=width)
+        with self._shown():
+            return text_of(ranks_document(self, by, max_rows), width=width)
 
     def _document(self, level: Literal["page", "json", "markdown"]) -> Document:
         from torchprof_hooks.documents.build.ranks import ranks_document

@@ -4,11 +4,13 @@ the imports of what measures, which is one."""
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
+from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.profiles.names import Grouping, SortBy, TimeUnit
 from torchprof_hooks.profiles.options import check_file, check_path
 
@@ -91,9 +93,11 @@ class Reportable:
         """What a page has, or the report for programs."""
         raise NotImplementedError
 
-    def _shown(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def _shown(self) -> Iterator[Any]:
         """What has the document, and that something is made of it."""
-        return nullcontext(self)
+        with without_collections():
+            yield self
 
 
 class ProfileReports(Reportable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -96,3 +97,25 @@ def test_twice_as_many_modules_are_twice_the_work(document: str, make: Make) -> 
     work(make, 3)  # imports
     few, many = (calls_in(partial(work, make, n)) for n in (MODULES, 2 * MODULES))
     assert many < MOST * few
+
+
+def test_garbage_is_not_collected_while_a_document_is_made() -> None:
+    """Each collection would go through all that is made."""
+    begun = []
+
+    def collect(moment: str, about: dict[str, Any]) -> None:
+        begun.append(moment)
+
+    few, threshold = wide(50), gc.get_threshold()
+    few.report()
+    gc.set_threshold(10)
+    gc.callbacks.append(collect)
+    try:
+        with few._shown():
+            begun.clear()
+            few._page()
+            assert not begun
+    finally:
+        gc.callbacks.remove(collect)
+        gc.set_threshold(*threshold)
+    assert gc.isenabled()
