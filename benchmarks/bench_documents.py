@@ -6,6 +6,7 @@ module as for one of 1 000.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +68,7 @@ Make = Callable[[list[Profile]], object]
 DOCUMENTS: dict[str, Make] = {
     "report()": lambda every: every[0].report(),
     "report(full=True)": lambda every: every[0].report(full=True),
-    "page": lambda every: every[0]._page(),
+    "page": lambda every: every[0].to_html(os.devnull),
     "JSON": lambda every: every[0].to_json(),
     "compare": lambda every: compare(every[0], every[1]).report(),
     f"{RANKS} ranks": ranks_report,
