@@ -23,6 +23,7 @@ from tests.planted import Work
 from torchprof_hooks.documents.build import findings
 from torchprof_hooks.documents.build.layers import own_ns
 from torchprof_hooks.documents.build.module_table import folded_modules
+from torchprof_hooks.documents.build.page_tables import trees
 from torchprof_hooks.documents.build.rules import find_tips
 from torchprof_hooks.documents.build.view import view_of
 from torchprof_hooks.profile_type import Profile
@@ -170,6 +171,8 @@ def test_a_note_stands_where_layers_of_its_kind_take_most() -> None:
     found = dict(zip(table.labels, notes, strict=True))
     assert found["fc: 2 Linear"] == "backward 7.3x forward"
     assert found["fc: Linear"] == ""
+    [flags_of_tree] = [c.values for c in next(trees(view)).columns if c.name == "flags"]
+    assert sorted(map(str, flags_of_tree)) == [*[""] * 6, "backward 7.3x forward"]
 
 
 def test_the_function_that_has_most_of_a_slow_backward_is_named() -> None:

@@ -24,6 +24,7 @@ from torchprof_hooks.profiles.kinds import (
     without_numbers,
 )
 from torchprof_hooks.profiles.names import FUSED_CLASS
+from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.
@@ -92,15 +93,11 @@ def folded_modules(view: View) -> Table:
     shown, importance = _ranked(view, hottest)
     nodes = [layers.node for layers in shown]
     totals, whole_ns = [node.cumulative_ns for node in nodes], view.shown.wall_ns
-    # A note is about all layers of its kind: it stands where these take most.
-    by_time = sorted(shown, key=lambda each: own_ns(each.node, view.device))
-    noted = {each.kind: each for each in by_time}
-    kinds = [e.kind if noted[e.kind] is e else LayerKind("") for e in shown]
     columns = [
         *call_columns(nodes),
         share_column("%", totals, whole_ns, "share"),
         share_column("own %", [n.self_ns for n in nodes], whole_ns, "self_share"),
-        *flag_columns(view, kinds),
+        *flag_columns(view, nodes, [layers.kind for layers in shown]),
         *_details(shown),
     ]
     return Table(
@@ -121,12 +118,18 @@ def folded_modules(view: View) -> Table:
     )
 
 
-def flag_columns(view: View, kinds: Sequence[LayerKind]) -> list[Column]:
-    """What is unusual about the layers in these rows, if anything is."""
-    texts: defaultdict[LayerKind, list[str]] = defaultdict(list)
+def flag_columns(
+    view: View, rows: Sequence[Row], kinds: Sequence[LayerKind]
+) -> list[Column]:
+    """What is unusual about the layers in these rows, if anything is. It is about all
+    layers of a kind: it stands where these take most."""
+    by_time = sorted(range(len(rows)), key=lambda n: own_ns(rows[n], view.device))
+    places = {kinds[n]: n for n in by_time}
+    texts: defaultdict[int, list[str]] = defaultdict(list)
     for one in view.unusual:
-        texts[one.kind].append(one.text)
-    flags = [", ".join(texts[kind]) for kind in kinds]
+        if one.kind in places:
+            texts[places[one.kind]].append(one.text)
+    flags = [", ".join(texts[n]) for n in range(len(rows))]
     return [Column("note", "text", flags, "flags")] if any(flags) else []
 
 

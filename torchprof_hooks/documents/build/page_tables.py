@@ -106,7 +106,7 @@ def _tree(name: str, title: str, view: View, nodes: Sequence[PlacedNode]) -> Tab
     rows = [node for _, node in nodes]
     whole_ns = max(view.shown.wall_ns, 1)
     kinds = [kind_of(row, view.departing) for row in rows]
-    columns = [*_columns(rows, whole_ns), *flag_columns(view, kinds)]
+    columns = [*_columns(rows, whole_ns), *flag_columns(view, rows, kinds)]
     return replace(
         tree_of(name, title, nodes, columns),
         tones=_tones(rows, view),
