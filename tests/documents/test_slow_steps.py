@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.build import MS, ms, profile_of
@@ -43,3 +45,10 @@ def test_slow_steps_are_told_where_they_matter(run: Profile, is_told: bool) -> N
     assert ("Slow steps: 1 of" in run.report()) == is_told
     assert ("took longer than usual" in run.report(full=True)) == is_told
     assert ('"slow_steps"' in run.to_json()) == is_told
+
+
+def test_the_slowest_that_does_not_warm_up_is_told() -> None:
+    run, other = with_slow(30, number=2), with_slow(20)
+    slowest = (*run.step_history.slowest, *other.step_history.slowest)
+    run = replace(run, step_history=StepHistory(slowest=slowest))
+    assert "Slow steps: 1 of 20 took +20.00ms, 2.0 %: step 7: 20.00ms" in run.report()

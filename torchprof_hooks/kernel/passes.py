@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from torchprof_hooks.kernel.attachments import Layer, Patch
+from torchprof_hooks.kernel.attachments import Layer, Patch, leave_out_our_frame
 from torchprof_hooks.kernel.core import carry_no_ended
 from torchprof_hooks.kernel.interruptions import OpenCalls
 from torchprof_hooks.kernel.torch_names import Function
@@ -216,6 +216,9 @@ class EnginePatch(Patch):
                 results = run_backward(outputs, *args, **kwargs)
                 failed = False
                 return results
+            except BaseException as error:
+                leave_out_our_frame(error)
+                raise
             finally:
                 if begun:
                     _end(begun, results, failed)

@@ -20,10 +20,10 @@ from torchprof_hooks.profiles.step_times import LEAST_MORE_NS, SLOW
 #: usual; or if one took so many times as long as usual, and so much longer.
 LEAST_SHARE: Final = 0.01
 _MANY_TIMES: Final = 3
-#: The first steps are slow as a rule, as much is done for the first time: they are
-#: printed beside others, or if they took so many times as long.
-WARM_UP: Final = 3
 _MUCH_LONGER_NS: Final = 50_000_000
+#: The first steps are slow as a rule, as much is done for the first time: they are
+#: printed beside others, or if one took so many times as long.
+WARM_UP: Final = 3
 #: What a phase took more than usual is printed if it is such a part of the difference,
 #: of at most so many phases.
 _LEAST_PART: Final = 0.1
@@ -36,18 +36,27 @@ def printed_steps(view: View) -> tuple[SlowStep, ...]:
     count, more_ns = view.profile.step_times.slow_steps()
     if not (found and count):
         return ()
-    worst, is_much = found[0], more_ns >= LEAST_SHARE * view.shown.wall_ns
-    is_much &= any(step.number > WARM_UP for step in found)
-    is_long = worst.duration_ns >= _MANY_TIMES * worst.usual_ns
-    return found if is_much or (is_long and worst.more_ns >= _MUCH_LONGER_NS) else ()
+    is_much = more_ns >= LEAST_SHARE * view.shown.wall_ns
+    is_told = is_much and not all(map(_warms_up, found))
+    return found if is_told or _is_long(found[0]) else ()
+
+
+def _warms_up(step: SlowStep) -> bool:
+    return step.number <= WARM_UP and not _is_long(step)
+
+
+def _is_long(step: SlowStep) -> bool:
+    is_longer = step.more_ns >= _MUCH_LONGER_NS
+    return is_longer and step.duration_ns >= _MANY_TIMES * step.usual_ns
 
 
 def slow_answer(view: View) -> Answer | None:
-    """How many steps were slow, and why the slowest was."""
+    """How many steps were slow, and why the slowest was that did not warm up."""
     steps = printed_steps(view)
     if not steps:
         return None
-    worst, times = steps[0], view.profile.step_times
+    times = view.profile.step_times
+    worst = next((step for step in steps if not _warms_up(step)), steps[0])
     count, more_ns = times.slow_steps()
     numbers: dict[str, Value] = {
         "slow_steps": count,
