@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from torchprof_hooks.instruments.slow_steps.kept import Booked, SlowSteps
+from torchprof_hooks.instruments.slow_steps.booked import Booked
 from torchprof_hooks.kernel.reading import Reading
 from torchprof_hooks.profiles.cells import place_without_functions
 from torchprof_hooks.profiles.modules import ModuleInfo, descriptions
@@ -21,26 +21,29 @@ _MOSTLY: Final = 0.5
 Infos = Mapping[str, ModuleInfo]
 
 
-def slowest_steps(kept: SlowSteps, times: StepTimes) -> tuple[SlowStep, ...]:
-    """The slowest of the steps that were kept. times: of all steps."""
-    return slowest_of(_slow_steps(kept, times))
+def slowest_steps(
+    reading: Reading, times: StepTimes, found: list[Booked], steps: int, others: Booked
+) -> tuple[SlowStep, ...]:
+    """The slowest of the steps that were `found` to be slow.
+
+    times: of all steps. steps, others: how many others there were, and what was booked
+        in them.
+    """
+    return slowest_of(_slow_steps(reading, times, found, steps, others))
 
 
-def _slow_steps(kept: SlowSteps, times: StepTimes) -> Iterator[SlowStep]:
-    every = [*kept.readings]  # once: the measured thread may add more
-    found = [each for each in every if 0 < times.slow_ns < each.duration_ns]
-    if not found:
-        return
-    steps, sums = kept.without(found)
+def _slow_steps(
+    reading: Reading, times: StepTimes, found: list[Booked], steps: int, others: Booked
+) -> Iterator[SlowStep]:
     if steps <= 0:
         median_ns = round(times.quantile_ns(0.5))
         yield from (SlowStep(r.number, r.duration_ns, median_ns) for r in found)
         return
-    names = {name for site in [*kept.reading.sites] for name in site.path}
-    infos = descriptions(names, kept.reading.tree.names.infos)
-    usual = _Times(kept.reading, infos, sums, steps)
+    names = {name for site in [*reading.sites] for name in site.path}
+    infos = descriptions(names, reading.tree.names.infos)
+    usual = _Times(reading, infos, others, steps)
     for each in found:
-        yield _slow_step(each, _Times(kept.reading, infos, each), usual)
+        yield _slow_step(each, _Times(reading, infos, each), usual)
 
 
 class _Times:

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from heapq import heappush, heappushpop
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from torchprof_hooks.instruments.slow_steps.booked import Booked
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.reading import Step
-from torchprof_hooks.kernel.reference.span_log import NO_SUMS, Int64s, padded
+from torchprof_hooks.kernel.reference.span_log import NO_SUMS, padded
 from torchprof_hooks.profiles.step_times import MOST_SLOW
 
 if TYPE_CHECKING:
     from torchprof_hooks.profiles.data import ProfileData
-
-
-class Booked(NamedTuple):
-    """What was booked in a step, or in several: nanoseconds by the code of the site, of
-    calls that have ended in it."""
-
-    duration_ns: int
-    number: int
-    booked_ns: Int64s
-
-    def __lt__(self, other: Booked) -> bool:  # type: ignore[override]
-        """In a heap, the shortest step comes first."""
-        return self.duration_ns < other.duration_ns
-
-    def __add__(self, other: Booked) -> Booked:  # type: ignore[override]
-        size = max(len(self.booked_ns), len(other.booked_ns))
-        return Booked(
-            self.duration_ns + other.duration_ns,
-            0,
-            padded(self.booked_ns, size) + padded(other.booked_ns, size),
-        )
 
 
 class SlowSteps(Observer):
@@ -70,13 +50,15 @@ class SlowSteps(Observer):
 
     def added_to(self, profile: ProfileData) -> ProfileData:
         """The profile, with the slowest steps in its history."""
+        history, times = profile.step_history, profile.step_times
+        every = [*self.readings]  # once: the measured thread may add more
+        found = [each for each in every if 0 < times.slow_ns < each.duration_ns]
+        if not (history.stretch_steps and found):
+            return profile
         # imported when all is over
         from torchprof_hooks.instruments.slow_steps.differences import slowest_steps
 
-        history = profile.step_history
-        if not history.stretch_steps:
-            return profile
-        slowest = slowest_steps(self, profile.step_times)
+        slowest = slowest_steps(self.reading, times, found, *self.without(found))
         return replace(profile, step_history=replace(history, slowest=slowest))
 
     def without(self, found: list[Booked]) -> tuple[int, Booked]:
