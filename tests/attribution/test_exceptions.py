@@ -102,6 +102,7 @@ def test_that_ends_the_measured_block(error: type[BaseException], fail_in: str) 
     prof = torchprof_hooks.profile()
     with pytest.raises(error, match="planted"), prof:
         model(X).sum().backward()
+    assert "Sequential" in prof.report()
     with prof:
         run(failing, model, "")
     rows = {row.name: row for row in prof.profile.rows()}
