@@ -21,6 +21,7 @@ from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import OtherPhase, Phase
+from torchprof_hooks.profiles.parts import PartName
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -154,6 +155,36 @@ def test_how_much_longer_measured_steps_took(
     few = with_unmeasured(RUN, 10, MS, *longer)
     assert text in document_of(few).notes[-1]
     assert len(document_of(RUN).notes) == 2
+
+
+def generating(
+    part: PartName, prefills: int, decodes: int, times: StepTimes
+) -> Profile:
+    """Of each prefill 10 ms, of each decode 100."""
+    cells: Cells = {("prefill", "forward"): ms(10 * prefills, prefills)}
+    if decodes:
+        cells["decode > LM", "forward"] = ms(90 * decodes, 8 * decodes)
+        cells["decode", "forward"] = ms(10 * decodes, decodes)
+    names = {"prefill": "prefill", "decode": "decode", "LM": "LM"}
+    program = Program("a.py", 10**9)
+    return profile_of(cells, names, part=part, step_times=times, program=program)
+
+
+def test_evaluations_of_several_models_have_no_mean_of_all() -> None:
+    loop = generating("loop", 3, 2, StepTimes(0, 0, (), 5, 230 * MS))
+    assert document_of(loop).notes[1] == (
+        "5 evaluation calls: 3 prefill of 10.00ms, 2 decode of 100.00ms"
+    )
+    first = StepTimes(0, 0, (), 1, 50 * MS, (), 1, 50 * MS)
+    start = generating("start-up", 1, 0, first)
+    assert document_of(after(start, loop)).notes[1] == (
+        "6 evaluation calls: first 50.00ms, "
+        "then 3 prefill of 10.00ms, 2 decode of 100.00ms"
+    )
+    unknown = loop.with_parts(  # more calls than those of the models
+        lambda part: replace(part, step_times=StepTimes(0, 0, (), 7, 700 * MS))
+    )
+    assert document_of(unknown).notes[1] == "7 evaluation calls of 100.00ms"
 
 
 # Layers
