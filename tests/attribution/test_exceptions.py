@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -196,3 +198,19 @@ def test_calls_while_an_exception_is_handled(call: Callable[[bool], None]) -> No
                 call(True)
             call(False)
     assert (hook.posts, prof.profile.aborted_calls) == (4, 2)
+
+
+def test_the_traceback_of_a_backward_pass_is_as_without_us() -> None:
+    def frames() -> list[str]:
+        failing = Failing()
+        failing.fail_in = "backward"
+        with pytest.raises(ValueError, match="planted") as caught:
+            failing(X.clone().requires_grad_()).sum().backward()
+        return [each.name for each in traceback.extract_tb(caught.value.__traceback__)]
+
+    alone = frames()
+    with torchprof_hooks.profile():
+        measured = frames()
+    if sys.version_info < (3, 11):  # see `leave_out_our_frame`
+        measured.remove("run_measured_backward")
+    assert measured == alone
