@@ -50,7 +50,8 @@ _IMPORTING: Final = 0.05
 _IMPORTS: Final = (
     "start-up: with imports (and their garbage), such as torch's for an optimizer"
 )
-#: The most phases that the answer names besides the longest, and their least share.
+#: The most phases that the answer names besides the longest; and the least share of
+#: these, and of lines of the program.
 _PHASES_NAMED: Final = 3
 _LEAST_NAMED: Final = 0.01
 
@@ -243,7 +244,8 @@ def places(view: View) -> Table:
     and of functions outside of these. A function that is called on several lines counts
     for the first."""
     times, names = lines_of_program(view.shown)
-    shown = times.most_common(_MOST_PLACES)
+    least_ns = _LEAST_NAMED * view.shown.wall_ns
+    shown = [each for each in times.most_common(_MOST_PLACES) if each[1] >= least_ns]
     own = [ns for _, ns in shown]
     columns = [
         Column("total", "ns", own, "cumulative_ns"),
