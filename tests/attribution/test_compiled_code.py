@@ -418,6 +418,7 @@ class Outer(nn.Module):
         return self.inner(work(value, self.own_ms))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("own_ms", "is_told"), [(3, True), (1, False)])
 def test_advice_on_what_is_around_kernels(own_ms: float, is_told: bool) -> None:
     model = compiled(Outer(own_ms))

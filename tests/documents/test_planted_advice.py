@@ -26,7 +26,11 @@ from torchprof_hooks import Profile, profile
 from torchprof_hooks.documents.build.rules import RULES, find_tips
 from torchprof_hooks.documents.build.view import view_of
 
-pytestmark = [NATIVE_CORE, pytest.mark.usefixtures("clock", "alone")]
+pytestmark = [
+    NATIVE_CORE,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("clock", "alone"),
+]
 
 STEPS: Final = 20
 
