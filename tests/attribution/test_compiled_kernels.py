@@ -13,6 +13,7 @@ from torch import nn
 from tests.attribution.test_compiled_code import folder, fresh_compiler, in_torch
 from tests.compiled import DIVIDED
 from torchprof_hooks import ProfilerHook, profile
+from torchprof_hooks.instruments.compiled.places import short_name
 from torchprof_hooks.instruments.compiled.wrapper import CHANGED
 from torchprof_hooks.kernel.torch_names.inductor import wrappers
 
@@ -140,3 +141,15 @@ def test_traces_have_modules_in_compiled_code(tmp_path: Path) -> None:
     found = [(s["depth"], s["name"]) for s in slices if s["category"] == "forward"]
     assert found == [(1, "Two"), (2, "Two.up"), (2, "Two.down")]
     assert all(map(operator.is_, functions, (place.read() for place in in_torch())))
+
+
+def test_a_number_alone_is_no_name_of_a_module_in_a_fused_kernel() -> None:
+    around = ("LM", "LM.blocks")
+    inside = (*around, "LM.blocks.0"), (*around, "LM.blocks.0", "LM.blocks.0.down")
+    assert [short_name(path, around) for path in (around, *inside)] == [
+        "(own)",
+        "blocks.0",
+        "blocks.0.down",
+    ]
+    assert short_name(inside[1], inside[0]) == "down"
+    assert short_name(("Sequential.0",), ()) == "Sequential.0"

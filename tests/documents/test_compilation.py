@@ -60,6 +60,12 @@ def test_lists_in_full() -> None:
     assert len(every) == len(few)  # all six, or five and what remains
 
 
+def test_code_from_a_cache_looks_cheap() -> None:
+    hits = replace(SUMMARY, graphs=(graph(0, 20, is_cached=True), graph(1, 900)))
+    assert said(hits).lines[0].endswith("; code of 1 came from a cache of torch's")
+    assert "cache" not in said(SUMMARY).lines[0]
+
+
 def test_nothing_was_compiled() -> None:
     assert [*compilation_blocks(CompilationSummary(), full=True)] == []
     timed = CompilationSummary(timed=1, timed_ns=MS)

@@ -35,6 +35,8 @@ def test_the_label_of_a_kind() -> None:
     kind = LayerKind("Net.blocks.*", "Block")
     assert kind.label(["Net.blocks.0"]) == "Net.blocks.0"
     assert kind.label(["Net.blocks.0", "Net.blocks.1"]) == "Net.blocks.*: 2 Block"
+    fused = LayerKind("Net.*.fused: up + gelu", "fused kernel")
+    assert fused.label(["Net.0.f", "Net.1.f"]) == f"{fused.name}: 2 fused kernels"
     assert LayerKind("Net.*").label(["Net.0", "Net.1"]) == "Net.*: 2 modules"
 
 

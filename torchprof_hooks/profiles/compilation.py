@@ -21,6 +21,7 @@ class CompiledGraph(NamedTuple):
     ns: how long it took, in nanoseconds.
     recompile_reason: what had changed, if the code had been compiled before.
     failure: why torch gave up; "" if it did not. The code then runs as it was written.
+    is_cached: whether torch has loaded code of it from a cache, instead of making it.
     """
 
     function: str
@@ -31,6 +32,7 @@ class CompiledGraph(NamedTuple):
     kind: GraphKind = "forward"
     recompile_reason: str = ""
     failure: str = ""
+    is_cached: bool = False
 
 
 class GraphBreak(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase
+from torchprof_hooks.profiles.names import FUSED_CLASS, Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
@@ -35,7 +35,12 @@ class LayerKind(NamedTuple):
         them by its own name."""
         if len(names) == 1:
             return next(iter(names))
-        return f"{self.name}: {len(names)} {self.class_name or 'modules'}"
+        return f"{self.name}: {count_of(len(names), self.class_name or 'modules')}"
+
+
+def count_of(count: int, class_name: str) -> str:
+    """``6 Linear``; ``6 fused kernels``, which have no class."""
+    return f"{count} {class_name}" + "s" * (class_name == FUSED_CLASS and count > 1)
 
 
 def without_numbers(module_name: str) -> str:

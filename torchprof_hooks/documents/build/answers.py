@@ -34,6 +34,7 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.cells import AFTER_LAST_CELL
+from torchprof_hooks.profiles.kinds import count_of
 from torchprof_hooks.profiles.names import MODULE_PHASES
 from torchprof_hooks.profiles.phases import PHASE_TITLES
 
@@ -99,8 +100,8 @@ def _hottest_module(view: View) -> Answer | None:
     parts = [*_departure(view, hot)]
     parts += [f"{phase} {percent(ns, whole_ns)}" for phase, ns in own.items()]
     if hot.kind.class_name != hot.name:
-        count = f"{len(hot.rows)} " * (len(hot.rows) > 1)
-        parts.insert(0, f"{count}{hot.kind.class_name}")
+        name, many = hot.kind.class_name, len(hot.rows) > 1
+        parts.insert(0, count_of(len(hot.rows), name) if many else name)
     numbers: dict[str, Value] = {
         "class_name": hot.kind.class_name,
         "modules": len(hot.rows),

@@ -30,6 +30,8 @@ def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[B
         return
     count = plural(summary.compilations, "compilation")
     taken = f"{best_time(summary.total_ns)} in {count}, in the whole run"
+    cached = sum(graph.is_cached for graph in summary.graphs)
+    taken += f"; code of {cached} came from a cache of torch's" * bool(cached)
     lines = [f"Time in torch.compile: {taken}"]
     lines += _lists(summary, None if full else _MOST)
     numbers = {
@@ -74,7 +76,8 @@ def _line(item: Reasons) -> str:
 
 
 def _code(function: str, place: str) -> str:
-    return ", ".join(filter(None, (function, place)))
+    name, comma, more = function.partition(",")  # of what was resumed
+    return ", ".join(filter(None, (function and f"{name}(){comma}{more}", place)))
 
 
 def _slowest(graphs: Sequence[CompiledGraph], most: int) -> Table:
@@ -91,4 +94,5 @@ def _slowest(graphs: Sequence[CompiledGraph], most: int) -> Table:
 
 def _graph_label(graph: CompiledGraph) -> str:
     code = _code(graph.function, graph.place) or "(unknown)"
-    return f"{code} ({' '.join(filter(None, (graph.kind, graph.compile_id)))})"
+    kind = "in a run" if graph.kind == "run" else f"{graph.kind} graph"
+    return f"{code} ({' '.join(filter(None, (kind, graph.compile_id)))})"

@@ -19,6 +19,7 @@ from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.profiles.kinds import (
     LayerKind,
     by_kind,
+    count_of,
     kind_of,
     summed_phases,
     without_numbers,
@@ -65,8 +66,8 @@ class Layers:
         marks = " [compiled]" * self.node.compiled
         name = self._short_name()
         kind = self.node.class_name if self.node.kind == "module" else ""
-        is_said = kind in ("", name, FUSED_CLASS) and self.count == 1
-        kind = f"{self.count} {kind}" if self.count > 1 else kind
+        is_said = kind in ("", name, FUSED_CLASS) if self.count == 1 else not kind
+        kind = count_of(self.count, kind) if self.count > 1 else kind
         return name + ("" if is_said else f": {kind}") + marks
 
     def _short_name(self) -> str:

@@ -125,7 +125,7 @@ class Placing:
         if len(paths) == 1:
             return paths[0]
         around = _common(paths)
-        parts = [_short(path, around) for path in paths]
+        parts = [short_name(path, around) for path in paths]
         more = [f"{len(parts) - _NAMED} more"] if len(parts) > _NAMED else []
         label = "fused: " + " + ".join([*parts[:_NAMED], *more])
         name = ".".join([*around[-1:], label])
@@ -197,8 +197,11 @@ def _common(paths: Sequence[Path]) -> Path:
     return tuple(each[0] for each in takewhile(lambda e: len({*e}) == 1, levels))
 
 
-def _short(path: Path, around: Path) -> str:
-    """The name of a module, as seen from the one around it."""
+def short_name(path: Path, around: Path) -> str:
+    """The name of a module, as seen from the one around it, which a number alone does
+    not say: ``blocks.2``."""
     if path == around:
         return _OWN
-    return path[-1].removeprefix(f"{around[-1]}." if around else "")
+    outer = around[-1] if around else ""
+    name = path[-1].removeprefix(f"{outer}.")
+    return f"{outer.rpartition('.')[2]}.{name}" if name[:1].isdigit() else name

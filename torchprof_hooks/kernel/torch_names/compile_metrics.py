@@ -34,6 +34,13 @@ _LONGEST_REASON: Final = 400
 #: Times that a running graph spends on choices: autotuning, recording CUDA graphs.
 _RUN_TIMES: Final = ("runtime_triton_autotune_time_us", "runtime_cudagraphify_time_us")
 
+#: How often code was found in a cache, on this machine or on another one.
+_CACHE_HITS: Final = tuple(
+    f"{cache}_{place}_cache_hit_count"
+    for cache in ("inductor_fx", "aotautograd")
+    for place in ("local", "remote")
+)
+
 
 def read_compilation() -> CompilationSummary:
     """What torch.compile has done in this process so far. Never imports it.
@@ -115,6 +122,7 @@ def _graph(
         kind=kind,
         recompile_reason=one_line(found.get("recompile_reason") or ""),
         failure=failure and one_line(str(found.get("fail_reason") or failure)),
+        is_cached=any(found.get(name) for name in _CACHE_HITS),
     )
 
 
