@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from torchprof_hooks.instruments.compiled.kernel_map import names_in
 from torchprof_hooks.instruments.compiled.wrapper import functions_of
 from torchprof_hooks.kernel.torch_names.inductor import computes
 
@@ -73,3 +74,16 @@ def test_calls_that_are_certain_to_run_something() -> None:
     assert not computes("torch.ops.aten.view_as_real.default")
     assert not computes("torch.ops.aten.no_such_operator.default")
     assert not computes("torch.ops.torchprof_hooks_tests.work.default")
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("L['self']._modules['blocks'][0]", ["blocks", "0"]),
+        ("L['fn'].0", ["0"]),
+        # Of a class of torch's that was compiled in place; torch 2.15, on CUDA.
+        ("L['fn'].__self__.0", ["0"]),
+    ],
+)
+def test_names_on_the_way_to_a_module(source: str, names: list[str]) -> None:
+    assert names_in(source) == names

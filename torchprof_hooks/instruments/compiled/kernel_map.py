@@ -179,7 +179,7 @@ def _kernel(name: str, owners: list[list[list[Any]]], is_forward: bool) -> Kerne
 
 
 _WORD: Final = re.compile(r"\w+")
-_NO_NAMES: Final = ("_modules", "_orig_mod")
+_NO_NAMES: Final = ("_modules", "_orig_mod", "__self__")
 
 
 def names_in(source: str) -> list[str]:
