@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Final
 
 from torchprof_hooks.documents.build.layers import own_ns
-from torchprof_hooks.documents.build.memory import failure_of
 from torchprof_hooks.documents.build.tables import (
     call_columns,
     share_column,
@@ -88,7 +87,8 @@ def folded_modules(view: View) -> Table:
     """The most expensive layers as a tree, with one row for layers of a kind, and one
     for each that departs from its kind. The hottest ones are always shown, and marked
     where they take most: not if memory ran out, as time is beside the point then."""
-    marks = failure_of(view.profile) is None
+    memory = view.profile.memory
+    marks = not (memory and memory.failure) or memory.failure.steps_after > 0
     hot, apart = view.hottest, view.departing
     hottest = {kind_of(row, apart) for row in hot.rows} if hot else set()
     shown, importance = _ranked(view, hottest)
