@@ -4,6 +4,7 @@ on which it has to be silent."""
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -390,6 +391,12 @@ def test_each_rule_has_programs() -> None:
 @pytest.mark.parametrize("rule", PLANTED)
 def test_a_rule_is_right(rule: str) -> None:
     assert rule in rules_of(PLANTED[rule][0]())
+
+
+def test_growing_garbage_is_told_with_the_number_of_objects() -> None:
+    found = find_tips(view_of(growing_collections(8)))
+    [tip] = [tip for tip in found if tip.rule == "growing garbage"]
+    assert re.search(r"in step 20 \(about [\d.]+[kM] objects\)$", tip.claim), tip.claim
 
 
 SILENT: Final = [(rule, n) for rule in PLANTED for n in range(1, len(PLANTED[rule]))]

@@ -51,4 +51,4 @@ def test_the_slowest_that_does_not_warm_up_is_told() -> None:
     run, other = with_slow(30, number=2), with_slow(20)
     slowest = (*run.step_history.slowest, *other.step_history.slowest)
     run = replace(run, step_history=StepHistory(slowest=slowest))
-    assert "Slow steps: 1 of 20 took +20.00ms, 2.0 %: step 7: 20.00ms" in run.report()
+    assert "Slow steps: 1 of 20, +20.00ms, 2.0 %: step 7: 20.00ms" in run.report()

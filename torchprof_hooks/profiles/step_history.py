@@ -52,6 +52,8 @@ class SlowStep(NamedTuple):
     module: the module whose own time, in forward, backward and recompute, is at least
         half of the difference; "" if there is none.
     module_ns, module_usual_ns: that own time, and that of a usual step.
+    objects: about how many objects Python had at its end: blocks of memory
+        (`sys.getallocatedblocks`); 0: not known.
     """
 
     number: int
@@ -61,6 +63,7 @@ class SlowStep(NamedTuple):
     module: str = ""
     module_ns: int = 0
     module_usual_ns: int = 0
+    objects: int = 0
 
     @property
     def more_ns(self) -> int:

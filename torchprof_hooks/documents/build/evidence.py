@@ -27,7 +27,11 @@ from torchprof_hooks.documents.build.memory import (
 from torchprof_hooks.documents.build.memory_step import savings
 from torchprof_hooks.documents.build.slow_steps import phases_of_slow, printed_steps
 from torchprof_hooks.documents.build.view import View
-from torchprof_hooks.documents.render.units import best_byte_format, best_time
+from torchprof_hooks.documents.render.units import (
+    best_byte_format,
+    best_count_format,
+    best_time,
+)
 from torchprof_hooks.documents.words import KIND_TITLES, percent, plural
 from torchprof_hooks.profiles.compilation import Reasons
 from torchprof_hooks.profiles.kinds import LayerKind
@@ -160,15 +164,19 @@ def slow_steps(view: View) -> Iterator[Found]:
 def growing_garbage(view: View) -> Iterator[Found]:
     """Collections of garbage that take longer and longer."""
     found = sorted(
-        (step.number, each.self_ns)
+        (step.number, each.self_ns, step.objects)
         for step in printed_steps(view)
         for each in step.phases
         if each.phase == "garbage" and 2 * each.more_ns >= step.more_ns
     )
     if len(found) > 1:
-        half, times = len(found) // 2, [ns for _, ns in found]
+        half, times = len(found) // 2, [ns for _, ns, _ in found]
         growth = sum(times[-half:]) / max(sum(times[:half]), 1)
-        texts = [f"{best_time(ns)} in step {number}" for number, ns in found]
+        texts = [
+            f"{best_time(ns)} in step {number}"
+            + f" (about {best_count_format(objects)} objects)" * bool(objects)
+            for number, ns, objects in found
+        ]
         named = {"first": texts[0], "last": texts[-1]}
         yield Found({"times": growth, "steps": len(found)}, named)
 

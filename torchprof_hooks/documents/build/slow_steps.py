@@ -58,6 +58,7 @@ def slow_answer(view: View) -> Answer | None:
     times = view.profile.step_times
     worst = next((step for step in steps if not _warms_up(step)), steps[0])
     count, more_ns = times.slow_steps()
+    are_many = count > 1
     numbers: dict[str, Value] = {
         "slow_steps": count,
         "steps": times.later_steps,
@@ -72,9 +73,9 @@ def slow_answer(view: View) -> Answer | None:
     return Answer(
         "slow_steps",
         "Slow steps",
-        f"{count} of {times.later_steps}, +{best_time(more_ns)} in all",
+        f"{count} of {times.later_steps}, +{best_time(more_ns)}" + " in all" * are_many,
         more_ns / max(view.shown.wall_ns, 1),
-        evidence=f"{_mostly(view)}slowest {step_text(worst)}",
+        evidence=(_mostly(view) + "slowest ") * are_many + step_text(worst),
         numbers=numbers,
     )
 

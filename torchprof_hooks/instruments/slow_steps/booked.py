@@ -9,11 +9,15 @@ from torchprof_hooks.kernel.reference.span_log import Int64s, padded
 
 class Booked(NamedTuple):
     """What was booked in a step, or in several: nanoseconds by the code of the site, of
-    calls that have ended in it."""
+    calls that have ended in it.
+
+    objects: about how many objects Python had at its end (see `SlowStep`).
+    """
 
     duration_ns: int
     number: int
     booked_ns: Int64s
+    objects: int = 0
 
     def __lt__(self, other: Booked) -> bool:  # type: ignore[override]
         """In a heap, the shortest step comes first."""

@@ -37,7 +37,10 @@ def _slow_steps(
 ) -> Iterator[SlowStep]:
     if steps <= 0:
         median_ns = round(times.quantile_ns(0.5))
-        yield from (SlowStep(r.number, r.duration_ns, median_ns) for r in found)
+        for each in found:
+            yield SlowStep(
+                each.number, each.duration_ns, median_ns, objects=each.objects
+            )
         return
     names = {name for site in [*reading.sites] for name in site.path}
     infos = descriptions(names, reading.tree.names.infos)
@@ -88,4 +91,5 @@ def _slow_step(reading: Booked, found: _Times, usual: _Times) -> SlowStep:
         module,
         found.modules.get(module, 0),
         usual.modules.get(module, 0),
+        reading.objects,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING
@@ -36,7 +37,8 @@ class SlowSteps(Observer):
             self.steps_ns += step.duration_ns
         if step.may_be_slow or not step.number:
             booked_ns = self.reading.booked_ns(in_step=True)
-            found = Booked(step.duration_ns, step.number, booked_ns)
+            objects = sys.getallocatedblocks()
+            found = Booked(step.duration_ns, step.number, booked_ns, objects)
             if step.number:
                 self._keep(found)
             else:
