@@ -40,6 +40,7 @@ from torchprof_hooks.kernel.steps import StepDetector
 from torchprof_hooks.kernel.subscriptions import TrackerSubscription
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.names import AFTER_LAST_NAME
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -84,6 +85,12 @@ def test_so_many_steps_are_measured(
     assert found.steps == 20
     assert found.wall_ns == 20 * STEP_MS * MS
     check_sums(found)
+
+
+def test_steps_that_are_not_measured_are_not_time_after_the_last_step() -> None:
+    with profile(steps=4, every=10) as prof:
+        train(Net(), 20)
+    assert not [path for path, _ in prof.profile.cells if path == (AFTER_LAST_NAME,)]
 
 
 def test_nothing_is_scaled() -> None:

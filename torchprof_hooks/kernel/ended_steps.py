@@ -207,8 +207,9 @@ class EndedSteps:
 
     def between(self, now_ns: int) -> None:
         """A step has ended, or evaluation calls have, and no call is open."""
-        assert self.tracker is not None
-        self._between_ns, self._entered_ns = now_ns, self.tracker.entered_ns
+        self._between_ns = now_ns
+        if self.tracker is not None:
+            self._entered_ns = self.tracker.entered_ns
 
     # What has ended
 

@@ -68,7 +68,7 @@ class Boundaries:
             for notify in tracker.notified.between_steps:
                 notify(step)
             tracker.log.end_step()
-            ended.between(now_ns)
+        ended.between(now_ns)
         self._last_ns, self._last_steps = now_ns, steps
         self._on_boundary()
 
