@@ -289,7 +289,7 @@ def test_the_exception_that_ends_a_program(tmp_path: Path) -> None:
     rows = {row.name: row for row in Profile.load(saved).loop.rows()}
     assert rows[AFTER_LAST_NAME].self_ns > 1000e6
     assert rows[OUTSIDE_NAME].self_ns < 100e6
-    assert "outside modules, with backward" not in run.err
+    assert "Bottleneck: outside modules" not in run.err
 
 
 def test_an_exception_that_a_test_runner_reports(tmp_path: Path) -> None:

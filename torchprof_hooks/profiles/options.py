@@ -56,8 +56,8 @@ def checked_steps(steps: Any, every: Any) -> tuple[int | None, int | None]:
     if steps is None:
         if every is not None:
             raise ValueError(
-                "every must be given with steps, which says how many of every so many "
-                "steps are measured"
+                "every must be given with steps, which says how many of every "
+                f"{every!r} steps are measured"
             )
         return None, None
     some = check_whole("steps", steps, 1)
