@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from math import sqrt
 from typing import Final
@@ -10,7 +11,6 @@ from typing import Final
 from torchprof_hooks.documents.build import facts
 from torchprof_hooks.documents.build.findings import bottleneck_answer
 from torchprof_hooks.documents.build.layers import Hottest, own_ns, variance_ns2
-from torchprof_hooks.documents.build.lines import lines_of_program, listed
 from torchprof_hooks.documents.build.memory import (
     failure_of,
     failure_warnings,
@@ -41,6 +41,10 @@ from torchprof_hooks.profiles.phases import PHASE_TITLES
 #: The most rows of functions, and of lines of the program.
 _MOST_FUNCTIONS: Final = 5
 _MOST_PLACES: Final = 3
+#: How many of the modules and functions that a line calls are named.
+_NAMES_SHOWN: Final = 3
+#: The words before the line in `ModuleInfo.place`.
+_NO_PLACE: Final = re.compile(r"(called first|made) at ")
 #: Phases that always have their own row; and the most rows of phases: the shortest of
 #: the other phases share the last one.
 _ALWAYS_SHOWN: Final = ("forward", "backward", "recompute", "optimizer", "data")
@@ -48,9 +52,7 @@ MOST_PHASES: Final = 7
 _REST: Final = "other phases"
 #: Where so much of the start-up is garbage collection, it is said what imports are.
 _IMPORTING: Final = 0.05
-_IMPORTS: Final = (
-    "start-up: with imports (and their garbage), such as torch's for an optimizer"
-)
+_IMPORTS: Final = "the start-up includes imports, such as torch's for an optimizer"
 #: The most phases that the answer names besides the longest; and the least share of
 #: these, and of lines of the program.
 _PHASES_NAMED: Final = 3
@@ -164,7 +166,7 @@ def _most_time(view: View) -> Answer | None:
     named = [f"{PHASE_TITLES[p]} {percent(ns, whole_ns)}" for p, ns in found]
     after = view.shown.cells.get(AFTER_LAST_CELL)
     if after and phase == "outside" and after.self_ns >= least_ns and not device:
-        named.insert(0, f"after the last step {percent(after.self_ns, whole_ns)}")
+        named.insert(0, f"with {percent(after.self_ns, whole_ns)} after the last step")
     numbers: dict[str, Value] = {"phase": phase}
     numbers |= {f"{each}_ns": ns for each, ns in times.items()}
     numbers |= {"whole_ns": whole_ns, "clock": device or "host"}
@@ -244,7 +246,15 @@ def places(view: View) -> Table:
     """The lines of the program with the most cumulative time in their calls: of models,
     and of functions outside of these. A function that is called on several lines counts
     for the first."""
-    times, names = lines_of_program(view.shown)
+    profile, outermost = view.shown, Counter[str]()
+    for (path, _), totals in profile.cells.items():
+        outermost[path[0]] += totals.self_ns
+    times, names = Counter[str](), defaultdict[str, dict[str, None]](dict)
+    for name, self_ns in outermost.items():
+        info = profile.modules[name]
+        if place := _NO_PLACE.sub("", info.place):
+            times[place] += self_ns
+            names[place][info.class_name] = None
     least_ns = _LEAST_NAMED * view.shown.wall_ns
     shown = [each for each in times.most_common(_MOST_PLACES) if each[1] >= least_ns]
     own = [ns for _, ns in shown]
@@ -252,7 +262,11 @@ def places(view: View) -> Table:
         Column("total", "ns", own, "cumulative_ns"),
         share_column("%", own, view.shown.wall_ns, "share"),
     ]
-    labels = [f"{place} {listed(names[place])}" for place, _ in shown]
+    labels = []
+    for place, _ in shown:
+        called = [*names[place]]
+        more = ["..."] * (len(called) > _NAMES_SHOWN)
+        labels.append(f"{place} {', '.join([*called[:_NAMES_SHOWN], *more])}")
     corner = f"line of the program{view.of_shown and ' (loop)'}"
     names_of_rows = [place for place, _ in shown]
     return Table("lines", "", corner, labels, columns, names=names_of_rows)

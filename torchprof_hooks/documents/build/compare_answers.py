@@ -15,8 +15,8 @@ from torchprof_hooks.profiles.names import BACKWARD_NAME
 from torchprof_hooks.profiles.run_times import STEP
 
 _MORE_RUNS: Final = (
-    f"compare --run makes {ENOUGH_RUNS} runs of each in turns, if no -n is given; or "
-    "give two folders with a profile of each run."
+    f"compare --run without -n makes {ENOUGH_RUNS} runs of each, in turns; or give two "
+    "folders with a profile of each run."
 )
 
 
@@ -93,7 +93,8 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
             if change.verdict:
                 answer = "perhaps " * comparison.is_guess + change.verdict
             else:
-                answer = "no difference found"
+                is_little = abs(change.relative_change) <= comparison.threshold
+                answer = "no difference found" if is_little else "cannot tell"
                 evidence += f", {_why_not(comparison, change)}{rows * bool(rows_ns)}"
             numbers = _numbers(change)
             yield Answer("step", "A step", answer, evidence=evidence, numbers=numbers)
@@ -103,7 +104,10 @@ def _why_not(comparison: ComparisonData, change: Change) -> str:
     """Why a row is neither slower nor faster."""
     if abs(change.relative_change) <= comparison.threshold:
         return f"less than {percent(comparison.threshold)}"
-    return f"no more than runs of a side differ, {percent(change.spread)}"
+    differ = f"runs of a side differ by up to {percent(change.spread)}"
+    if comparison.runs < ENOUGH_RUNS:
+        return f"{differ}, and {ENOUGH_RUNS} of each would tell more"
+    return f"{differ}, and old and new ones overlap"
 
 
 def _rows(comparison: ComparisonData) -> list[Change]:

@@ -31,7 +31,7 @@ def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[B
     count = plural(summary.compilations, "compilation")
     taken = f"{best_time(summary.total_ns)} in {count}, in the whole run"
     cached = sum(graph.is_cached for graph in summary.graphs)
-    taken += f"; code of {cached} came from a cache of torch's" * bool(cached)
+    taken += f"; torch had {cached} of them in a cache" * bool(cached)
     lines = [f"Time in torch.compile: {taken}"]
     lines += _lists(summary, None if full else _MOST)
     numbers = {

@@ -16,7 +16,6 @@ from torchprof_hooks.documents.build.findings import (
     is_outside,
     times_text,
 )
-from torchprof_hooks.documents.build.lines import lines_of_program, listed
 from torchprof_hooks.documents.build.memory import (
     LARGE_REQUEST,
     failure_of,
@@ -40,8 +39,7 @@ from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase, optimizer_nam
 from torchprof_hooks.profiles.phases import PHASE_TITLES
 from torchprof_hooks.profiles.rows import Row
 
-#: How many lines of the program, and calls of a module, are named.
-_LINES_NAMED: Final = 2
+#: How many calls of a module are named.
 _CALLS_NAMED: Final = 2
 _LONGEST_REASON: Final = 160
 #: Of what checkpointing saves, more comes first if it is so much of the best per time.
@@ -99,11 +97,8 @@ def outside_modules(view: View) -> Iterator[Found]:
     rows = view.shown.rows() if view.is_loop else ()
     share = view.share(sum(row.self_ns for row in rows if is_outside(row)))
     of_functions = view.share(functions_outside(view.shown, "").total())
-    times, names = lines_of_program(view.shown, modules=False)
-    lines = [f"{line} ({listed(names[line])})" for line, _ in times.most_common()]
-    where = f", some around {', '.join(lines[:_LINES_NAMED])}" * bool(lines)
-    texts = {"share": str(share), "where": where}
-    yield Found({"share": share.fraction - of_functions.fraction}, texts)
+    own = {"share": share.fraction - of_functions.fraction}
+    yield Found(own, {"share": str(share)})
 
 
 def leads(view: View, kind: BottleneckKind) -> Iterator[Found]:

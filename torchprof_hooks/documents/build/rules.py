@@ -187,7 +187,7 @@ RULES: Final[Sequence[Rule]] = (
         "that were measured",
         what.outside_modules,
         {"share": 0.1},
-        "The program takes {share} outside modules and optimizers{where}",
+        "The program takes {share} outside modules and optimizers",
         'with torchprof_hooks.region("name") around parts of the loop, reports tell '
         "which of them it is.",
         on=("outside",),

@@ -75,16 +75,19 @@ def slow_answer(view: View) -> Answer | None:
         "Slow steps",
         f"{count} of {times.later_steps}, +{best_time(more_ns)}" + " in all" * are_many,
         more_ns / max(view.shown.wall_ns, 1),
-        evidence=(_mostly(view) + "slowest ") * are_many + step_text(worst),
+        evidence=_evidence(view, worst) if are_many else step_text(worst),
         numbers=numbers,
     )
 
 
-def _mostly(view: View) -> str:
+def _evidence(view: View, worst: SlowStep) -> str:
     """The phase that has most of what slow steps took more than usual, if one has."""
     more = phases_of_slow(view)
-    found = [phase for phase, ns in more.items() if 2 * ns > more.total()]
-    return "".join(f"mostly {PHASE_TITLES[phase]}, " for phase in found)
+    for phase, ns in more.items():
+        if 2 * ns > more.total():
+            slowest = f"step {worst.number}, +{best_time(worst.more_ns)}"
+            return f"mostly {PHASE_TITLES[phase]}; slowest: {slowest}"
+    return f"slowest {step_text(worst)}"
 
 
 def step_text(step: SlowStep) -> str:
