@@ -99,8 +99,7 @@ slow_steps = st.builds(
     st.integers(0, 9),
     st.sampled_from([(), (PhaseOfStep("data", 7, 2), PhaseOfStep("garbage", 1, 0))]),
     st.sampled_from(["", "Net.a"]),
-    st.integers(0, 9),
-    st.integers(0, 9),
+    *[st.integers(0, 9)] * 3,
 )
 
 
