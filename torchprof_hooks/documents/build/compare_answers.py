@@ -129,7 +129,7 @@ def _machine(comparison: ComparisonData) -> Answer:
     if cause == "unknown":
         text = "too few modules tell its speed, which is not taken out"
     elif cause == "program":
-        text = f"no change: in each pair, the program took {_signed(change)}"
+        text = f"does not explain it: in each pair, the program took {_signed(change)}"
     else:
         text = f"{_signed(change)}, taken out of the times now"
     evidence = ""
