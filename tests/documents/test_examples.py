@@ -55,8 +55,8 @@ def test_compiled_language_model() -> None:
     assert [words[0] for words in layers] == ["qkv:", "proj:", "expand:", "proj:"] * 4
     for _, _, calls, forward, backward, *_ in layers:
         assert calls == "12"  # ten of these evaluate
-        assert forward.endswith("sec")
-        assert backward.endswith("sec")
+        assert forward.endswith(("sec", "ms"))
+        assert backward.endswith(("sec", "ms"))
     assert (
         "of the time in compiled code is in kernels of several modules" in done.stdout
     )
