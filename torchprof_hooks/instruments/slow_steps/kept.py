@@ -37,10 +37,9 @@ class SlowSteps(Observer):
             self.steps_ns += step.duration_ns
         if step.may_be_slow or not step.number:
             booked_ns = self.reading.booked_ns(in_step=True)
-            objects = sys.getallocatedblocks()
-            found = Booked(step.duration_ns, step.number, booked_ns, objects)
+            found = Booked(step.duration_ns, step.number, booked_ns)
             if step.number:
-                self._keep(found)
+                self._keep(found._replace(objects=sys.getallocatedblocks()))
             else:
                 self.others += found
 

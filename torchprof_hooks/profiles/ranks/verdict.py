@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 from math import isinf
+from operator import attrgetter
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
@@ -172,17 +173,14 @@ def _find_reason(
 
 def _of_all_phases(rows: Sequence[SkewRow]) -> Iterator[SkewRow]:
     """For each row, one with the times of all its phases."""
-    for _, each in groupby(sorted(rows, key=_name_of), key=_name_of):
+    name = attrgetter("name")
+    for _, each in groupby(sorted(rows, key=name), key=name):
         phases = [*each]
         own, total = (
             [sum(times) for times in zip(*columns, strict=True)]
             for columns in zip(*((p.own_ns, p.total_ns) for p in phases), strict=True)
         )
         yield replace(phases[0], own_ns=own, total_ns=total)
-
-
-def _name_of(row: SkewRow) -> str:
-    return row.name
 
 
 def find_turns(ranks: Sequence[Rank]) -> Turns | None:
