@@ -38,6 +38,7 @@ def run(
     *,
     speed: float = 1.0,
     noise: float = 0.015,
+    drift: float = 0.05,
     began: int = 0,
     sizes: Sequence[int] = SIZES,
 ) -> Profile:
@@ -45,9 +46,10 @@ def run(
     layers are noisier, and now and then a call waits for a few milliseconds.
 
     slower: factors of layers by their numbers.
+    noise, drift: by which share layers, and the machine, differ between runs.
     """
     cells: dict[tuple[str, Phase], Totals] = {}
-    speed *= exp(rng.gauss(0, 0.05))
+    speed *= exp(rng.gauss(0, drift))
     around: dict[Phase, float] = {"forward": 0.0, "backward": 0.0}
     factors: dict[Phase, float] = {"forward": 1.0, "backward": 2.0}
     for number, size in enumerate(sizes):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import compress
 from math import comb
 from statistics import median
 from typing import Final, Literal, NamedTuple, TypeVar
@@ -32,6 +33,11 @@ from torchprof_hooks.profiles.run_times import (
 ENOUGH_RUNS: Final = 7
 #: With fewer, chance cannot be told from a change.
 LEAST_RUNS: Final = 3
+#: The machine has one speed in runs that take at most so many times the fastest one of
+#: their side. In others it slows some modules down more than others.
+_OF_ONE_SPEED: Final = 1.05
+#: Others are left out where so many runs of a side are left.
+_LEAST_LEFT: Final = 4
 #: Rows of fewer modules do not tell the machine's speed from a change of one of them.
 _ENOUGH_NAMES: Final = 4
 #: Shorter rows, as a share of the time of all, are too noisy to tell it.
@@ -101,6 +107,8 @@ class ComparisonData:
     """The result of `compare`.
 
     olds, news: the runs of either side; in pairs, if they took turns.
+    left_out: how many others there were, in which (or in the other of a pair) the
+        machine was slower.
     in_turns: whether old and new runs took turns, so that the machine was the same for
         both.
     layers: for each module of which there are several, the name of their row.
@@ -114,6 +122,7 @@ class ComparisonData:
     news: Sequence[ProfileData]
     by: Grouping
     threshold: float
+    left_out: int = 0
     in_turns: bool = False
     layers: Mapping[str, str] = field(default_factory=dict)
     machine: Machine = Machine()  # noqa: RUF009 - it cannot be changed
@@ -211,7 +220,8 @@ def compare(
 
     The speed of the machine in each run, the median of the rows without inner calls, is
     taken out. If runs took turns (old, new, new, old, ...), and the new one was slower
-    in each pair, it is a change of the program, and stays.
+    in each pair, it is a change of the program, and stays. Runs in which the machine
+    was slower by more than 5 % are left out, if there are enough others.
 
     threshold: 0.05 is 5 %.
 
@@ -237,22 +247,31 @@ def compare(
     # Not the machine's speed, where code of some of the runs is compiled.
     alike = [key for key, f in times.items() if len({t.ns > 0 for t in f}) == 1]
     times = {key: comparable(found) for key, found in times.items()}
-    speeds, count = _speeds({key: times[key] for key in alike}, len(olds)), len(olds)
+    before, now = (
+        {key for run in side for key in run} for side in _sides(runs, len(olds))
+    )
+    speeds = _speeds({key: times[key] for key in alike}, len(olds))
+    kept = _of_one_speed(speeds or [1.0] * len(runs), len(olds), bool(pairs))
+    speeds = [*compress(speeds, kept)]
+    times = {key: [*compress(found, kept)] for key, found in times.items()}
+    keeps = _sides(kept, len(olds))
+    olds, news = [*compress(olds, keeps[0])], [*compress(news, keeps[1])]
+    count = len(olds)
     machine = _machine(speeds, count, bool(pairs), threshold)
     if machine.cause == "program":
         now_slower = 1 + machine.change
         speeds[count:] = [speed / now_slower for speed in speeds[count:]]
-    before, now = ({key for run in side for key in run} for side in _sides(runs, count))
     return ComparisonData(
         olds,
         news,
         by,
         threshold,
+        kept.count(False),
         bool(pairs),
         layers,
         machine,
         tuple(
-            _change(key, found, speeds or [1.0] * len(runs), count, threshold)
+            _change(key, found, speeds or [1.0] * len(found), count, threshold)
             for key, found in times.items()
         ),
         gone=tuple(key for key in called if key not in now),
@@ -285,6 +304,20 @@ def _speeds(times: Mapping[RowPhase, Sequence[CallTimes]], olds: int) -> list[fl
             before = median(speeds[:olds])
             return [speed / before for speed in speeds]
     return []
+
+
+def _of_one_speed(speeds: _Times, olds: int, in_turns: bool) -> list[bool]:
+    """Which runs are compared: those in which the machine had one speed."""
+    kept = [
+        speed <= _OF_ONE_SPEED * min(side)
+        for side in _sides(speeds, olds)
+        for speed in side
+    ]
+    if in_turns:
+        pairs = zip(*_sides(kept, olds), strict=True)
+        kept = [all(pair) for pair in pairs] * 2
+    is_enough = min(map(sum, _sides(kept, olds))) >= _LEAST_LEFT
+    return kept if is_enough else [True] * len(kept)
 
 
 def _machine(speeds: _Times, olds: int, in_turns: bool, threshold: float) -> Machine:

@@ -77,6 +77,7 @@ def comparison_document(
             "threshold": comparison.threshold,
             "old_runs": len(comparison.olds),
             "new_runs": len(comparison.news),
+            "runs_left_out": comparison.left_out,
             "in_turns": comparison.in_turns,
             "old_step_ns": _step_ns(old),
             "new_step_ns": _step_ns(new),
@@ -258,7 +259,10 @@ def _sides(comparison: ComparisonData) -> str:
             (comparison.news, comparison.new),
         )
     )
-    return f"{old} before, {new} now{', in turns' * comparison.in_turns}"
+    left_out = comparison.left_out
+    slow = f"; without {plural(left_out, 'run')} when the machine was slower"
+    turns = ", in turns" * comparison.in_turns
+    return f"{old} before, {new} now{turns}{slow * bool(left_out)}"
 
 
 def _steps(profile: ProfileData, runs: int) -> str:
