@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tests.compiled import IS_DIVIDED
 from torchprof_hooks.kernel.torch_names.canaries import CANARIES, Canary
 from torchprof_hooks.kernel.torch_names.compiler import (
     compilation_context,
@@ -142,7 +143,7 @@ def _are_kernels_noticed() -> bool:
 
 
 #: All there are, with those that the package asks.
-ALL_CANARIES: Final = (
+ALL_CANARIES: tuple[Canary, ...] = (
     *CANARIES,
     Canary("calls around a block", ("Module._call_impl",), _are_modules_on_stack),
     Canary("keyword arguments", ("Module._call_impl",), _are_keywords_found),
@@ -168,18 +169,21 @@ ALL_CANARIES: Final = (
         _are_books_kept,
     ),
     Canary(
-        "kernels of compiled code",
-        (
-            "set_kernel_post_grad_provenance_tracing",
-            "GraphLowering.compile_to_module",
-            "_TorchCompileInductorWrapper.__call__",
-            "PyCodeCache.modules",
-        ),
-        _are_kernels_noticed,
-    ),
-    Canary(
         "floating-point operations",
         ("flop_counter.flop_registry",),
         lambda: operator_formula("aten::mm") is not None,
     ),
 )
+if IS_DIVIDED:
+    ALL_CANARIES += (
+        Canary(
+            "kernels of compiled code",
+            (
+                "set_kernel_post_grad_provenance_tracing",
+                "GraphLowering.compile_to_module",
+                "_TorchCompileInductorWrapper.__call__",
+                "PyCodeCache.modules",
+            ),
+            _are_kernels_noticed,
+        ),
+    )

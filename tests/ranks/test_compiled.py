@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.attribution.test_compiled_code import folder, fresh_compiler
-from tests.compiled import Work, rows_of
+from tests.compiled import DIVIDED, Work, rows_of
 from tests.fake_clock import burn, fake_clock
 from tests.ranks.processes import run_processes
 from tests.thorough import THOROUGH
@@ -89,6 +89,7 @@ def rows(rank: int, ways: Ways) -> tuple[dict[str, Any], tuple[str, ...]]:
     return numbers, found.not_measured
 
 
+@DIVIDED
 @pytest.mark.parametrize(
     "ways",
     [
