@@ -1,5 +1,5 @@
-"""Numbers of a training loop by name, every 40 steps: printed here, and written to
-TensorBoard with ``to=SummaryWriter().add_scalar``."""
+"""Numbers of a training loop by name, every 40 steps: printed here, where a
+``SummaryWriter().add_scalar(name, value, step)`` would write them to TensorBoard."""
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,6 @@ class Net(nn.Module):
         return result
 
 
-def show(name: str, value: float, step: int) -> None:
-    if value:
-        print(f"{step:4}  {name:40} {value:8.3f}")
-
-
 def main() -> None:
     torch.manual_seed(0)
     model = Net()
@@ -33,10 +28,16 @@ def main() -> None:
         model(torch.randn(64, 256)).square().mean().backward()
         optimizer.step()
 
-    hook = torchprof_hooks.ReportHook(every_steps=40, to=show)
-    with torchprof_hooks.TrainingSession([hook]) as session:
-        for _ in range(40):
-            session.run(train_step)
+    last = None
+    with torchprof_hooks.profile() as prof:
+        for step in range(1, 41):
+            train_step()
+            if step % 40 == 0:
+                now = prof.profile
+                for name, value in now.scalars(since=last).items():
+                    if value:
+                        print(f"{step:4}  {name:40} {value:8.3f}")
+                last = now
 
 
 if __name__ == "__main__":

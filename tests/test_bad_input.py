@@ -17,7 +17,6 @@ from tests.build import profile_of
 from torchprof_hooks import (
     Profile,
     ProfilerHook,
-    ReportHook,
     RunArgs,
     SecondOrStepTimer,
     TrainingSession,
@@ -108,19 +107,16 @@ add(function_hooks.PrintHook, "file", NO_FILE)
 add(function_hooks.PrintHook, "flush", NO_FLAG)
 
 # Sessions
-for hook in (ReportHook, SecondOrStepTimer):
-    add(hook, "every_steps", NO_NUMBER, NOT_POSITIVE)
-    add(hook, "every_secs", NO_NUMBER, NOT_POSITIVE)
-    add(hook, "clock", (3, "x", None), every_steps=1)
+add(SecondOrStepTimer, "every_steps", NO_NUMBER, NOT_POSITIVE)
+add(SecondOrStepTimer, "every_secs", NO_NUMBER, NOT_POSITIVE)
+add(SecondOrStepTimer, "clock", (3, "x", None), every_steps=1)
 add(ProfilerHook, "save_steps", NO_NUMBER, NOT_POSITIVE)
 add(ProfilerHook, "save_secs", NO_NUMBER, NOT_POSITIVE)
 add(ProfilerHook, "output_dir", (None, 3), ("a\0b",), save_steps=1)
 for flag in ("show_dataflow", "show_memory", "trace_first", "compress"):
     add(ProfilerHook, flag, NO_FLAG, save_steps=1)
 add(ProfilerHook, "clock", (3,), save_steps=1)
-add(ReportHook, "profiler", (3, "x", profile_of()), every_steps=1)
-add(ReportHook, "file", NO_FILE, every_steps=1)
-add(TrainingSession, "hooks", (3, [3], ReportHook(1), None))
+add(TrainingSession, "hooks", (3, [3], ProfilerHook(1), None))
 add(TrainingSession, "start_step", NO_WHOLE)
 add(RunArgs, "fetches", (5, None, [int]))
 
@@ -165,7 +161,6 @@ def test_what_is_wrong_is_said_by_name(
     ("kind", "names"),
     [
         (ProfilerHook, ("save_steps", "save_secs")),
-        (ReportHook, ("every_steps", "every_secs")),
         (SecondOrStepTimer, ("every_secs", "every_steps")),
     ],
 )

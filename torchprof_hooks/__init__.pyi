@@ -27,7 +27,6 @@ from torchprof_hooks.ranks import load_ranks as load_ranks
 from torchprof_hooks.registration import add_hook as add_hook
 from torchprof_hooks.registration import delete_hook as delete_hook
 from torchprof_hooks.session.profiler_hook import ProfilerHook as ProfilerHook
-from torchprof_hooks.session.report_hook import ReportHook as ReportHook
 from torchprof_hooks.session.training_session import RunArgs as RunArgs
 from torchprof_hooks.session.training_session import RunContext as RunContext
 from torchprof_hooks.session.training_session import RunValues as RunValues

@@ -61,7 +61,6 @@ class Profiler(ProfileReports):
         self._rates = rates
         self._local = threading.local()
         self._threads = MeasuredThreads()
-        self._taken: list[Profile] = []  # what `take` has returned, merged
 
     def __reduce__(self) -> tuple[Any, ...]:  # a copy has not begun to measure
         return type(self), (self._settings, self._saving, self._rates)
@@ -136,34 +135,13 @@ class Profiler(ProfileReports):
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also while the profiler is measuring."""
-        with self._aside():
-            return self._signed(self._with_taken(self._measured()))
-
-    def take(self) -> Profile:
-        """What was measured since the last `take`, or since the beginning. `profile`
-        still contains it afterwards.
-
-        Raises:
-            RuntimeError: the profiler is measuring, in this thread or another one.
-        """
-        if self._threads.is_entered():
-            raise RuntimeError("take() must be called while the profiler is stopped")
-        measured = self._measured()
-        self._taken = [self._with_taken(measured)]
-        self._threads.forget_all()  # a thread that goes on adds its own again
-        return self._signed(measured)
-
-    def _measured(self) -> Profile:
         from torchprof_hooks.profile_type import Profile
 
-        return Profile.of(self._threads.profile)
-
-    def _signed(self, profile: Profile) -> Profile:
-        signed = self._saving.signed(profile, has_ended=not self._threads.is_entered())
-        return self._rates.added(signed)
-
-    def _with_taken(self, measured: Profile) -> Profile:
-        return self._taken[0].merge(measured) if self._taken else measured
+        with self._aside():
+            found = Profile.of(self._threads.profile)
+            has_ended = not self._threads.is_entered()
+            signed = self._saving.signed(found, has_ended=has_ended)
+            return self._rates.added(signed)
 
     def _aside(self) -> AbstractContextManager[None]:
         """What this thread does inside is profiler overhead, if it is measured."""
@@ -181,9 +159,6 @@ class Profiler(ProfileReports):
         if rounds is None:
             rounds = self._local.rounds = ThreadRounds(self._settings)
             self._local.life = rounds.life_of_thread()
-            self._threads.add(rounds)
-        elif rounds not in self._threads.rounds:  # after `take`
-            rounds.renew()
             self._threads.add(rounds)
         return rounds
 

@@ -65,17 +65,6 @@ def test_where_some_steps_are_measured(no_optimizer: None) -> None:
     assert prof.profile.steps == 4 * KEPT
 
 
-def test_what_is_taken_is_taken_once() -> None:
-    prof = profile()
-    taken = []
-    for _ in range(2):
-        in_threads(2 * KEPT, prof(step))
-        taken.append(prof.take())
-    in_threads(1, prof(step))
-    assert [calls(one) for one in taken] == [2 * KEPT] * 2
-    assert calls(prof.profile) == 4 * KEPT + 1
-
-
 def test_a_thread_that_ends_without_a_stop_is_measured_until_then() -> None:
     """The system gives its number to the next thread."""
     prof, other = profile(), Burns(3, 3)

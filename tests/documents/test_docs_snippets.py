@@ -112,13 +112,14 @@ def test_metrics_are_served(library: str, tmp_path: Path) -> None:
         r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
     )
     [snippet] = [each for each in found if f"from {library} import" in each]
-    snippet = snippet.replace("every_steps=100", "every_steps=1")
     snippet = snippet.replace(
         "start_http_server(9464)", "server, _ = start_http_server(0)"
     )
     before, after = METRICS[library]
     script = tmp_path / "snippets.py"
-    script.write_text("\n".join([PROGRAM, before, snippet, after]), encoding="utf-8")
+    served = "serve(profile.scalars())"
+    parts = [PROGRAM, before, snippet, served, after]
+    script.write_text("\n".join(parts), encoding="utf-8")
     done = python("-W", "ignore", str(script), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "torchprof" in done.stdout

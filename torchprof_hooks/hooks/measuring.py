@@ -86,13 +86,6 @@ class ThreadRounds:
         is_over = self._life is not None and self._life() is None
         return is_over and not self.is_entered
 
-    def renew(self) -> None:
-        """Begin another profile of this thread, which keeps what was learned of its
-        steps. What was traced is in the first one."""
-        self._steps.renew()
-        if self._tracer is not None and not self._tracer.waits:
-            self._tracer = None
-
     def enter(self) -> None:
         self._depth += 1
         if self._depth == 1:
@@ -146,12 +139,6 @@ class MeasuredThreads:
     def is_entered(self) -> bool:
         """Whether a block is open in any thread."""
         return any(rounds.is_entered for rounds in self.rounds)
-
-    def forget_all(self) -> None:
-        """Forget everything measured so far."""
-        with self._folding:
-            self.rounds.clear()
-            self._ended.clear()
 
     def add(self, rounds: ThreadRounds) -> None:
         """Add what measures a new thread."""

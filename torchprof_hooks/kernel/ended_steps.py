@@ -157,14 +157,6 @@ class EndedSteps:
             self._waited_ns = self._waited_by_end_ns = tracker.waited_ns
         self.passes.last_ns = None
 
-    def renew(self) -> None:
-        """After the clock was stopped: end a profile with the steps of `read`, and
-        begin another; call `follow` with its tracker then. What is known of the program
-        stays, and there is no first step any more."""
-        self.count_ended()
-        self.count_passes()
-        self._count_calls()
-
     @property
     def steps(self) -> int:
         """How many training steps have ended."""

@@ -39,10 +39,6 @@ class Blocks:
         self.kind = self.usual = Kind.MEASURED
         self._ends_at = self._length()  # after so many steps of the thread
         self._trace_began = 0
-        self.renew()
-
-    def renew(self) -> None:
-        """Another profile begins, with counters of its own; the block goes on."""
         self.longer: deque[float] = deque(maxlen=BLOCKS_KEPT)
         self._counted_ns = 0.0  # on average a step of the last block that was counted
         self._before = self._before_ns = 0  # steps before the block, in its counter

@@ -35,7 +35,6 @@ class ThreadSteps:
     def __init__(
         self, make: MakeTracker, *, steps: int | None = None, every: int | None = None
     ) -> None:
-        self._make = make
         self._blocks = Blocks(steps, every)
         self.at_step: Callable[[int], bool | None] | None = None
         self.ends_each_step = False
@@ -43,10 +42,7 @@ class ThreadSteps:
         self._ended = EndedSteps(held_weakly(self._first_step_ended))
         self._detector = StepDetector(self._ended, held_weakly(self._step_ended))
         self._aside_ns = 0  # when the work began that is aside; 0: none is
-        self._begin_profile()
-
-    def _begin_profile(self) -> None:
-        self._profile = ThreadProfile(self._make, self._blocks)
+        self._profile = ThreadProfile(make, self._blocks)
         self._on_torch = StepsOnTorch(self._profile, self._detector)
         self._expect(self._blocks.kind)
 
@@ -59,13 +55,6 @@ class ThreadSteps:
     def steps(self) -> int:
         """How many steps and evaluation calls have ended."""
         return self._ended.all
-
-    def renew(self) -> None:
-        """After `stop`: begin another profile, of the steps that come. It keeps what it
-        has learned of the program; the block goes on."""
-        self._ended.renew()
-        self._blocks.renew()
-        self._begin_profile()
 
     def start(self) -> None:
         """Begin; or go on after `stop`."""

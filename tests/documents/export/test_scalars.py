@@ -1,4 +1,4 @@
-"""Profiles as numbers with names, and hooks that write them down while training."""
+"""Profiles as numbers with names, which are written down while training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 from tests.build import FUNCTIONS, STEP, own, profile_of, with_fields
 from tests.fake_clock import MS, burn
 from tests.profiles.test_merge import profiles
-from torchprof_hooks import Profile, ReportHook, TrainingSession, profile
+from torchprof_hooks import Profile, profile
 from torchprof_hooks.profiles.memory import MemorySummary
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes, bucket_of
@@ -124,19 +124,6 @@ class Busy(nn.Linear):
         return super().forward(x)
 
 
-def run_session(hook: ReportHook, steps: int) -> None:
-    model = nn.Sequential(Busy(3, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-
-    def step() -> None:
-        model(torch.ones(2, 3)).sum().backward()
-        optimizer.step()
-
-    with TrainingSession([hook]) as session:
-        for _ in range(steps):
-            session.run(step)
-
-
 @pytest.mark.usefixtures("clock")
 def test_since_an_earlier_profile_only_what_came_later_counts() -> None:
     model = nn.Sequential(Busy(3, 1))
@@ -164,49 +151,32 @@ def test_since_an_earlier_profile_only_what_came_later_counts() -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_hook_writes_the_numbers_of_each_interval() -> None:
-    written: list[tuple[str, float, int]] = []
-    hook = ReportHook(every_steps=2, to=lambda *each: written.append(each))
-    run_session(hook, steps=5)
-
-    def of(wanted: str) -> list[tuple[float, int]]:
-        return [(value, step) for name, value, step in written if name == wanted]
-
-    assert of("steps") == [(2, 2), (2, 4), (1, 5)]
-    # Only the first interval has a first step, which is apart.
-    assert of("time/step_ms") == [(3, 2), (3, 4), (3, 5)]
-    assert hook.profile is not None
-    last = {name: value for name, value, step in written if step == 5}
-    assert last == hook.profile.scalars()
-
-
-@pytest.mark.usefixtures("clock")
-def test_tensorboard_reads_them_back(tmp_path: Path) -> None:
+def test_tensorboard_reads_back_the_numbers_of_each_interval(tmp_path: Path) -> None:
     accumulators = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator",
         reason="of the extra `test`",
     )
     tensorboard = import_module("torch.utils.tensorboard")
-    with tensorboard.SummaryWriter(str(tmp_path)) as writer:
-        hook = ReportHook(every_steps=2, to=writer.add_scalar)
-        run_session(hook, steps=4)
+    model, last = nn.Sequential(Busy(3, 1)), None
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    written = list[dict[str, float]]()
+    with tensorboard.SummaryWriter(str(tmp_path)) as writer, profile() as prof:
+        for step in range(1, 5):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            if step % 2 == 0:
+                now = prof.profile
+                written.append(now.scalars(since=last))
+                for name, value in written[-1].items():
+                    writer.add_scalar(name, value, step)
+                last = now
     read = accumulators.EventAccumulator(str(tmp_path))
     read.Reload()
-    assert hook.profile is not None
-    last = hook.profile.scalars()
-    assert {*read.Tags()["scalars"]} == set(last)
-    for name, value in last.items():
+    assert {*read.Tags()["scalars"]} == set(written[-1])
+    for name in written[-1]:
         events = read.Scalars(name)
         assert [event.step for event in events] == [2, 4]
-        assert events[-1].value == pytest.approx(value, rel=1e-6)
-
-
-@pytest.mark.usefixtures("clock")
-def test_tables_are_printed_only_if_a_file_is_given_too(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    run_session(ReportHook(every_steps=1, to=lambda *_: None), steps=1)
-    assert capsys.readouterr().out == ""
-    with (tmp_path / "log.txt").open("w") as file:
-        run_session(ReportHook(every_steps=1, to=lambda *_: None, file=file), steps=1)
-    assert (tmp_path / "log.txt").read_text().startswith("steps 1 to 1\n")
+        values = [numbers[name] for numbers in written]
+        assert [event.value for event in events] == pytest.approx(values, rel=1e-6)
+    assert [event.value for event in read.Scalars("steps")] == [2, 2]
+    assert [event.value for event in read.Scalars("time/step_ms")] == [3, 3]
