@@ -22,7 +22,6 @@ from torchprof_hooks.documents.utilisation import (
 from torchprof_hooks.measure.peaks import (
     data_sheet_peak,
     device_peak,
-    measured_peak,
     rounds_products,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -61,13 +60,6 @@ TRAINED = profile_of(
     peak=TERA,
     steps=1,
 )
-
-
-@pytest.fixture(autouse=True)
-def new_measurements() -> Iterator[None]:
-    measured_peak.cache_clear()
-    yield
-    measured_peak.cache_clear()
 
 
 def net(profile: Profile) -> Row:
@@ -110,7 +102,7 @@ def test_unknown_without_a_peak_or_operations(profile: Profile) -> None:
 
 
 def test_a_peak_that_is_exceeded_was_none() -> None:
-    peak = Peak(10**11, "CPU, bfloat16, measured: product of 512x512, 1 thread")
+    peak = Peak(10**11, "given as peak_flops")
     exceeded = "which is exceeded: it is not the most that the device can do"
     assert exceeded not in " ".join(TRAINED.report(full=True).split())
     text = " ".join(replace(TRAINED, peak=peak).report(full=True).split())
@@ -211,25 +203,9 @@ def test_products_may_be_rounded_by_newer_settings(float32_settings: Any) -> Non
     assert not rounds_products()
 
 
-def test_no_data_sheet_of_other_devices(clock: FakeClock) -> None:
+def test_no_data_sheet_of_other_devices() -> None:
     assert device_peak("float32", "cpu") is None
     assert device_peak("", "") is None
-    assert measured_peak("float32") is None  # time stands still
-
-
-@pytest.mark.parametrize("flops", [2e10, 1e12, 1e13])
-def test_a_report_does_not_wait_long_for_the_cpus_peak(
-    flops: float, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def product(one: torch.Tensor, other: torch.Tensor, out: torch.Tensor) -> None:
-        burn(2 * len(one) ** 3 / flops * 1e3)
-
-    monkeypatch.setattr(torch, "mm", product)
-    began_ns = clock.now_ns
-    peak = measured_peak("float32")
-    assert peak is not None
-    assert peak.flops == pytest.approx(flops, rel=0.01)
-    assert clock.now_ns - began_ns < 150 * MS
 
 
 def trained(**options: Any) -> torchprof_hooks.Profiler:
@@ -240,33 +216,18 @@ def trained(**options: Any) -> torchprof_hooks.Profiler:
         for _ in range(2):
             model(torch.ones(6, 16)).sum().backward()
             optimizer.step()
-            # A report in the loop does not measure the machine.
-            assert "(CPU," not in prof.report()
     return prof
 
 
-@pytest.mark.slow
-def test_the_cpus_peak_is_measured_once_and_not_in_the_loop() -> None:
+def test_no_peak_of_a_cpu_is_known() -> None:
     prof = trained()
     assert prof.profile.peak is None
-    assert measured_peak.cache_info().misses == 0
-
-    before = torch.get_rng_state()
-    text = prof.report()
-    assert torch.equal(torch.get_rng_state(), before)
-    assert "Utilisation: MFU" in text
-    assert "(CPU, float32, measured: product of" in " ".join(text.split())
-    assert prof.scalars()["mfu"] > 0
-    assert measured_peak.cache_info().misses == 1
-    peak = measured_peak("float32")
-    assert peak is not None
-    assert peak.flops > 10**6
+    assert "Utilisation" not in prof.report()
 
 
 def test_a_peak_that_is_given() -> None:
     prof = trained(peak_flops=2e12)
     assert prof.profile.peak == Peak(2 * 10**12, "given as peak_flops")
-    assert measured_peak.cache_info().misses == 0
     assert "of 2.00 TFLOP/s (given as peak_flops)" in prof.report()
     with pytest.raises(ValueError, match="peak_flops needs functions=True"):
         torchprof_hooks.profile(peak_flops=1e12)

@@ -151,8 +151,7 @@ class Profiler(ProfileReports):
     @contextmanager
     def _shown(self) -> Iterator[Profile]:
         with self._aside(), without_collections():
-            found = self.profile
-            yield found if self._threads.is_entered() else self._rates.tried(found)
+            yield self.profile
 
     def _own_rounds(self) -> ThreadRounds:
         rounds: ThreadRounds | None = getattr(self._local, "rounds", None)
@@ -205,8 +204,7 @@ def profile(
             ``every=1000, steps=10``.
         peak_flops: floating-point operations per second that the device can do, without
             sparsity, for MFU and HFU (`Profile.utilisation`). It needs `functions`. By
-            default, the data sheet's value for well-known GPUs; for the CPU, the value
-            that the first report measures, if it is made while the profiler is stopped.
+            default, the data sheet's value for well-known GPUs.
         items_per_step: tokens or samples in a step, for `Profile.items_per_second`.
         save: a file to write the profile to, while the block runs and at its end.
             Each rank of a distributed program writes a file of its own

@@ -64,28 +64,6 @@ class Rates(NamedTuple):
             return device_peak(*counted_types(profile))
         return Peak(self.peak_flops, "given as peak_flops")
 
-    def tried(self, profile: P) -> P:
-        """The same profile; if it has no peak, and the CPU did most operations, with
-        the measured peak of the CPU. To measure it takes a tenth of a second or so, the
-        first time."""
-        if not profile.has_functions or profile.peak is not None:
-            return profile
-        from torchprof_hooks.documents.utilisation import counted_types
-        from torchprof_hooks.measure.peaks import measured_peak
-        from torchprof_hooks.measure.uninterrupted import in_own_thread
-
-        dtype, device_type = counted_types(profile)
-        if device_type != "cpu":
-            return profile
-        tried: list[Peak | None] = []
-
-        def measure() -> None:
-            tried.append(measured_peak(dtype))
-
-        if not in_own_thread(measure):  # a program that is ending gets no other thread
-            measure()
-        return replace(profile, peak=tried[0]) if tried else profile
-
 
 def checked_rates(peak_flops: object, items_per_step: object, functions: bool) -> Rates:
     """Check the user's options, and make `Rates` of them."""

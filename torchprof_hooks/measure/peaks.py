@@ -1,12 +1,10 @@
-"""How many floating-point operations per second a device can do: by the vendors' data
-sheets; for the CPU, by measuring."""
+"""How many floating-point operations per second a device can do, by the vendors' data
+sheets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import cache
-from time import perf_counter_ns
+from collections.abc import Mapping
 from typing import Final
 
 import torch
@@ -51,13 +49,6 @@ _DATA_SHEETS: Final[tuple[tuple[str, Mapping[str, float]], ...]] = (
     (r"MI300X\b", _by_type(1307.4, float64=163.4, float32=163.4)),
 )
 
-#: Rows of the square matrices whose products are timed. A larger size is tried only if
-#: the last one took at most `_QUICK_NS`: many threads need it, one thread is as fast
-#: with the smallest, and somebody waits for the report.
-_SIZES: Final = (512, 1024, 2048)
-_QUICK_NS: Final = 2_000_000
-_PRODUCTS: Final = 5
-
 
 def data_sheet_peak(device_name: str, dtype: str) -> Peak | None:
     """The peak by the vendor's data sheet of a device with this name in torch; None if
@@ -92,55 +83,3 @@ def rounds_products() -> bool:
         return torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # since torch 2.9, if its newer settings say something else
         return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
-
-
-@cache
-def measured_peak(dtype: str) -> Peak | None:
-    """The peak of this machine's CPU, measured by products of matrices with as many
-    threads as torch has now. The first call takes a tenth of a second or so. None if it
-    fails."""
-    best: list[tuple[float, int]] = []
-    for size in _SIZES:
-        shortest_ns = _product_ns(size, getattr(torch, dtype))
-        if shortest_ns > 0:
-            best.append((2 * size**3 / shortest_ns * 1e9, size))
-        if not 0 < shortest_ns <= _QUICK_NS:
-            break
-    if not best:
-        return None
-    flops, size = max(best)
-    source = f"CPU, {dtype}, measured: product of {size}x{size}, {_threads()}"
-    return Peak(round(flops), source)
-
-
-def _threads() -> str:
-    number = torch.get_num_threads()
-    return "1 thread" if number == 1 else f"{number} threads"
-
-
-def _product_ns(size: int, dtype: torch.dtype) -> int:
-    """The shortest time of a product of matrices; 0 if torch has none for the type, or
-    there is too little memory."""
-
-    def make() -> Callable[[], object]:
-        matrix = torch.full((size, size), 1 / size, dtype=dtype, device="cpu")
-        product = torch.empty_like(matrix)
-        return lambda: torch.mm(matrix, matrix, out=product)
-
-    return _shortest_ns(make, _PRODUCTS)
-
-
-def _shortest_ns(make: Callable[[], Callable[[], object]], count: int) -> int:
-    """The shortest time of `count` calls of what `make` returns; 0 if that fails."""
-    tries = []
-    try:
-        with torch.no_grad():
-            work = make()
-            work()
-            for _ in range(count):
-                began_ns = perf_counter_ns()
-                work()
-                tries.append(perf_counter_ns() - began_ns)
-    except RuntimeError:
-        return 0
-    return min(tries)

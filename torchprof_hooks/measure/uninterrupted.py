@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import signal
 import threading
 
@@ -11,7 +10,7 @@ from _signal import getsignal  # type: ignore[import-not-found]
 from _signal import signal as set_handler
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
@@ -22,9 +21,6 @@ _SIGNALS: Final = tuple(
     for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
-
-#: What a thread may need: its stack, and its share of the heap.
-_ROOM: Final = 64 * 2**20
 
 _Handler = Callable[[int, FrameType | None], Any]
 
@@ -77,37 +73,19 @@ def leave_uninterrupted(end: Callable[[], object]) -> None:
         raise
 
 
-def in_own_thread(work: Callable[[], object]) -> bool:
+def in_own_thread(work: Callable[[], object]) -> None:
     """Do `work` in a new thread, where trackers, modes and settings (such as autocast)
-    of this thread do not count. Returns whether it was done: since Python 3.12, a
-    program that is ending gets no new threads; nor does one that is out of memory.
+    of this thread do not count. It is not done in a program that is ending, which gets
+    no new threads since Python 3.12.
 
     Interrupts are delayed until the thread is done: a program that ends while torch
     works in another thread aborts.
     """
-    if not _has_room():
-        return False
     # With a name: else it would take one of the numbers of the program's threads.
     thread = threading.Thread(target=work, name="torchprof_hooks")
-    with uninterrupted():
-        try:
-            thread.start()
-        except RuntimeError:
-            return False
+    with uninterrupted(), suppress(RuntimeError):
+        thread.start()
         thread.join()
-    return True
-
-
-def _has_room() -> bool:
-    """Whether there is memory for a thread and some work: without, `Thread.start` may
-    wait forever for a thread that could not begin."""
-    if not hasattr(mmap, "MAP_PRIVATE"):  # as on Windows
-        return True
-    try:
-        mmap.mmap(-1, _ROOM, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
-    except OSError:
-        return False
-    return True
 
 
 def meant_handler(number: int) -> Any:

@@ -296,8 +296,7 @@ def device_text(profile: ProfileData) -> str:
 
 def utilisation_text(profile: ProfileData) -> str:
     """``MFU 41.2 %, HFU 45.0 % of 312.00 TFLOP/s (given as peak_flops)``; "" if no peak
-    is known. A program that exceeds the peak shows that it was not one: a CPU's is
-    measured by matrix products, which in some types may be slower than convolutions."""
+    is known. A program that exceeds the peak shows that it was not one."""
     found = utilisation.of_profile(profile)
     if profile.peak is None:
         return ""
