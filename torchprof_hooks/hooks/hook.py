@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from torchprof_hooks.kernel.attachments import attachments
@@ -67,22 +67,10 @@ class Hook:
     #: The active hooks of this kind: on modules, or on functions.
     _thread_wide: ThreadWide
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         """Copies, also pickled ones, get the options that users gave to the hook, but
         are not active anywhere, and have measured nothing."""
-        reduced = super().__reduce_ex__(protocol)
-        if isinstance(reduced, str):
-            return reduced
-        maker, arguments, *more = reduced
-        return maker, arguments, *map(self._copied, more[:1]), *more[1:]
-
-    def _copied(self, state: Any) -> Any:
-        """The attributes to copy, of a dict or, with slots, of a tuple of dicts."""
-        if isinstance(state, tuple):
-            return tuple(map(self._copied, state))
-        if not isinstance(state, dict):
-            return state
-        return {name: value for name, value in state.items() if name not in _OWN}
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def __enter__(self: Self) -> Self:
         """Activate the hook for all modules, or all functions, that this thread calls.
