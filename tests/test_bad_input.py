@@ -186,11 +186,6 @@ def test_numbers_of_other_types_are_numbers(call: Callable[[Any], object]) -> No
     call(np.int64(5))
 
 
-def test_what_is_gone_says_what_is_there_instead() -> None:
-    with pytest.raises(TypeError, match="every=1000, steps=10"):
-        profile(max_overhead=0.05)  # type: ignore[arg-type]
-
-
 def test_where_standard_error_is_closed_nothing_is_printed_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

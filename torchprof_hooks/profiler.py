@@ -174,7 +174,6 @@ def profile(
     save: str | Path | None = None,
     flush_secs: float = 60.0,
     ranks_report: bool = True,
-    max_overhead: None = None,
 ) -> Profiler:
     """Measure forward, backward and recompute of every module, and optimizer steps.
 
@@ -210,7 +209,6 @@ def profile(
             Each rank of a distributed program writes a file of its own
             (``profile-rank1.json``). The folder must exist.
         flush_secs: seconds between two writes of that file while the block runs.
-        max_overhead: is gone; measure some steps by `every` and `steps`.
         ranks_report: whether rank 0 prints to standard error, at exit, which rank the
             others wait for (see `load_ranks`). This needs several ranks, and `save`.
 
@@ -236,11 +234,6 @@ def profile(
 
         with suppress(MemoryUnavailableError):  # the report will say why
             memory_meter(memory, "memory")
-    if max_overhead is not None:
-        raise TypeError(
-            "max_overhead= is gone: profile(every=1000, steps=10) measures 10 of each "
-            "1000 steps"
-        )
     some = checked_steps(steps, every)
     check_positive("flush_secs", flush_secs)
     check_flag("ranks_report", ranks_report)

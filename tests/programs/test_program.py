@@ -406,7 +406,6 @@ def test_what_cannot_be_written_does_not_cost_the_report(tmp_path: Path) -> None
         (["show", "a.json", "--html", "b"], "b; --format html -o FILE writes a page"),
         ([], "usage:"),
         (["show", "nowhere.json"], "nowhere.json"),
-        (["--max-overhead", "5%", "x.py"], "; --steps and --every say how many"),
         (["--steps", "0", "x.py"], "--steps must be a whole number, 1 or more, not"),
         (["--every", "9", "x.py"], "--every must be given with steps, which says"),
         (

@@ -154,7 +154,6 @@ _PREFIXED: Final = {
 }
 #: Flags that do not exist here, most of them of Theano; and what to use instead.
 ELSEWHERE: Final = {
-    "max_overhead": "--steps and --every say how many steps are measured",
     "debugprint": "--full prints the tree of modules",
     "format": "show FILE --format prints a saved profile in other formats",
     "print_global_stats": "the first lines of the report have the sums",
