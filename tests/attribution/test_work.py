@@ -153,27 +153,6 @@ def test_formulas(
     assert counted(function, *args) == (forward, gradients * forward)
 
 
-@pytest.mark.parametrize("steps", [5, 5_000])
-def test_a_sequence_of_any_length(steps: int) -> None:
-    batch, width, hidden = 2, 3, 4
-    state = x(1, batch, hidden), x(1, batch, hidden)
-    weights = [x(16, 3), x(16, 4), x(16), x(16)]
-    call = x(steps, batch, width), state, weights, True, 1, 0.0, True, False, False
-    forward = 2 * steps * batch * 4 * hidden * (width + hidden)
-    assert counted(torch.lstm, *call) == (forward, 2 * forward)
-
-
-def test_recurrent_layers_on_each_other_and_in_both_directions() -> None:
-    layer = nn.GRU(3, 4, num_layers=2, bidirectional=True)
-    steps, batch, gates = 5, 2, 3 * 4
-    inner = 2 * 2 * steps * batch * gates * (3 + 8)  # of both directions
-    outer = 2 * 2 * 2 * steps * batch * gates * 4  # of both layers
-    forward = inner + outer
-    # Nobody asks for gradients of the inputs, and of the first hidden values.
-    unwanted = 2 * 2 * steps * batch * gates * 3 + 2 * 2 * 2 * batch * gates * 4
-    assert counted(layer, const(steps, batch, 3)) == (forward, 2 * forward - unwanted)
-
-
 @pytest.mark.parametrize(
     "gradients", [pytest.param(0, marks=THOROUGH), pytest.param(1, marks=THOROUGH), 2]
 )
@@ -485,11 +464,6 @@ def attend(size: int) -> torch.Tensor:
     return SDPA(x(B, H, L, D), x(B, H, size, D), x(B, H, size, D))
 
 
-def recur(size: int) -> torch.Tensor:
-    torch.manual_seed(0)
-    return first(nn.LSTM(3, 4, 2)(x(size, 2, 3)))
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -498,9 +472,9 @@ def recur(size: int) -> torch.Tensor:
         pytest.param(
             lambda size: torch.einsum("ij,kj->ik", x(size, 3), x(4, 3)), marks=THOROUGH
         ),
-        *(convolve, attend, pytest.param(recur, marks=THOROUGH)),
+        *(convolve, attend),
     ],
-    ids=["linear", "matmul", "einsum", "convolution", "attention", "recurrent"],
+    ids=["linear", "matmul", "einsum", "convolution", "attention"],
 )
 def test_shapes_without_end_are_counted_like_the_first(
     function: Callable[[int], torch.Tensor],
