@@ -10,9 +10,9 @@ from torchprof_hooks.function_hook import FunctionHook
 from torchprof_hooks.hooks.hook import check_free, check_known
 from torchprof_hooks.hooks.trackers import ask_again
 from torchprof_hooks.instruments.functions.names import (
-    as_given_to_modes,
     is_function_class,
     is_of_torch,
+    notifies_modes,
 )
 from torchprof_hooks.instruments.functions.targets import (
     FunctionSubscription,
@@ -43,7 +43,8 @@ def add_hook(
             in all threads), a torch function such as ``torch.nn.functional.linear`` or
             ``torch.Tensor.add`` (its calls in this thread), or an autograd node such as
             ``loss.grad_fn`` (its backward). Functions and methods of one name are
-            different targets: ``x + y`` calls ``torch.Tensor.add``, not ``torch.add``.
+            different targets: ``x + y`` calls ``torch.Tensor.add``, not ``torch.add``,
+            and a method like ``torch.Tensor.__add__`` is no target.
         hook: the hook whose callbacks are called.
         name: the name to register the hook under; by default ``hook.name``.
 
@@ -60,15 +61,15 @@ def add_hook(
     """
     if name is not None:
         check_text("name", name)
-    found = _found(target)
-    subscriptions = _subscriptions_of(found)
+    _check_target(target)
+    subscriptions = _subscriptions_of(target)
     is_module = isinstance(target, torch.nn.Module)
     _check_hook(hook, LinkHook if is_module else FunctionHook)
     name = hook.name if name is None else name
     check_free(name, subscriptions.get(name))
     hook.added(target)
     with uninterrupted():
-        _connect(found, name, hook)
+        _connect(target, name, hook)
     return target
 
 
@@ -79,7 +80,8 @@ def delete_hook(target: object, name: str) -> None:
         KeyError: `target` has no hook of that name.
         TypeError: `target` cannot be hooked.
     """
-    subscriptions = _subscriptions_of(_found(target))
+    _check_target(target)
+    subscriptions = _subscriptions_of(target)
     check_known(name, subscriptions)
     subscription = subscriptions[name]
     try:
@@ -108,26 +110,22 @@ def _connect(target: Any, name: str, hook: Any) -> None:
         FunctionSubscription(target, name, hook)
 
 
-def _found(target: Any) -> Any:
-    """What is hooked: the target; for a method of tensors, the one that it stands for.
-    TypeError if it cannot be hooked."""
+def _check_target(target: Any) -> None:
+    """TypeError if it cannot be hooked."""
     kinds = torch.nn.Module, torch.autograd.graph.Node
-    if isinstance(target, kinds) or is_function_class(target):
-        return target
-    function = as_given_to_modes(target)
-    if function is None and is_of_torch(target):
+    if isinstance(target, kinds) or is_function_class(target) or notifies_modes(target):
+        return
+    if is_of_torch(target):
         raise TypeError(
             "target must be a function whose calls torch makes known, not "
             f"{_describe(target)}: hook the functions that it calls"
         )
-    if function is None:
-        raise TypeError(
-            f"target must be something to hook, not {_describe(target)}: a LinkHook "
-            "goes on a torch.nn.Module; a FunctionHook on a class derived from "
-            "torch.autograd.Function, on a torch function such as "
-            "torch.nn.functional.linear, or on an autograd node such as loss.grad_fn"
-        )
-    return function
+    raise TypeError(
+        f"target must be something to hook, not {_describe(target)}: a LinkHook "
+        "goes on a torch.nn.Module; a FunctionHook on a class derived from "
+        "torch.autograd.Function, on a torch function such as "
+        "torch.nn.functional.linear, or on an autograd node such as loss.grad_fn"
+    )
 
 
 def _subscriptions_of(target: Any) -> dict[str, Any]:

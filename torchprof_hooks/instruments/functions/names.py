@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import inspect
 import types
-from contextlib import suppress
 from typing import Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode, get_testing_overrides
+from torch.overrides import get_testing_overrides
 
 from torchprof_hooks.kernel.torch_names.functions import is_operator
 
@@ -88,19 +87,6 @@ def is_function_class(target: object) -> bool:
     return isinstance(target, type) and issubclass(target, base) and target is not base
 
 
-def as_given_to_modes(target: Any) -> Any:
-    """The function that a mode is given when `target` is called, a function of torch or
-    a method of tensors: for ``torch.Tensor.__add__``, that is ``torch.Tensor.add``.
-    None if `target` is neither, or no mode is ever notified of it."""
-    if is_operator(target):
-        return target
-    if not is_of_torch(target):
-        return None
-    if target.__name__[:2] == "__":
-        return _operator_as_given(target)
-    return target if _notifies_modes(target) else None
-
-
 def is_of_torch(target: Any) -> bool:
     """Whether `target` is a function of torch, or a method of tensors."""
     if not isinstance(target, _FUNCTION_TYPES) or function_name(target) is None:
@@ -119,40 +105,19 @@ _FUNCTION_TYPES: Final = (
 )
 
 
-def _notifies_modes(function: Any) -> bool:
-    """Whether torch notifies modes of calls of `function`, one of its own. It does for
-    all that are written in C++. One in Python has to notify modes itself; if it does
-    not, they are notified only of the functions that it calls."""
-    if not isinstance(function, types.FunctionType):
+def notifies_modes(target: Any) -> bool:
+    """Whether torch notifies modes of calls of `target`. It does of its operators, and
+    of functions that are written in C++. One in Python has to notify modes itself; if
+    it does not, they are notified only of the functions that it calls. A method like
+    ``__add__`` shows as another one: ``x + y`` as ``torch.Tensor.add``."""
+    if is_operator(target):
         return True
-    forms = (function, inspect.unwrap(function))
+    if not is_of_torch(target) or target.__name__.startswith("__"):
+        return False
+    if not isinstance(target, types.FunctionType):
+        return True
+    forms = (target, inspect.unwrap(target))
     codes = [form.__code__ for form in forms if isinstance(form, types.FunctionType)]
     if any("handle_torch_function" in code.co_names for code in codes):
         return True
-    return function in get_testing_overrides()  # a function that it calls may do it
-
-
-def _operator_as_given(operator: Any) -> Any:
-    """What a mode is given when `operator`, a method like ``__add__``, is called."""
-    value = torch.zeros(1, device="cpu")
-    with _Probe() as probe:
-        for arguments in ((value, value), (value,), (value, 0, value)):
-            with suppress(Exception):
-                operator(*arguments)
-            if probe.given is not None:
-                break
-    return probe.given
-
-
-class _Probe(TorchFunctionMode):
-    """Notes the first function that is called, and calls none."""
-
-    def __init__(self) -> None:
-        self.given: Any = None
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if self.given is None:
-            self.given = func
-        raise NotImplementedError
+    return target in get_testing_overrides()  # a function that it calls may do it
