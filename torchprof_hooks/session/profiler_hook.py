@@ -27,7 +27,6 @@ from torchprof_hooks.session.training_session import (
     RunValues,
     SessionHook,
     TrainingSession,
-    occupy,
 )
 from torchprof_hooks.session.trigger_timer import SecondOrStepTimer
 
@@ -166,17 +165,8 @@ class ProfilerHook(SessionHook):
 
     # As a context manager
 
-    def is_using(self, hook: SessionHook) -> bool:
-        """Whether this hook is entered as a context manager, without a session."""
-        return hook is self and self._own_step is not None
-
     def __enter__(self) -> ProfilerHook:
-        """Begin the first step.
-
-        Raises:
-            RuntimeError: the hook is in use already.
-        """
-        occupy((self,), self)
+        """Begin the first step."""
         try:
             self._own_step = 0
             self.begin()

@@ -3,12 +3,11 @@ base class of such hooks."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from torchprof_hooks.profiles.options import check_callable, check_whole
 
@@ -69,9 +68,10 @@ class RunContext:
 class SessionHook:
     """Callbacks around the steps of a `TrainingSession`, in the order of its hooks.
 
-    Subclass it and override what you need. The protocol is that of TensorFlow's
-    ``SessionRunHook``, for loops in Python: `begin` has no graph to change, and the
-    function that `before_run` returns is called after the step. `on_exception` is new.
+    Subclass it and override what you need. A hook serves one session at a time, which
+    nobody checks. The protocol is that of TensorFlow's ``SessionRunHook``, for loops in
+    Python: `begin` has no graph to change, and the function that `before_run` returns
+    is called after the step. `on_exception` is new.
     """
 
     def begin(self) -> None:
@@ -103,29 +103,6 @@ class SessionHook:
         an exception that then leaves the body causes no second call. Outside of a step,
         `run_context` is None. The exception is raised again afterwards; one raised here
         replaces it."""
-
-
-#: The user of each hook, by the hook's address: a session, or the hook itself. Users
-#: are never removed, as an interrupt could prevent that: `is_using` says whether they
-#: still use the hook.
-_users: Final = weakref.WeakValueDictionary[int, Any]()
-
-
-def occupy(hooks: tuple[SessionHook, ...], user: Any) -> None:
-    """Note that `user` uses these hooks, for as long as ``user.is_using(hook)``.
-
-    Raises:
-        RuntimeError: one of the hooks is in use already, or twice here.
-    """
-    for position, hook in enumerate(hooks):
-        known = _users.get(id(hook))
-        is_twice = any(hook is one for one in hooks[:position])
-        if is_twice or (known is not None and known.is_using(hook)):
-            raise RuntimeError(
-                f"{hook!r} is in use by another session, or twice in this one: "
-                "make a hook for each"
-            )
-    _users.update((id(hook), user) for hook in hooks)
 
 
 class TrainingSession:
@@ -168,10 +145,6 @@ class TrainingSession:
     def step(self) -> int:
         """How many steps have been run, including those before the session."""
         return self._step
-
-    def is_using(self, hook: SessionHook) -> bool:
-        """Whether the session is open, and has this hook."""
-        return self._state == "open" and any(hook is one for one in self._hooks)
 
     def should_stop(self) -> bool:
         """Whether a stop was requested."""
@@ -245,11 +218,10 @@ class TrainingSession:
         """Call `begin` and `after_create_session` of all hooks.
 
         Raises:
-            RuntimeError: the session was entered before, or a hook is in use already.
+            RuntimeError: the session was entered before.
         """
         if self._state != "not entered yet":
             raise RuntimeError("a session can be entered once: make a new one")
-        occupy(self._hooks, self)
         self._state = "open"
         begun: list[SessionHook] = []
         try:

@@ -233,21 +233,6 @@ def test_of_two_hooks_at_once_the_second_gets_no_trace_and_says_so_once(
     assert files(tmp_path / "second") == timelines(3, 5)
 
 
-def test_a_hook_serves_one_session_at_a_time(loop: Loop, tmp_path: Path) -> None:
-    hook = ProfilerHook(1, output_dir=tmp_path)
-    with hook:
-        with pytest.raises(RuntimeError, match="in use by another session"):
-            hook.__enter__()
-        with pytest.raises(RuntimeError, match="in use by another session"):
-            TrainingSession([hook]).__enter__()
-        for _ in range(2):
-            loop.step()
-            hook.step()
-    assert files(tmp_path) == timelines(2)
-    with TrainingSession([hook]), pytest.raises(RuntimeError, match="in use"):
-        hook.__enter__()
-
-
 # Other profilers
 
 

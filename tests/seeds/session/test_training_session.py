@@ -196,16 +196,6 @@ def test_used_outside_of_its_with() -> None:
         pass
 
 
-def test_a_hook_serves_one_session_at_a_time() -> None:
-    hook = SessionHook()
-    second = TrainingSession([hook])
-    in_use = pytest.raises(RuntimeError, match="in use by another session")
-    with TrainingSession([hook]), in_use:
-        second.__enter__()
-    with pytest.raises(RuntimeError, match="twice in this one"):
-        TrainingSession([hook, hook]).__enter__()
-
-
 def test_the_tensors_of_a_failed_step_are_not_kept() -> None:
     kept: list[weakref.ref[torch.Tensor]] = []
 
