@@ -39,8 +39,6 @@ def test_flags_are_written_as_theanos(text: str, expected: Flags) -> None:
         ("profil=True", "no flag 'profil'; did you mean profile?"),
         ("profiling.nops=3", "did you mean n_ops"),
         ("zzzz=1", "no flag 'zzzz'; there are profile, profile_memory,"),
-        ("profiling.debugprint=1", "'profiling.debugprint'; --full prints the tree of"),
-        ("print_global_stats=1", "; the first lines of the report have the sums"),
         ("profile=maybe", "profile must be True or False, not 'maybe'"),
         ("ranks_report=maybe", "ranks_report must be on or off, not 'maybe'"),
         ("n_ops=0", "profiling.n_ops must be a whole number, 1 or more, not '0'"),

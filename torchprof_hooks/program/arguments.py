@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from torchprof_hooks.profiles.compare import ENOUGH_RUNS
 from torchprof_hooks.profiles.names import GROUPINGS, SORT_KEYS
 from torchprof_hooks.profiles.options import check_share
-from torchprof_hooks.program.flags import ELSEWHERE, Flags, did_you_mean, option
+from torchprof_hooks.program.flags import Flags, did_you_mean, option
 from torchprof_hooks.version import __version__
 
 #: How often ``compare --run`` runs each program.
@@ -192,8 +192,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says of unknown options what was meant, or what to use instead; and which options
-    do not go together.
+    """Says of unknown options what was meant, and which options do not go together.
 
     command: the command whose arguments these are, if it is one.
     """
@@ -206,13 +205,8 @@ class _Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             every = [name for each in self._actions for name in each.option_strings]
-            given = {each.partition("=")[0] for each in unknown}
-            instead = [f"; {t}" for n, t in ELSEWHERE.items() if option(n) in given]
-            if "--html" in given and self.command and "html" in self.command.formats:
-                instead.append("; --format html -o FILE writes a page")
             meant = did_you_mean(unknown[0].partition("=")[0], every)
-            said = "".join(instead) or meant
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{said}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         if self.command:
             self._check_together(self.command, found)
         return found, unknown

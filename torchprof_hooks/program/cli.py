@@ -34,8 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _launch(options: Namespace, program: list[str]) -> int:
-    """Run the program as the options say. Returns the exit code if they are wrong, or
-    the program is no file, but like the name of a command."""
+    """Run the program as the options say. Returns the exit code if they are wrong."""
     from torchprof_hooks.profiles.errors import FlagError
     from torchprof_hooks.program.flags import as_texts, make_flags, option, settle
     from torchprof_hooks.program.handover import print_warning
@@ -44,26 +43,10 @@ def _launch(options: Namespace, program: list[str]) -> int:
     given = {name: value for name, value in vars(options).items() if value is not None}
     try:
         flags = settle(make_flags(given, option), option)
-        _check_script(program[0])
     except FlagError as error:
         print_warning(f"torchprof_hooks: {error}")
         return 2
     return launch(program, as_texts(flags))
-
-
-def _check_script(script: str) -> None:
-    """Refuse a script that is not there, and whose name is like that of a command."""
-    import os
-
-    from torchprof_hooks.profiles.errors import FlagError
-    from torchprof_hooks.program.arguments import COMMANDS
-    from torchprof_hooks.program.flags import did_you_mean
-
-    if "." in script or os.sep in script or os.path.exists(script):
-        return
-    if meant := did_you_mean(script, COMMANDS):
-        text = f"there is no file {script!r}, and no command of that name"
-        raise FlagError(text + meant)
 
 
 def _build(clears: bool) -> int:

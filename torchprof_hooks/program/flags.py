@@ -152,12 +152,6 @@ _PREFIXED: Final = {
     *("n_ops", "n_apply", "output_line_width", "destination"),
     *("ignore_first_call", "time_thunks"),
 }
-#: Flags that do not exist here, most of them of Theano; and what to use instead.
-ELSEWHERE: Final = {
-    "debugprint": "--full prints the tree of modules",
-    "format": "show FILE --format prints a saved profile in other formats",
-    "print_global_stats": "the first lines of the report have the sums",
-}
 
 
 def option(name: str) -> str:
@@ -200,7 +194,9 @@ def make_flags(
     for name, value in given.items():
         own = name.removeprefix(PREFIX)
         if own not in _FIELDS:
-            raise FlagError(f"there is no flag {name!r}{_suggestion(own)}")
+            every = ", ".join(map(full_name, _FIELDS))
+            meant = did_you_mean(own, _FIELDS) or f"; there are {every}"
+            raise FlagError(f"there is no flag {name!r}{meant}")
         if own in values:
             raise FlagError(f"the flag {full_name(own)!r} is given twice")
         values[own] = _parsed(own, value, spelled)
@@ -222,13 +218,6 @@ def _parsed(name: str, value: Any, spelled: Callable[[str], str]) -> Any:
     except (LookupError, ValueError):
         wanted = flag.metadata["wanted"]
         raise FlagError(f"{spelled(name)} must be {wanted}, not {value!r}") from None
-
-
-def _suggestion(name: str) -> str:
-    if name in ELSEWHERE:
-        return f"; {ELSEWHERE[name]}"
-    every = ", ".join(map(full_name, _FIELDS))
-    return did_you_mean(name, _FIELDS) or f"; there are {every}"
 
 
 def did_you_mean(written: str, known: Iterable[str]) -> str:
