@@ -19,7 +19,7 @@ from tests.build import profile_of, timed
 from tests.compared_runs import Runs, in_turns, one_after_the_other
 from tests.running import OWN_CLOCK
 from torchprof_hooks import Profile, compare
-from torchprof_hooks.files.runs import read_runs
+from torchprof_hooks.files.profile_file import read_runs
 from torchprof_hooks.program.cli import main
 
 #: Compares runs in two folders, and returns what is printed.

@@ -74,6 +74,23 @@ def load(path: str | Path) -> ProfileData:
     return found
 
 
+def read_runs(path: Path) -> list[ProfileData]:
+    """The profile in a file; or those in a folder, one of each run, by their names.
+
+    Raises:
+        ProfileFileError: a file is no profile, or the folder has no ``*.json``.
+        OSError: it cannot be read.
+    """
+    if not path.is_dir():
+        return [load(path)]
+    paths = sorted(path.glob("*.json"))
+    if not paths:
+        raise ProfileFileError(
+            f"{path} has no profiles: it needs a file *.json for each run"
+        )
+    return [load(each) for each in paths]
+
+
 def provenance_of(path: str | Path) -> Processes:
     """The processes that measured the profile in a file; () if it does not say. The
     rest of the file is not checked.

@@ -36,8 +36,8 @@ from torchprof_hooks.documents.report import (
     to_markdown,
 )
 from torchprof_hooks.documents.words import OF_FILES, plural
+from torchprof_hooks.files.profile_file import read_runs
 from torchprof_hooks.files.ranks import read_run
-from torchprof_hooks.files.runs import read_runs
 from torchprof_hooks.files.writing import replaced_file
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.compare import compare
