@@ -15,17 +15,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-#: When this module was imported: before torch, if the command started the program.
+#: When our code first ran: before torch, if the command started the program.
 BEGAN_NS = perf_counter_ns()
 
 #: Environment variables with the settings for the program that is being started, and
 #: with the PYTHONPATH that it would have without us.
 FLAGS_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_FLAGS"
 PATH_VARIABLE = "TORCHPROF_HOOKS_LAUNCH_PATH"
-#: Parts of the text of the settings: the flag to measure children, too; and the time
-#: when the command launched the program, which the settings for children do not have.
+#: Parts of the text of the settings: the flag to measure children, too; and that the
+#: command launched the program, which the settings for children do not have.
 _WITH_CHILDREN = "'children': 'True'"
-_LAUNCHED = ", 'launched_ns'"
+_LAUNCHED = ", 'launched': True"
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap")
 
 
@@ -58,8 +58,7 @@ def restore(environment: MutableMapping[str, str]) -> str:
     else:
         environment["PYTHONPATH"] = path
     if _WITH_CHILDREN in text:
-        kept, launched, _ = text.partition(_LAUNCHED)
-        prepare(environment, kept + "}" if launched else text)
+        prepare(environment, text.replace(_LAUNCHED, ""))
     return text
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from torchprof_hooks.program.handover import BEGAN_NS, prepare, print_warning
+from torchprof_hooks.program.handover import prepare, print_warning
 
 TYPE_CHECKING = False  # every program waits for what this imports
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
             "torchprof_hooks.enable() in the program"
         )
     else:
-        given = {"flags": {**flags, "profile": "True"}, "launched_ns": BEGAN_NS}
+        given = {"flags": {**flags, "profile": "True"}, "launched": True}
         prepare(environment, repr(given))
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # else it is closed, also for the program

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from torchprof_hooks.files.collector import without_collections
 from torchprof_hooks.hooks.measuring import (
@@ -31,18 +31,6 @@ from torchprof_hooks.program.handover import BEGAN_NS, print_warning
 
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     from torchprof_hooks.profiles.data import ProfileData
-
-
-class Before(NamedTuple):
-    """Times before measuring began, in nanoseconds.
-
-    launching_ns: from the command until our code first ran in the program's
-        interpreter.
-    ours_ns: how much our code has taken since.
-    """
-
-    launching_ns: int = 0
-    ours_ns: int = 0
 
 
 class Recorder:
@@ -72,18 +60,17 @@ class Recorder:
         self._sigterm = Sigterm(self._is_due, self.report)
         self._began_ns = self._ended_ns = 0  # measuring, and the program
         self._report_ns = 0
-        self._before = Before()
+        self._ours_ns = 0  # how much our code has taken before that
 
-    def start(self, before: Before) -> None:
+    def start(self, ours_ns: int) -> None:
         """Begin to measure; and print the report when the program ends.
 
-        before: times until now. The time that this call takes is added to `ours_ns`.
+        ours_ns: how much our code has taken until now.
         """
         called_ns = time.perf_counter_ns()
         self._start()
         self._began_ns = time.perf_counter_ns()
-        ours_ns = before.ours_ns + self._began_ns - called_ns
-        self._before = before._replace(ours_ns=ours_ns)
+        self._ours_ns = ours_ns + self._began_ns - called_ns
 
     def _start(self) -> None:
         os.register_at_fork(after_in_child=self._forked)
@@ -175,19 +162,18 @@ class Recorder:
         modules and counts operations, which is not the program's time."""
         found = self._steps.profile(end_ns)
         thread = f", in thread {self._thread}" if self._thread else ""
-        before = self._before
         program = Program(
             message=self._origin.command + thread,
-            program_ns=end_ns - BEGAN_NS + before.launching_ns,
+            program_ns=end_ns - BEGAN_NS,
             compilation=ending.compilation_since(self._compiled_before),
             facts=facts_of_program(self._steps.tracker.observers),
             ended_by=ending.ended_by(self._steps.tracker.tree.names.get),
         )
-        before_ns = self._began_ns - BEGAN_NS - before.ours_ns
+        before_ns = self._began_ns - BEGAN_NS - self._ours_ns
         signed = replace(
             found.with_time_before(max(before_ns, 0)),
             program=program,
-            overhead_ns=found.overhead_ns + before.launching_ns + before.ours_ns,
+            overhead_ns=found.overhead_ns + self._ours_ns,
             provenance=(self._origin.provenance(False),),
         )
         return ending.rates_of(self._flags).added(signed)

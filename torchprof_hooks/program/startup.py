@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: The environment variable with flags, read when the package is imported.
 VARIABLE: Final = "TORCHPROF_HOOKS_FLAGS"
-#: The longest believable time from the command to the program's interpreter.
-_LONGEST_LAUNCH_NS: Final = 60_000_000_000
 
 
 def enable(**flags: Any) -> None:
@@ -78,26 +76,20 @@ def begin_from_environment(environment: Mapping[str, str], began_ns: int) -> Non
         return
     _measure_children(flags)
     ours_ns = perf_counter_ns() - began_ns
-    call_after_import("torch", lambda: begin(flags, ours_ns=ours_ns))
+    call_after_import("torch", lambda: begin(flags, ours_ns))
 
 
-def begin_with(text: str, began_ns: int) -> None:
+def begin_with(text: str) -> None:
     """Begin with the settings that the command, or a measured parent, has handed over.
 
     text: the settings, with checked flags.
-    began_ns: when our code first ran in this interpreter.
     """
     here_ns = perf_counter_ns()
     given = literal_eval(text)
     flags = make_flags(given["flags"])
-    is_child = "launched_ns" not in given
-    # Clocks of two processes may have nothing in common.
-    launching_ns = 0 if is_child else began_ns - given["launched_ns"]
-    if not 0 <= launching_ns <= _LONGEST_LAUNCH_NS:
-        launching_ns = 0
     if flags.profile:
         ours_ns = perf_counter_ns() - here_ns
-        begin(flags, launching_ns, ours_ns, is_child=is_child)
+        begin(flags, ours_ns, is_child="launched" not in given)
 
 
 def _measure_children(flags: Flags) -> None:
@@ -115,7 +107,6 @@ def _is_a_child() -> bool:
 
 def begin(
     flags: Flags,
-    launching_ns: int = 0,
     ours_ns: int = 0,
     *,
     is_bound: bool = False,
@@ -123,7 +114,7 @@ def begin(
 ) -> None:
     """Begin now, unless the program is being measured already.
 
-    launching_ns, ours_ns: see `Before`.
+    ours_ns: how much our code has taken so far.
     is_bound: whether to measure this thread, even if another one calls a model first.
     is_child: whether a measured program has started this one.
     """
@@ -131,13 +122,13 @@ def begin(
 
     began_ns = perf_counter_ns()
     try:
-        from torchprof_hooks.program.recorder import Before, Recorder
+        from torchprof_hooks.program.recorder import Recorder
 
         if not _running:
             recorder = Recorder(flags, is_bound=is_bound, is_child=is_child)
             _running.append(recorder)
             ours_ns += perf_counter_ns() - began_ns
-            recorder.start(Before(launching_ns, ours_ns))
+            recorder.start(ours_ns)
     except Exception as error:  # the program goes on, whatever it is
         print_warning(f"torchprof_hooks: cannot measure: {error!r}")
 

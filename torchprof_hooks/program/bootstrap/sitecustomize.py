@@ -13,13 +13,12 @@ def _begin() -> None:
     finally:
         sys.path = path
     path[:] = [entry for entry in path if os.path.abspath(entry or ".") != here]
-    began_ns = handover.BEGAN_NS  # which is when `handover` was imported
     text = handover.restore(os.environ)
 
     def begin() -> None:
         from torchprof_hooks.program import startup
 
-        startup.begin_with(text, began_ns)
+        startup.begin_with(text)
 
     own = sys.modules.pop("sitecustomize")
     try:  # the `sitecustomize` that the program would have without us
