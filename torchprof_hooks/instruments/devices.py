@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -89,19 +89,6 @@ class StampedSteps:
         return at_length(self._unstamped, size) + calls - at_length(paused_at, size)
 
 
-class Waits(NamedTuple):
-    """How often a device was asked, before a stamp, whether it waits for the host, and
-    how often it did: it had done all that it was given."""
-
-    asked: int
-    waited: int
-
-    @property
-    def share(self) -> float:
-        """From 0.0, for a device that always has something to do, to 1.0."""
-        return self.waited / self.asked if self.asked else 0.0
-
-
 class DeviceMeter(Observer):
     """Stamps a device's queue of work where the thread leaves a call for another: the
     core does, once the program uses the device. What the device did between two stamps
@@ -130,16 +117,6 @@ class DeviceMeter(Observer):
     def is_awake(self) -> bool:
         """Whether the program uses the device."""
         return bool(self._core.is_awake)
-
-    @property
-    def has_several(self) -> bool:
-        """Whether several devices of the kind were stamped."""
-        return bool(self._core.devices > 1)
-
-    @property
-    def waits(self) -> Waits:
-        """How often the device waited for the host."""
-        return Waits(*self._core.waits)
 
     # As an observer
 
@@ -191,13 +168,15 @@ class DeviceMeter(Observer):
         """The profile, which also says how the clock was read."""
         if not self.is_awake:
             return profile
-        steps, waits = self.stamped_steps, self.waits
-        unknown = (SEVERAL_DEVICES,) if self.has_several else ()
+        steps, has_several = self.stamped_steps, self._core.devices > 1
+        unknown = (SEVERAL_DEVICES,) if has_several else ()
+        # Before stamps: whether the device had done all that it was given.
+        asked, waited = self._core.waits
         return replace(
             profile,
             devices=(self.name,),
-            device_asked=waits.asked,
-            device_waits=waits.waited,
+            device_asked=asked,
+            device_waits=waited,
             steps_with_device_times=steps.stamped,
             steps_without_device_times=steps.steps - steps.stamped,
             not_measured=(*profile.not_measured, *unknown),

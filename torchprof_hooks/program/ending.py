@@ -19,7 +19,6 @@ from torchprof_hooks.program.handover import print_warning
 if TYPE_CHECKING:  # imported when they are needed, as every program would wait
     import torch
 
-    from torchprof_hooks.hooks.results import Rates
     from torchprof_hooks.profiles.compilation import CompilationSummary
     from torchprof_hooks.profiles.data import ProfileData
 
@@ -251,15 +250,6 @@ def ended_by(name_of: Callable[[torch.nn.Module], str | None]) -> str:
     modules = [name_of(module) for module in modules_left(place)]
     places = [f"in {name}" for name in modules if name][-1:]
     return " ".join([type(error).__name__, *places])
-
-
-def rates_of(flags: Flags) -> Rates:
-    """The peak and the items by the flags. Without a flag for it, the peak is that of
-    the device that did most of the counted operations, by its data sheet."""
-    from torchprof_hooks.hooks.results import checked_rates
-
-    peak_flops = flags.peak_flops or None
-    return checked_rates(peak_flops, flags.items_per_step, functions=True)
 
 
 def compilation_so_far() -> CompilationSummary | None:

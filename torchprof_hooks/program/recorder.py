@@ -111,7 +111,7 @@ class Recorder:
                 every=flags.every,
             )
         )
-        steps.at_step = _until_it_fails(self._at_step, steps)
+        steps.at_step = self._at_step
         return steps
 
     def report(self) -> None:
@@ -140,8 +140,18 @@ class Recorder:
             print_warning(f"torchprof_hooks: no report: {error!r}")
 
     def _at_step(self, steps: int) -> bool:
-        """Called between two steps: write the file if that is due, and begin or end a
-        trace. In a fork, stop measuring. Returns whether the next step is traced."""
+        """Called between two steps. If this fails, the program goes on without it.
+        Returns whether the next step is traced."""
+        try:
+            return self._write_and_trace(steps)
+        except Exception as error:
+            self._steps.at_step = None
+            print_warning(f"torchprof_hooks: {error!r}")
+            return False
+
+    def _write_and_trace(self, steps: int) -> bool:
+        """Write the file if that is due, and begin or end a trace. In a fork, stop
+        measuring."""
         if os.getpid() != self._pid:  # a fork, with our hooks and all numbers so far
             self._steps.stop()
             return False
@@ -160,7 +170,9 @@ class Recorder:
     def _until(self, end_ns: int) -> ProfileData:
         """The profile of the program until `end_ns`. Not until now: making it imports
         modules and counts operations, which is not the program's time."""
-        found = self._steps.profile(end_ns)
+        from torchprof_hooks.hooks.results import checked_rates
+
+        found, flags = self._steps.profile(end_ns), self._flags
         thread = f", in thread {self._thread}" if self._thread else ""
         program = Program(
             message=self._origin.command + thread,
@@ -176,7 +188,9 @@ class Recorder:
             overhead_ns=found.overhead_ns + self._ours_ns,
             provenance=(self._origin.provenance(False),),
         )
-        return ending.rates_of(self._flags).added(signed)
+        # Without a peak by a flag, it is that of the device's data sheet.
+        peak_flops, items = flags.peak_flops or None, flags.items_per_step
+        return checked_rates(peak_flops, items, functions=True).added(signed)
 
     def _finish(self) -> ProfileData:
         self._steps.end(self._ended_ns)
@@ -197,20 +211,3 @@ class Recorder:
         facts = replace(facts, program_ns=facts.program_ns + report_ns)
         overhead_ns = program.overhead_ns + report_ns
         return replace(program, program=facts, overhead_ns=overhead_ns)
-
-
-def _until_it_fails(
-    at_step: Callable[[int], bool], thread_steps: ThreadSteps
-) -> Callable[[int], bool]:
-    """A function that calls `at_step`. If that raises, the program goes on, and it is
-    not called again."""
-
-    def call(steps: int) -> bool:
-        try:
-            return at_step(steps)
-        except Exception as error:
-            thread_steps.at_step = None
-            print_warning(f"torchprof_hooks: {error!r}")
-            return False
-
-    return call
