@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -27,14 +27,6 @@ from torchprof_hooks.profiles.trace.step_trace import (
     StepTrace,
     TensorType,
 )
-
-#: Batch normalization changes its running mean and variance, and does not declare it.
-_UNDECLARED_WRITES: Final = {
-    f"aten::{name}batch_norm": frozenset({3, 4})
-    for name in ("native_", "cudnn_", "miopen_")
-}
-#: Position of the input that says whether it does so: in training mode.
-_TRAINING: Final = 5
 
 
 def read_modules(
@@ -164,8 +156,6 @@ class EventReader:
     ) -> None:
         inputs = fields.inputs
         written = _written_inputs(name, len(inputs))
-        if name in _UNDECLARED_WRITES and inputs[_TRAINING] is True:
-            written = _UNDECLARED_WRITES[name]
         # Nodes may run passes of their own, with other nodes inside of them.
         is_node = fields.scope == NODE_SCOPE and operation.node is None
         if is_node:
