@@ -154,7 +154,6 @@ def test_show_groups_rows(by: Grouping, tool: Tool) -> None:
             "cannot write no/c.json: No such file or directory",
         ),
         ("compare a b --fail-above=5", 'must be a share, "2%" or 0.02: above 1, write'),
-        ("ranks ''", "argument folder: give the folder with the profiles of ranks"),
         ("show a --format xml", "error: argument --format: "),
         ("show a --max-rows 0", "error: argument --max-rows: '0' is not a positive nu"),
         ("merge a b", "error: "),

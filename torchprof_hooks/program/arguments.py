@@ -22,12 +22,6 @@ RUNS: Final = ENOUGH_RUNS
 _PROGRAMS: Final = ("-m", "-c", "-")
 
 
-def _folder(written: str) -> Path:
-    if not written:  # as of a shell variable that is not set; Path would make it "."
-        raise argparse.ArgumentTypeError("give the folder with the profiles of ranks")
-    return Path(written)
-
-
 def _threshold(written: str) -> float:
     try:
         return check_share("it", written)
@@ -167,7 +161,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Put the ranks of the newest run in a folder side by side: which one the "
         "others wait for, in which module or code it spends that, the phases of each, "
         "and the rows in which they differ.",
-        [_argument("folder", type=_folder)],
+        [_argument("folder", type=Path)],
         {
             "text": ("by", "max_rows"),
             "html": ("by",),

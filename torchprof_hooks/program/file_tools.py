@@ -51,10 +51,6 @@ SLOWER: Final = 1
 TROUBLE: Final = 2
 
 
-#: The most characters of a message: some quote a value from a damaged file.
-_LONGEST_MESSAGE: Final = 300
-
-
 class _ToolError(Exception):
     """A problem that the user can solve. It is printed in one line."""
 
@@ -70,8 +66,6 @@ def run(args: argparse.Namespace) -> int:
         return _COMMANDS[args.command](args)
     except _ToolError as error:
         line = " ".join(str(error).splitlines())
-        if len(line) > _LONGEST_MESSAGE:
-            line = line[:_LONGEST_MESSAGE] + "..."
         print(f"torchprof_hooks: {line}", file=sys.stderr)
         return error.code
 
