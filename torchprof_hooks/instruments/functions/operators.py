@@ -25,10 +25,6 @@ from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.modules import ModuleInfo, Shapes
 from torchprof_hooks.profiles.names import SHAPES_SHOWN, Phase, function_call_name
 
-#: How many names of functions are kept apart at a site, as a program may make new ones
-#: forever; and the name of the rest.
-NAMES_KEPT: Final = 4096
-OTHER_FUNCTIONS: Final = "(other functions)"
 #: How many different input shapes of a function are kept apart at a site, and what
 #: stands for the shapes beyond that number.
 SHAPES_KEPT: Final = 64
@@ -216,8 +212,6 @@ def _function(caller: Site, operator: str) -> Function:
     else:
         short, runs = operator.removeprefix(_OF_TORCH), "C"
         name = SMALL_NAME if short in _SMALL else _AS_WRITTEN.get(short, short)
-    if len(caller.functions) >= NAMES_KEPT:
-        operator = name = OTHER_FUNCTIONS
     made: Function = caller.functions.setdefault(operator, Function(name, runs, {}))
     return made
 
