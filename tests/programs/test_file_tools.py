@@ -142,7 +142,6 @@ def test_show_groups_rows(by: Grouping, tool: Tool) -> None:
         ("show a.json --format report", "is not the profile of a whole program"),
         ("compare a.json a.json -n 5", "--runs is for programs: give --run, too"),
         ("compare --run a b --keep a.json", "a.json is there already: name a new fold"),
-        ("compare --run a b -n 1", "argument -n/--runs: give 2 or more: one run does"),
         ("compare --run no.py a.json", "there is no file no.py"),
         ("compare --run 'python no.py' a.json", "leave python out: give the script, a"),
         ("compare --run '\"a' a.json", "is no command: No closing quotation"),

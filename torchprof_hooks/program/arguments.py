@@ -30,14 +30,6 @@ def _threshold(written: str) -> float:
         raise argparse.ArgumentTypeError(message) from None
 
 
-def _several(written: str) -> int:
-    if (found := _positive(written)) > 1:
-        return found
-    raise argparse.ArgumentTypeError(
-        "give 2 or more: one run does not tell how much runs differ"
-    )
-
-
 def _positive(written: str) -> int:
     if not re.fullmatch(r"0*[1-9]\d{0,8}", written, re.ASCII):
         raise argparse.ArgumentTypeError(f"{written!r} is not a positive number")
@@ -121,7 +113,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             _argument(
                 *("-n", "--runs"),
-                type=_several,
+                type=_positive,
                 metavar="N",
                 help=f"how often --run runs each of them (default: {RUNS}), after a "
                 "first time that does not count",
