@@ -45,10 +45,6 @@ subprocess.run([sys.executable, "-c", "import os; print(sorted(os.environ))"])
         ("python -uXdev -mtorchprof_hooks x.py", "-uXdev"),
         ("python -uX dev -m torchprof_hooks", "-uX dev"),
         ("python -W m -m torchprof_hooks", "-W m"),
-        (
-            "python --check-hash-based-pycs always -m torchprof_hooks",
-            "--check-hash-based-pycs always",
-        ),
         ("python -O /bin/torchprof-hooks -u x.py", "-O"),
     ],
 )

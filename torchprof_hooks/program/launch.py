@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 #: Options of Python with a value, which is in the same or in the next argument.
 _WITH_VALUE = "XW"
-_LONG_WITH_VALUE = "--check-hash-based-pycs"
 
 
 def launch(program: Sequence[str], flags: Mapping[str, str]) -> NoReturn:
@@ -67,9 +66,7 @@ def interpreter_options(command: Sequence[str]) -> list[str]:
     options: list[str] = []
     arguments = iter(command[1:])
     for argument in arguments:
-        if argument == _LONG_WITH_VALUE:
-            options += [argument, next(arguments)]
-        elif argument.startswith("--"):
+        if argument.startswith("--"):
             options.append(argument)
         elif not argument.startswith("-") or argument == "-":
             break
