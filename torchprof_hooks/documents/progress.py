@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Iterable, Sequence
 from threading import RLock
-from time import monotonic
 from typing import Any, Final, TypeVar
 
 from torchprof_hooks.documents.render.terminal import is_terminal
@@ -15,8 +13,6 @@ T = TypeVar("T")
 
 #: Seconds after which the bar appears.
 DELAY_S: Final = 2.0
-#: Seconds from one redrawing of the bar to the next, while no task ends.
-_TICK_S: Final = 0.2
 
 
 def with_progress(items: Sequence[T], what: str) -> Iterable[T]:
@@ -28,23 +24,6 @@ def with_progress(items: Sequence[T], what: str) -> Iterable[T]:
         return items
     shown: Iterable[T] = bar(items, what, delay=DELAY_S, leave=False, file=sys.stderr)
     return shown
-
-
-def wait_with_progress(tasks: Collection[Future[Any]], what: str) -> None:
-    """Wait until all tasks are done, with a bar as in `with_progress`."""
-    make = _new_bar()
-    if make is None:
-        wait(tasks)
-        return
-    began, left = monotonic(), {*tasks}
-    with make(
-        total=len(left), desc=what, delay=DELAY_S, leave=False, file=sys.stderr
-    ) as bar:
-        while left:
-            done, left = wait(left, _TICK_S, FIRST_COMPLETED)
-            bar.update(len(done))
-            if left and monotonic() - began >= DELAY_S:
-                bar.refresh()  # shows the seconds that have passed
 
 
 def _new_bar() -> Any:

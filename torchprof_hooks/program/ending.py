@@ -91,22 +91,13 @@ class Outputs:
         with_end: Callable[[ProfileData], ProfileData],
         is_hurried: Callable[[], bool],
     ) -> None:
-        """Write the page; then, when the progress bar is gone, the report. Rank 0
-        prints that of all ranks first."""
-        from torchprof_hooks.documents.progress import with_progress
-
-        if self._is_left_to_rank_0():
-            self._write_page(program)
-            return
-        report: list[str] = []
-        work: tuple[Callable[[], None], ...] = (
-            lambda: self._write_page(program),
-            lambda: report.append(exit_report(program, self._flags, with_end)),
-            lambda: report.insert(0, self._of_ranks(is_hurried)),
-        )
-        for part in with_progress(work, "torchprof_hooks: writing the report"):
-            part()
-        self._write_report("".join(report))
+        """Write the page; then, unless rank 0 does, the report. Rank 0 prints that of
+        all ranks first."""
+        is_left_to_rank_0 = self._is_left_to_rank_0()
+        self._write_page(program)
+        if not is_left_to_rank_0:
+            report = exit_report(program, self._flags, with_end)
+            self._write_report(self._of_ranks(is_hurried) + report)
 
     def _is_left_to_rank_0(self) -> bool:
         """Whether rank 0 alone prints a report: those of all would be in its way. If

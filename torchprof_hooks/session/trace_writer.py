@@ -19,7 +19,6 @@ from torchprof_hooks.documents.export.chrome_trace.events import (
     memory_events,
     module_events,
 )
-from torchprof_hooks.documents.progress import wait_with_progress
 from torchprof_hooks.instruments.kernels.recording import Recording, Window
 from torchprof_hooks.measure.origin import Origin
 from torchprof_hooks.profiles.trace.step_trace import StepTrace
@@ -107,8 +106,6 @@ class TraceWriter:
         self._process = None
         self._is_awaited = True
         if self._thread is not None and is_here:
-            if self._waiting:
-                wait_with_progress(self._waiting, "writing traces")
             self._thread.shutdown(wait=True)
         self._thread = None
         self._waiting.clear()
