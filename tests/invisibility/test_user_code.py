@@ -192,7 +192,7 @@ def test_inputs_and_outputs_are_not_looked_into(
 ) -> None:
     """In the first steps, of which memory is recorded block by block, in the third and
     fourth one, which may be traced, and in others."""
-    monkeypatch.setattr(device_tracer, "is_accelerator_in_use", lambda: True)
+    monkeypatch.setattr(device_tracer, "accelerator_in_use", lambda: "a device")
     odd = [make()] if nested else make()
     model = Returns(odd)
     with torchprof_hooks.profile(**options) as prof:

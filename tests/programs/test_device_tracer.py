@@ -18,7 +18,7 @@ from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
 @pytest.fixture(autouse=True)
 def _in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there was a device."""
-    monkeypatch.setattr(device_tracer, "is_accelerator_in_use", lambda: True)
+    monkeypatch.setattr(device_tracer, "accelerator_in_use", lambda: "a device")
 
 
 def work() -> None:

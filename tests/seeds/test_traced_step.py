@@ -38,7 +38,7 @@ def train(count: int, **options: Any) -> tuple[Profile, list[Any]]:
 @pytest.fixture
 def in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there was a device."""
-    monkeypatch.setattr(device_tracer, "is_accelerator_in_use", lambda: True)
+    monkeypatch.setattr(device_tracer, "accelerator_in_use", lambda: "a device")
 
 
 def step_of(found: Profile) -> DeviceStep:
@@ -90,7 +90,7 @@ def test_steps_without_an_optimizer() -> None:
         """
 import torch, torchprof_hooks
 from torchprof_hooks.instruments.kernels import device_tracer
-device_tracer.is_accelerator_in_use = lambda: True
+device_tracer.accelerator_in_use = lambda: "a device"
 model = torch.nn.Linear(2, 2)
 with torchprof_hooks.profile(kernels=True) as prof:
     for _ in range(8):

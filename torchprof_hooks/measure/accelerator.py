@@ -105,15 +105,23 @@ def current_accelerator() -> str | None:
     return "cuda" if torch.backends.cuda.is_built() else None  # type: ignore[no-untyped-call]
 
 
-def is_accelerator_in_use() -> bool:
-    """Whether the program has initialised the device. Does not do so itself."""
+def functions_of(kind: str) -> Any:
+    """``torch.cuda``, or for another kind of device, what has the same functions."""
+    return torch.cuda if kind == "cuda" else Accelerator(kind)
+
+
+def accelerator_in_use() -> torch.device | None:
+    """The running thread's device, if the program has initialised it. Does not do so
+    itself."""
     kind = current_accelerator()
-    return kind is not None and Accelerator(kind).is_initialized()
+    if kind is None or not functions_of(kind).is_initialized():
+        return None
+    return torch.device(kind, functions_of(kind).current_device())
 
 
 def wait_for_accelerator() -> None:
     """Wait until the current device has done all its work, if it is in use."""
-    if is_accelerator_in_use():
+    if accelerator_in_use() is not None:
         torch.accelerator.synchronize()
 
 
@@ -168,6 +176,4 @@ def default_device_clock() -> EventClock | None:
     """The clock of the accelerator that this torch is built for, or that has registered
     with it; None for the CPU alone. Does not initialise the device."""
     kind = current_accelerator()
-    if kind is None:
-        return None
-    return EventClock() if kind == "cuda" else EventClock(Accelerator(kind), kind)
+    return None if kind is None else EventClock(functions_of(kind), kind)

@@ -7,7 +7,11 @@ from typing import Any
 import torch
 from torch.version import __version__ as TORCH_VERSION
 
-from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
+from torchprof_hooks.measure.accelerator import (
+    accelerator_in_use,
+    current_accelerator,
+    functions_of,
+)
 from torchprof_hooks.profiles.errors import MemoryUnavailableError
 
 #: used, acquired, current, peak: all in bytes.
@@ -98,7 +102,7 @@ def memory_counter(
         MemoryUnavailableError: the memory cannot be measured in this process.
     """
     if device is None:
-        in_use = _device_in_use()
+        in_use = accelerator_in_use()
         return None if in_use is None else _counter_of(in_use)
     place = _parse(device, option)
     if place.type == "cpu":
@@ -118,20 +122,7 @@ def memory_counter(
 
 
 def _counter_of(place: torch.device) -> AllocatorCounter:
-    if place.type == "cuda":
-        return AllocatorCounter(place.index)
-    return AllocatorCounter(place.index, Accelerator(place.type), place.type)
-
-
-def _device_in_use() -> torch.device | None:
-    """The accelerator's current device, if the program has initialised it."""
-    kind = current_accelerator()
-    if kind is None:
-        return None
-    device = torch.cuda if kind == "cuda" else Accelerator(kind)
-    if not device.is_initialized():
-        return None
-    return torch.device(kind, device.current_device())
+    return AllocatorCounter(place.index, functions_of(place.type), place.type)
 
 
 def _parse(device: str | torch.device, option: str) -> torch.device:

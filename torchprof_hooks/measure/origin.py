@@ -13,7 +13,7 @@ import torch
 from torch import __version__ as torch_version
 from torch import distributed
 
-from torchprof_hooks.measure.accelerator import Accelerator, current_accelerator
+from torchprof_hooks.measure.accelerator import accelerator_in_use
 from torchprof_hooks.profiles.provenance import Coordinate, Provenance
 from torchprof_hooks.version import __version__
 
@@ -115,10 +115,8 @@ def _number(text: str | None) -> int | None:
 
 def _device() -> str:
     """The device that the process uses. Does not initialise it."""
-    kind = current_accelerator()
-    if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        number = torch.cuda.current_device()
-        return f"cuda:{number} {torch.cuda.get_device_name(number)}"
-    if kind not in (None, "cuda") and Accelerator(kind).is_initialized():
-        return f"{kind}:{Accelerator(kind).current_device()}"
-    return "cpu"
+    found = accelerator_in_use()
+    if found is None:
+        return "cpu"
+    name = torch.cuda.get_device_name(found) if found.type == "cuda" else ""
+    return f"{found} {name}".rstrip()

@@ -20,7 +20,7 @@ from torchprof_hooks.kernel.module_names import ModuleNames
 from torchprof_hooks.kernel.observer import Observer
 from torchprof_hooks.kernel.torch_names.profiler import shows_devices
 from torchprof_hooks.measure.accelerator import (
-    is_accelerator_in_use,
+    accelerator_in_use,
     wait_for_accelerator,
 )
 from torchprof_hooks.measure.uninterrupted import uninterrupted
@@ -97,7 +97,7 @@ class DeviceTracer:
         if self._has_begun or steps < STEPS_BEFORE:
             return False
         self._has_begun = True
-        if not is_accelerator_in_use():
+        if accelerator_in_use() is None:
             self.reason = f"no device was in use after {steps} steps"
             return False
         if not shows_devices():
