@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import FUSED_CLASS, Phase
+from torchprof_hooks.profiles.names import FUSED_CLASS
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.totals import NOTHING, Totals
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Row)
@@ -92,12 +91,3 @@ def grouped(
 def by_kind(rows: Iterable[R], apart: Collection[str] = ()) -> dict[LayerKind, list[R]]:
     """The rows of each kind (see `kind_of`)."""
     return grouped(rows, lambda row: kind_of(row, apart))
-
-
-def summed_phases(rows: Iterable[Row]) -> dict[Phase, Totals]:
-    """The sums of the rows, by phase."""
-    sums: dict[Phase, Totals] = {}
-    for row in rows:
-        for phase, totals in row.phases.items():
-            sums[phase] = sums.get(phase, NOTHING) + totals
-    return sums

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from torchprof_hooks.profiles.cells import (
     Cells,
@@ -21,7 +21,7 @@ from torchprof_hooks.profiles.names import (
     Kind,
     Phase,
 )
-from torchprof_hooks.profiles.totals import NOTHING, Totals
+from torchprof_hooks.profiles.totals import NOTHING, Totals, summed_phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,58 +106,34 @@ class Row:
         return sum(totals.calls for totals in self.phases.values())
 
 
-class Sums:
-    """The sums of cells of one row, or of one place, by phase.
-
-    own: of the calls themselves.
-    inside: what belongs to calls around, too (see `Totals.own`), of these calls and of
-        all inside.
-    """
-
-    __slots__ = ("_phases", "inside", "own")
-
-    def __init__(self, first: Sums | None = None) -> None:
-        self.own: dict[Phase, Totals] = {**first.own} if first else {}
-        self.inside: dict[Phase, tuple[Any, ...]] = {**first.inside} if first else {}
-        self._phases: Mapping[Phase, Totals] | None = None
-
-    def add_own(self, phase: Phase, totals: Totals) -> None:
-        """Add calls of the row itself."""
-        # Also the only cell is added to `NOTHING`, which clears the shortest call of
-        # one without calls.
-        self.own[phase] = self.own.get(phase, NOTHING) + totals
-
-    def add_inside(self, sums: Mapping[Phase, tuple[Any, ...]]) -> None:
-        """Add calls of the row, and those inside of them."""
-        for phase, more in sums.items():
-            known = self.inside.get(phase)
-            self.inside[phase] = tuple(map(add, known, more)) if known else more
-
-    def phases(self) -> Mapping[Phase, Totals]:
-        """The totals by phase, when all is added; the three phases of modules are
-        always there."""
-        if self._phases is None:  # else, they are those of a node, or of a row
-            found = dict.fromkeys(MODULE_PHASES, NOTHING)
-            for phase, inside in self.inside.items():
-                found[phase] = self.own.get(phase, NOTHING).with_inside(inside)
-            self._phases = found
-        return self._phases
+#: By phase, what belongs to calls around, too (see `Totals.own`).
+_Inside = dict[Phase, tuple[Any, ...]]
 
 
-class Place(Sums):
+class Place:
     """A place in the tree of calls, with the places below it by name.
 
     module: the innermost module around it, or itself.
+    own: the sums of the calls themselves, by phase.
+    inside: what belongs to calls around, too, of these calls and of all inside.
     """
 
-    __slots__ = ("below", "info", "module", "name")
+    __slots__ = ("_phases", "below", "info", "inside", "module", "name", "own")
 
     def __init__(self, name: str, info: ModuleInfo, module: str) -> None:
-        super().__init__()
         self.name = name
         self.info = info
         self.module = name if info.kind == "module" else module
         self.below: dict[str, Place] = {}
+        self.own: dict[Phase, Totals] = {}
+        self.inside: _Inside = {}
+        self._phases: Mapping[Phase, Totals] | None = None
+
+    def phases(self) -> Mapping[Phase, Totals]:
+        """The totals by phase, when all is added."""
+        if self._phases is None:  # else, they are those of a node, or of a row
+            self._phases = _phases_of(self.own, self.inside)
+        return self._phases
 
     def at(self, path: Chain, infos: Infos) -> list[Place]:
         """The places of a chain of calls below this one, made where they are
@@ -186,39 +162,72 @@ def new_tree() -> Place:
 
 def tree_of_places(cells: Cells, infos: Infos) -> Place:
     """All places of calls, with their sums."""
-    top = new_tree()
+    top, places = new_tree(), dict[Chain, Place]()
     for (path, phase), totals in cells.items():
-        top.at(path, infos)[-1].add_own(phase, totals)
+        place = places.get(path)
+        if place is None:
+            place = places[path] = top.at(path, infos)[-1]
+        # The only cell of a phase is added to `NOTHING`, which clears the shortest call
+        # of one without calls.
+        place.own[phase] = place.own.get(phase, NOTHING) + totals
     for place in reversed(top.walk()):  # from inside: each place is added once
-        place.add_inside({phase: totals.own for phase, totals in place.own.items()})
+        place.inside = {phase: totals.own for phase, totals in place.own.items()}
         for below in place.below.values():
-            place.add_inside(below.inside)
+            _add_inside(place.inside, below.inside)
     return top
+
+
+def _add_inside(found: _Inside, more: _Inside) -> None:
+    for phase, sums in more.items():
+        known = found.get(phase)
+        found[phase] = tuple(map(add, known, sums)) if known else sums
+
+
+def _phases_of(own: Mapping[Phase, Totals], inside: _Inside) -> Mapping[Phase, Totals]:
+    """The totals by phase; the three phases of modules are always there."""
+    found = dict.fromkeys(MODULE_PHASES, NOTHING)
+    for phase, sums in inside.items():
+        found[phase] = own.get(phase, NOTHING).with_inside(sums)
+    return found
 
 
 def group_rows(top: Place, by: Grouping) -> tuple[Row, ...]:
     """The rows of a tree of places (see `Profile.rows`)."""
-    sums: dict[str, Sums] = {}
     groups: dict[str, _Group] = {}
+    places: dict[str, list[Place]] = {}
+    nested: set[int] = set()
     coming = [(place, frozenset[str]()) for place in top.below.values()]
     for place, around in coming:  # grows
         group = group_of(place, by)
         name = group.name
-        known = sums.get(name)
-        if known is None:  # most groups are at one place
-            groups[name], sums[name] = group, place
-        else:
+        if name in groups:
             groups[name] = group.merge(groups[name])
-            if isinstance(known, Place):
-                known = sums[name] = Sums(known)
-            for phase, totals in place.own.items():
-                known.add_own(phase, totals)
-            if name not in around:  # nested calls of one group count once
-                known.add_inside(place.inside)
-        around |= {name}
-        coming += [(below, around) for below in place.below.values()]
-    rows = (Row(**row_fields(*groups[name], found)) for name, found in sums.items())
+            places[name].append(place)
+        else:  # most groups are at one place
+            groups[name], places[name] = group, [place]
+        if name in around:
+            nested.add(id(place))
+        if place.below:
+            around |= {name}
+            coming += [(below, around) for below in place.below.values()]
+    rows = (
+        Row(*row_fields(*groups[name], _phases_of_all(alike, nested)))
+        for name, alike in places.items()
+    )
     return tuple(sorted(rows, key=expensive_first))
+
+
+def _phases_of_all(
+    places: Sequence[Place], nested: Collection[int]
+) -> Mapping[Phase, Totals]:
+    """The totals of all places of a group; nested calls of it count once."""
+    if len(places) == 1:
+        return places[0].phases()
+    own, inside = summed_phases(place.own for place in places), _Inside()
+    for place in places:
+        if id(place) not in nested:
+            _add_inside(inside, place.inside)
+    return _phases_of(own, inside)
 
 
 def expensive_first(row: Row) -> tuple[int, str]:
@@ -256,14 +265,10 @@ def group_of(place: Place, by: Grouping) -> _Group:
     return _Group(name, ModuleInfo(info.class_name, info.kind), "")
 
 
-#: Fields that a row takes over from the `ModuleInfo` of its name.
-_DESCRIBED: Final = (
-    *("class_name", "kind", "aliases", "compiled", "implementation"),
-    *("inputs", "autocast"),
-)
-
-
-def row_fields(name: str, info: ModuleInfo, module: str, sums: Sums) -> dict[str, Any]:
-    """The fields of a `Row`, or of a `Node`, by name."""
-    described = {name: getattr(info, name) for name in _DESCRIBED}
-    return {"name": name, "module": module, "phases": sums.phases(), **described}
+def row_fields(
+    name: str, info: ModuleInfo, module: str, phases: Mapping[Phase, Totals]
+) -> tuple[Any, ...]:
+    """The fields of a `Row`, or of a `Node`, in their order."""
+    described = info.class_name, info.kind, info.aliases, info.compiled
+    called = info.implementation, info.inputs, info.autocast
+    return name, *described, phases, module, *called

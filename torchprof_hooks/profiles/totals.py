@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from math import isqrt, sqrt
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Any, Final
 
 from torchprof_hooks.profiles.amounts import (
@@ -18,6 +20,7 @@ from torchprof_hooks.profiles.amounts import (
     sums_of,
 )
 from torchprof_hooks.profiles.memory import NO_MEMORY, MemoryTotals
+from torchprof_hooks.profiles.names import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +170,24 @@ _INSIDE: Final = [
 
 #: The totals where nothing was booked.
 NOTHING: Final = Totals()
+_HOWS: Final = [each.metadata.get("sum", add) for each in fields(Totals)]
+
+
+def summed_phases(every: Iterable[Mapping[Phase, Totals]]) -> dict[Phase, Totals]:
+    """The sums of rows, or of places, by phase."""
+    found: dict[Phase, list[Totals]] = {}
+    for phases in every:
+        for phase, totals in phases.items():
+            found.setdefault(phase, []).append(totals)
+    return {phase: _sum_of(totals) for phase, totals in found.items()}
+
+
+def _sum_of(every: Iterable[Totals]) -> Totals:
+    """The sum, a field at a time: of many, that is faster than one by one."""
+    some = [each for each in every if each is not NOTHING]
+    if len(some) < 2:
+        return sum(some, NOTHING)
+    columns = zip(*map(_VALUES, some), strict=True)
+    sums = [reduce(how, each) for how, each in zip(_HOWS, columns, strict=True)]
+    sums[_MIN] = min((each.min_ns for each in some if each.calls), default=0)
+    return Totals(*sums)

@@ -39,6 +39,6 @@ def build_tree(top: Place) -> Node:
     nodes: dict[int, Node] = {}
     for place in reversed(places):  # bottom up: a node needs its children
         below = sorted((nodes.pop(id(p)) for p in place.below.values()), key=rank)
-        fields = row_fields(place.name, place.info, place.module, place)
-        nodes[id(place)] = Node(**fields, children=tuple(below))
+        fields = row_fields(place.name, place.info, place.module, place.phases())
+        nodes[id(place)] = Node(*[*fields, tuple(below)])
     return nodes[id(top)]

@@ -20,11 +20,11 @@ from torchprof_hooks.profiles.kinds import (
     by_kind,
     count_of,
     kind_of,
-    summed_phases,
     without_numbers,
 )
 from torchprof_hooks.profiles.names import FUSED_CLASS
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import summed_phases
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows.
@@ -215,6 +215,6 @@ def _together(alike: Sequence[Node]) -> Node:
     return replace(
         alike[0],
         compiled=any(node.compiled for node in alike),
-        phases=summed_phases(alike),
+        phases=summed_phases(node.phases for node in alike),
         children=tuple(child for node in alike for child in node.children),
     )

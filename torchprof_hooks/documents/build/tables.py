@@ -15,7 +15,6 @@ from torchprof_hooks.profiles.kinds import (
     LayerKind,
     grouped,
     kind_of,
-    summed_phases,
     without_numbers,
 )
 from torchprof_hooks.profiles.many_shapes import with_common_names
@@ -30,6 +29,7 @@ from torchprof_hooks.profiles.names import (
     SortBy,
 )
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import summed_phases
 from torchprof_hooks.profiles.tree import Node
 
 #: The most rows that texts show by default.
@@ -305,7 +305,9 @@ def call_sites(profile: ProfileData) -> Iterator[Row]:
     functions = (row for row in rows if row.kind == "function")
     for found, alike in grouped(functions, kind).items():
         name = found.name if len(alike) > 1 else alike[0].name
-        yield replace(alike[0], name=name, phases=summed_phases(alike))
+        yield replace(
+            alike[0], name=name, phases=summed_phases(row.phases for row in alike)
+        )
 
 
 def _own_used(row: Row) -> float:
