@@ -31,7 +31,7 @@ class Comparison(Reportable, ComparisonData):  # noqa: D101 - that of `Compariso
         from torchprof_hooks.documents.render.text import text_of
 
         with self._shown():
-            document = comparison_document(self, max_rows=max_rows)
+            document = comparison_document(self, max_rows=max_rows, is_text=True)
             return text_of(document, width=width, unit="auto_foreach")
 
     def _document(self, level: Literal["page", "json", "markdown"]) -> Document:

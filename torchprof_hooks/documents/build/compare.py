@@ -45,14 +45,15 @@ _TREE_LEGEND: Final = (
 
 
 def comparison_document(
-    comparison: ComparisonData, *, max_rows: int | None = None
+    comparison: ComparisonData, *, max_rows: int | None = None, is_text: bool = False
 ) -> Document:
     """The rows that became slower, the largest difference first; then those that became
-    faster; then the others. Of modules, pages and programs also get a tree; and all get
-    what was measured in both.
+    faster; then the others. Pages and programs also get what was measured in both, and
+    of modules a tree.
 
     max_rows: the most rows of the table as text; 40 by default. All rows that became
         slower are shown in any case.
+    is_text: whether only a text is made of it, which has no details.
     """
     most = max_rows or ROWS
     old, new = comparison.old, comparison.new
@@ -60,13 +61,14 @@ def comparison_document(
         Answers([*answers_of(comparison)], [*warnings_of(comparison)])
     ]
     changes = ranked(comparison, comparison.printed)
-    if comparison.by == "module" and not new.is_empty:
+    if comparison.by == "module" and not new.is_empty and not is_text:
         blocks.append(_tree(comparison))
     if changes:
         blocks.append(_table(comparison, changes, most))
     lines = [*_only_in_one(comparison, most), *_notes(comparison)]
     blocks.append(Facts("compared", "", lines, is_faint=True))
-    blocks += [_measured("before", old), _measured("now", new)]
+    if not is_text:
+        blocks += [_measured("before", old), _measured("now", new)]
     return Document(
         "comparison",
         "comparison",
