@@ -294,7 +294,9 @@ class ProfileData:
         if parts == self.parts:
             return self
         found = replace(self, parts=parts)
-        calls = _calls(parts), max(_calls(self.parts), 1)
+        calls = 0, 1  # that only devices need
+        if self.device_asked:
+            calls = _calls(parts), max(_calls(self.parts), 1)
         whole_ns = max(self.wall_ns - self.unmeasured.wall_ns, 1)
         return replace(
             found,

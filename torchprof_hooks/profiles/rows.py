@@ -62,12 +62,12 @@ class Row:
     @property
     def self_ns(self) -> int:
         """Own time in all phases, in nanoseconds."""
-        return sum(totals.self_ns for totals in self.phases.values())
+        return sum([totals.self_ns for totals in self.phases.values()])
 
     @property
     def cumulative_ns(self) -> int:
         """Time with inner calls, in all phases, in nanoseconds."""
-        return sum(totals.cumulative_ns for totals in self.phases.values())
+        return sum([totals.cumulative_ns for totals in self.phases.values()])
 
     @property
     def device_self_ns(self) -> int:

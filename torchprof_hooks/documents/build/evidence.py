@@ -139,7 +139,7 @@ def recomputing(view: View) -> Iterator[Found]:
     share = view.of_phases("recompute")
     times = {
         row.name: row.phases["recompute"].cumulative_ns
-        for row in view.shown.rows()
+        for row in (view.shown.rows() if share.part_ns else ())
         if row.kind == "module" and row.phases["recompute"].calls
     }
     most = max(times, key=times.__getitem__, default="")

@@ -18,7 +18,7 @@ from torchprof_hooks.documents.document import Answer
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.kinds import LayerKind, by_kind
+from torchprof_hooks.profiles.kinds import LayerKind
 from torchprof_hooks.profiles.names import (
     BACKWARD_NAME,
     IN_NO_STEP,
@@ -77,27 +77,31 @@ class Departure(NamedTuple):
 
 
 def departing(
-    rows: Iterable[Row], whole_ns: float, noise: Noise
+    kinds: Iterable[Sequence[Row]], whole_ns: float, noise: Noise
 ) -> Mapping[str, Departure]:
     """The layers that depart from their kind, by name.
 
+    kinds: the layers of each kind.
     whole_ns: all time.
     """
     found: dict[str, Departure] = {}
-    for alike in by_kind(rows).values():
+    least_ns = LEAST_DEPARTURE * whole_ns
+    for alike in kinds:
         if len(alike) <= LEAST_SIBLINGS:
             continue
-        times = sorted(own_ns(row, noise.device) for row in alike)
-        flops = sorted(row.flops for row in alike)
-        for row in alike:
-            usual_ns = _median_without(times, own_ns(row, noise.device))
-            own = own_ns(row, noise.device)
-            if own - usual_ns < LEAST_DEPARTURE * whole_ns:
+        own_times = [own_ns(row, noise.device) for row in alike]
+        times = sorted(own_times)
+        for row, own in zip(alike, own_times, strict=True):
+            if own - times[0] < least_ns:  # no median is less than the shortest
+                continue
+            usual_ns = _median_without(times, own)
+            if own - usual_ns < least_ns:
                 continue
             times_usual = own / max(usual_ns, 1)
             every = [row.phases[phase] for phase in MODULE_PHASES]
             is_chance = own - usual_ns < noise.most_ns(every)
             if times_usual > DEPARTS and noise.is_known(every) and not is_chance:
+                flops = sorted(each.flops for each in alike)
                 usual_flops = _median_without(flops, row.flops)
                 found[row.name] = Departure(
                     len(alike) - 1,
@@ -144,18 +148,18 @@ class Unusual(NamedTuple):
 
 def unusual_layers(
     whole_ns: int,
-    modules: Sequence[Row],
+    kinds: Mapping[LayerKind, Sequence[Row]],
     departures: Mapping[str, Departure],
     noise: Noise,
 ) -> list[Unusual]:
     """All that is unusual about layers, the longest time first.
 
     whole_ns: all time, by the clock that counts.
-    modules: the rows of modules.
-    departures: those of them that depart from their kind, by name.
+    kinds: the rows of modules by kind, with those that depart kept apart.
+    departures: the layers that depart from their kind, by name.
     """
     found: list[Unusual] = []
-    for kind, rows in by_kind(modules, departures).items():
+    for kind, rows in kinds.items():
         found += _long_backward(kind, rows, whole_ns, noise)
         departure = departures.get(kind.name)
         if departure and not departure.is_explained:
@@ -329,9 +333,9 @@ def functions_outside(profile: ProfileData, device: str) -> Counter[str]:
     """The functions that nothing else calls, with their backward: losses and the
     like."""
     times, infos = Counter[str](), profile.modules
+    others = {name for name, info in infos.items() if info.kind != "function"}
     for (path, _), totals in profile.cells.items():
-        kinds = {infos[name].kind for name in path if name in infos}
-        if kinds == {"function"}:
+        if path[-1] in infos and others.isdisjoint(path):
             times[infos[path[-1]].class_name] += own_ns(totals, device)
     return times
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from torchprof_hooks.documents.document import Tone
 from torchprof_hooks.documents.words import HEATS, LEAST_ASKED, MOSTLY
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.kinds import LayerKind, by_kind, kind_of
+from torchprof_hooks.profiles.kinds import LayerKind, kind_of
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.rows import Row
 from torchprof_hooks.profiles.totals import Totals
@@ -91,9 +91,11 @@ class Hottest(NamedTuple):
 
 
 def hottest(
-    rows: Iterable[Row], device: str = "", apart: Collection[str] = ()
+    kinds: Mapping[LayerKind, Sequence[Row]],
+    device: str = "",
+    apart: Collection[str] = (),
 ) -> Hottest | None:
-    """The layers of the kind with the most own time; None if there are no rows. If at
+    """The layers of the kind with the most own time; None if there are none. If at
     least half of that is of one layer that departs from the others, only that one.
 
     device: the device whose clock counts (see `busy_device`); "" for the host's.
@@ -101,13 +103,13 @@ def hottest(
     """
     found = [
         Hottest(kind, alike, sum(own_ns(row, device) for row in alike), device)
-        for kind, alike in by_kind(rows).items()
+        for kind, alike in kinds.items()
     ]
     most = max(found, key=lambda each: each.own_ns, default=None)
     if most is not None:
-        for row in most.rows:
+        for row in (row for row in most.rows if row.name in apart):
             own = own_ns(row, device)
-            if row.name in apart and 2 * own >= most.own_ns:
+            if 2 * own >= most.own_ns:
                 return Hottest(kind_of(row, apart), [row], own, device)
     return most
 
@@ -151,11 +153,10 @@ def heat(share: float) -> Tone:
     return _TONES[bisect(HEATS, share)]
 
 
-def heats(
-    rows: Iterable[Row], device: str, whole_ns: float
-) -> Mapping[LayerKind, Tone]:
-    """The heat of each kind of layers. whole_ns: all time."""
-    times: Counter[LayerKind] = Counter()
-    for row in rows:
-        times[kind_of(row)] += own_ns(row, device)
-    return {kind: heat(ns / max(whole_ns, 1)) for kind, ns in times.items()}
+def heats(rows: Sequence[Row], device: str, whole_ns: float) -> list[Tone]:
+    """The heat of each row, which is that of all of its kind. whole_ns: all time."""
+    kinds, times = [kind_of(row) for row in rows], Counter[LayerKind]()
+    for kind, row in zip(kinds, rows, strict=True):
+        times[kind] += own_ns(row, device)
+    tones = {kind: heat(ns / max(whole_ns, 1)) for kind, ns in times.items()}
+    return [tones[kind] for kind in kinds]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -120,12 +120,15 @@ def folded_modules(view: View) -> Table:
 
 
 def flag_columns(
-    view: View, rows: Sequence[Row], kinds: Sequence[LayerKind]
+    view: View, rows: Sequence[Row], kinds: Iterable[LayerKind]
 ) -> list[Column]:
     """What is unusual about the layers in these rows, if anything is. It is about all
     layers of a kind: it stands where these take most."""
+    if not view.unusual:
+        return []
     by_time = sorted(range(len(rows)), key=lambda n: own_ns(rows[n], view.device))
-    places = {kinds[n]: n for n in by_time}
+    kind = [*kinds]
+    places = {kind[n]: n for n in by_time}
     texts: defaultdict[int, list[str]] = defaultdict(list)
     for one in view.unusual:
         if one.kind in places:

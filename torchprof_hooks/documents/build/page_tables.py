@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from torchprof_hooks.documents.build import facts
@@ -24,7 +25,6 @@ from torchprof_hooks.documents.document import (
     Column,
     Facts,
     Table,
-    Tone,
     Unit,
 )
 from torchprof_hooks.documents.words import percent
@@ -40,19 +40,19 @@ _LARGEST_TREE: Final = 30_000
 #: The details of a row in a phase: title, unit, name and value. Used and retained bytes
 #: are per call.
 _DETAILS: Final[Sequence[tuple[str, Unit, str, Callable[[Totals], float]]]] = (
-    ("calls", "count", "calls", lambda t: t.calls),
-    ("self", "ns", "self_ns", lambda t: t.self_ns),
+    ("calls", "count", "calls", attrgetter("calls")),
+    ("self", "ns", "self_ns", attrgetter("self_ns")),
     ("mean", "ns", "mean_ns", lambda t: round(t.mean_ns)),
     ("std", "ns", "std_ns", lambda t: round(t.std_ns)),
-    ("min", "ns", "min_ns", lambda t: t.min_ns),
-    ("max", "ns", "max_ns", lambda t: t.max_ns),
-    ("device self", "ns", "device_self_ns", lambda t: t.device_self_ns),
-    ("device", "ns", "device_cumulative_ns", lambda t: t.device_cumulative_ns),
-    ("FLOPs self", "flops", "self_flops", lambda t: t.flops),
-    ("FLOPs", "flops", "flops", lambda t: t.flops_cumulative),
+    ("min", "ns", "min_ns", attrgetter("min_ns")),
+    ("max", "ns", "max_ns", attrgetter("max_ns")),
+    ("device self", "ns", "device_self_ns", attrgetter("device_self_ns")),
+    ("device", "ns", "device_cumulative_ns", attrgetter("device_cumulative_ns")),
+    ("FLOPs self", "flops", "self_flops", attrgetter("flops")),
+    ("FLOPs", "flops", "flops", attrgetter("flops_cumulative")),
     ("used", "bytes", "used_bytes", lambda t: round(t.mean_used_bytes)),
     ("retained", "bytes", "retained_bytes", lambda t: round(t.mean_retained_bytes)),
-    ("peak", "bytes", "peak_bytes", lambda t: t.memory_cumulative.peak_bytes),
+    ("peak", "bytes", "peak_bytes", attrgetter("memory_cumulative.peak_bytes")),
 )
 
 
@@ -105,19 +105,14 @@ def trees(view: View) -> Iterator[Table]:
 def _tree(name: str, title: str, view: View, nodes: Sequence[PlacedNode]) -> Table:
     rows = [node for _, node in nodes]
     whole_ns = max(view.shown.wall_ns, 1)
-    kinds = [kind_of(row, view.departing) for row in rows]
+    kinds = (kind_of(row, view.departing) for row in rows)
     columns = [*_columns(rows, whole_ns), *flag_columns(view, rows, kinds)]
     return replace(
         tree_of(name, title, nodes, columns),
-        tones=_tones(rows, view),
+        tones=heats(rows, view.device, view.whole_ns),
         shares=[row.self_ns / whole_ns for row in rows],
         drawing="tree",
     )
-
-
-def _tones(rows: Sequence[Row], view: View) -> list[Tone]:
-    found = heats(rows, view.device, view.whole_ns)
-    return [found[kind_of(row)] for row in rows]
 
 
 def row_tables(view: View) -> Iterator[Table]:
@@ -129,7 +124,7 @@ def row_tables(view: View) -> Iterator[Table]:
         yield replace(
             row_table(f"rows.{by}", by, rows, columns, view.shown),
             title=f"by {by}",
-            tones=_tones(rows, view),
+            tones=heats(rows, view.device, view.whole_ns),
             section=f"Own time{view.of_shown}, the most first",
         )
 

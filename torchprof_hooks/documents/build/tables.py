@@ -97,10 +97,11 @@ def tree_of(
     Layers of a kind share one rank: that of the layer with the largest value.
     """
     rows = [node for _, node in nodes]
+    kinds = [kind_of(node) for node in rows]
     value = sort_value(sort_by or "total", of_tree=True)
     most: dict[LayerKind, tuple[float, int]] = {}
-    for position, node in enumerate(rows):
-        kind, cost = kind_of(node), -value(node)
+    for position, (kind, node) in enumerate(zip(kinds, rows, strict=True)):
+        cost = -value(node)
         known = most.get(kind, (0.0, position))
         most[kind] = (min(cost, known[0]), known[1])
     ranks = {kind: rank for rank, kind in enumerate(sorted(most, key=most.__getitem__))}
@@ -112,7 +113,7 @@ def tree_of(
         columns,
         names=[node.name for node in rows],
         depths=[depth for depth, _ in nodes],
-        importance=[ranks[kind_of(node)] for node in rows],
+        importance=[ranks[kind] for kind in kinds],
         most=_MODULES_SHOWN,
     )
 

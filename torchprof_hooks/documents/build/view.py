@@ -32,7 +32,7 @@ from torchprof_hooks.documents.words import (
 )
 from torchprof_hooks.profiles.cells import outermost
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.kinds import without_numbers
+from torchprof_hooks.profiles.kinds import LayerKind, by_kind, without_numbers
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.program import Program
@@ -164,6 +164,10 @@ class View:
     def _modules(self) -> Sequence[Row]:
         return [row for row in self._rows if row.kind == "module"]
 
+    @cached_property
+    def _kinds(self) -> Mapping[LayerKind, Sequence[Row]]:
+        return by_kind(self._modules)
+
     @property
     def _noise(self) -> Noise:
         return Noise(self.device)
@@ -171,12 +175,12 @@ class View:
     @cached_property
     def departing(self) -> Mapping[str, Departure]:
         """The layers that depart from their kind, by name (see `departing`)."""
-        return departing(self._modules, self.whole_ns, self._noise)
+        return departing(self._kinds.values(), self.whole_ns, self._noise)
 
     @cached_property
     def hottest(self) -> Hottest | None:
         """The layers of the kind with the most own time (see `hottest`)."""
-        return hottest(self._modules, self.device, self.departing)
+        return hottest(self._kinds, self.device, self.departing)
 
     @cached_property
     def bottleneck(self) -> Bottleneck | None:
@@ -189,9 +193,9 @@ class View:
         """What is unusual about layers that take much, the longest first. That one of
         them departs is not, if all of its kind have inputs of other shapes, such as
         the stages of a convolutional network."""
-        found = unusual_layers(
-            self.whole_ns, self._modules, self.departing, self._noise
-        )
+        apart = self.departing
+        kinds = by_kind(self._modules, apart) if apart else self._kinds
+        found = unusual_layers(self.whole_ns, kinds, apart, self._noise)
         return [
             one
             for one in found
