@@ -117,7 +117,7 @@ def _table_data(table: Table) -> dict[str, Any]:
             "title": column.title,
             "unit": column.unit,
             "name": column.name or column.title,
-            "values": [_plain(value) for value in column.values],
+            "values": _plain(column.values),
             "detail": column.is_detail,
             "zeros": column.shows_zeros,
         }
@@ -136,11 +136,14 @@ def _table_data(table: Table) -> dict[str, Any]:
     }
 
 
-def _plain(value: Value) -> Value:
-    """A number with no more digits than are shown."""
-    if isinstance(value, float):
-        return round(value, 6) if abs(value) < 1e3 else round(value)
-    return value
+def _plain(values: Sequence[Value]) -> list[Value]:
+    """Numbers with no more digits than are shown."""
+    return [
+        value
+        if not isinstance(value, float)
+        else round(value, 6 if abs(value) < 1e3 else None)
+        for value in values
+    ]
 
 
 def _script_json(content: Any) -> str:
@@ -318,7 +321,7 @@ _FORMATS: Final[Mapping[Unit, Callable[[Any], str]]] = {
 def _written(column: Column, rows: int) -> Iterator[str]:
     """The values of the first rows. The times of a column have one unit."""
     numbers = (abs(v) for v in column.values if isinstance(v, (int, float)))
-    most = max(numbers, default=0)
+    most = max(numbers, default=0) if column.unit == "ns" else 0
     for value in column.values[:rows]:
         if value is None or (value == 0 and not column.shows_zeros):
             yield ""
