@@ -51,8 +51,13 @@ class Rule:
     is_general: bool = False
     on_failure: bool = False
 
-    def tips(self, view: View) -> Iterator[tuple[Tip, Found]]:
+    def tips(self, view: View) -> Sequence[tuple[Tip, Found]]:
         """The tips of what is found, as far as it is not below the limits."""
+        if self.name not in view.tips:
+            view.tips[self.name] = [*self._tips(view)]
+        return view.tips[self.name]
+
+    def _tips(self, view: View) -> Iterator[tuple[Tip, Found]]:
         for found in self.condition(view):
             if all(found.numbers[name] >= least for name, least in self.limits.items()):
                 remedy = self.remedies.get(found.case, self.remedy)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torchprof_hooks.documents.build.findings import (
     Bottleneck,
@@ -144,7 +144,7 @@ class View:
     @cached_property
     def phase_times_ns(self) -> Counter[Phase]:
         """The times of phases by the host's clock."""
-        return self.shown.phase_times_ns()
+        return self.shown.phase_times_ns() if self.device else self.shares.times_ns
 
     @property
     def whole_ns(self) -> int:
@@ -220,6 +220,11 @@ class View:
         if any(each != theirs for each in others):
             return None
         return max(its.keys() - theirs, key=its.__getitem__, default="")
+
+    @cached_property
+    def tips(self) -> dict[str, list[Any]]:
+        """What rules have found, by their names: several blocks have tips."""
+        return {}
 
     # What rules ask
 
