@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from torchprof_hooks.profiles.modules import ModuleInfo
@@ -68,12 +69,15 @@ def kind_of(row: Row, apart: Collection[str] = ()) -> LayerKind:
 def kinds_of_names(infos: Mapping[str, ModuleInfo]) -> Callable[[str], LayerKind]:
     """A function from a name to its kind, also for modules that were not called, and
     so are not described."""
-    classes = {without_numbers(name): info.class_name for name, info in infos.items()}
 
+    @cache
+    def classes() -> Mapping[str, str]:
+        return {without_numbers(name): info.class_name for name, info in infos.items()}
+
+    @cache
     def kind(name: str) -> LayerKind:
-        common = without_numbers(name)
-        info = infos.get(name)
-        return LayerKind(common, info.class_name if info else classes.get(common, ""))
+        common, info = without_numbers(name), infos.get(name)
+        return LayerKind(common, info.class_name if info else classes().get(common, ""))
 
     return kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Final, Literal, get_args
 
 from torchprof_hooks.profiles.amounts import Amounts, Signed, longest, summed
@@ -60,7 +60,8 @@ class MemoryTotals(Amounts):
         """These bytes with another peak."""
         if peak_bytes == self.peak_bytes:
             return self
-        return replace(self, peak_bytes=peak_bytes)
+        used, acquired = self.used_bytes, self.acquired_bytes
+        return MemoryTotals(used, acquired, self.retained_bytes, peak_bytes)
 
 
 NO_MEMORY: Final = MemoryTotals()

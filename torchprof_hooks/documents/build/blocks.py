@@ -176,10 +176,12 @@ def _compilation(asked: Asked) -> Iterable[Block]:
 
 
 def _peak(asked: Asked) -> Iterator[Block]:
-    """The course of a step; who had what when most was in use; what would lower it."""
+    """The course of a step; who had what when most was in use; what would lower it. Of
+    a text, not the first two, which are pictures."""
     profile = asked.view.profile
-    yield from step_course(profile)
-    yield from peak_tree(profile)
+    if not asked.is_text:
+        yield from step_course(profile)
+        yield from peak_tree(profile)
     yield from peak_table(profile)
     yield from savings_table(asked.view)
 

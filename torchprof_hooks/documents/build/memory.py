@@ -43,6 +43,8 @@ from torchprof_hooks.profiles.names import BACKWARD_NAME, OUTSIDE_NAME, Phase
 _KINDS_NAMED: Final = 5
 _OWNERS_NAMED: Final = 2
 _MOST_OWNERS: Final = 12
+#: The description of a module that was not called.
+_NOT_CALLED: Final = ModuleInfo()
 #: Layers that have at least this share of a kind are named with it.
 _MUCH: Final = 0.5
 #: From such a part of all that was in use on, what was asked for is itself the reason.
@@ -77,22 +79,22 @@ class Owner(Generic[H]):
 
 def owners_of(profile: ProfileData, every: Iterable[H]) -> list[Owner[H]]:
     """Who has this memory, or whose grows: most first."""
-    every = [*every]
-    if not every:
+    owned = [(module_of(profile, held), held) for held in every]
+    if not owned:
         return []
     kind_of_name = kinds_of_names(profile.modules)
-    groups = grouped(every, lambda held: kind_of_name(module_of(profile, held)))
+    groups = grouped(owned, lambda each: kind_of_name(each[0]))
     found = []
     for layers, alike in groups.items():
         kinds: Counter[MemoryKind] = Counter()
-        for held in alike:
+        for _, held in alike:
             kinds[held.kind] += (
                 held.bytes_per_step if isinstance(held, GrowingMemory) else held.bytes
             )
-        names = {module_of(profile, held) for held in alike}
-        calls = {_by_another(profile, held) for held in alike}
+        names = {name for name, _ in alike}
+        calls = {_by_another(profile, *each) for each in alike}
         label = _label(layers, names) + (calls.pop() if len(calls) == 1 else "")
-        found.append(Owner(label, alike, kinds))
+        found.append(Owner(label, [held for _, held in alike], kinds))
     return sorted(found, key=lambda owner: (-owner.total, owner.label))
 
 
@@ -102,11 +104,11 @@ def _label(layers: LayerKind, names: Collection[str]) -> str:
     return layers.label(names) if len(names) > 1 else layers.name
 
 
-def _by_another(profile: ProfileData, one: HeldMemory) -> str:
+def _by_another(profile: ProfileData, name: str, one: HeldMemory) -> str:
     """`` in Net#2``: another outermost call, if that of a module had the memory."""
     model = one.path[0] if one.path else ""
-    is_module = profile.modules.get(model, ModuleInfo()).kind == "module"
-    is_own = f"{module_of(profile, one)}.".startswith(f"{model}.")
+    is_module = profile.modules.get(model, _NOT_CALLED).kind == "module"
+    is_own = f"{name}.".startswith(f"{model}.")
     return f" in {model}" if is_module and not is_own else ""
 
 
@@ -114,7 +116,7 @@ def module_of(profile: ProfileData, held: HeldMemory) -> str:
     """The module, or what else is no function, that has the memory: the functions that
     it calls have it for the module."""
     for name in reversed(held.path):
-        if profile.modules.get(name, ModuleInfo()).kind != "function":
+        if profile.modules.get(name, _NOT_CALLED).kind != "function":
             return name
     return BACKWARD_NAME if held.phase == "backward" else OUTSIDE_NAME
 
@@ -123,7 +125,7 @@ def place_of(profile: ProfileData, path: tuple[str, ...], phase: Phase) -> str:
     """A call and its phase: ``Net.head: linear(8x4, 4x4) (backward)``."""
     if not path:
         return OUTSIDE_NAME
-    infos = {name: profile.modules.get(name, ModuleInfo()) for name in path}
+    infos = {name: profile.modules.get(name, _NOT_CALLED) for name in path}
     is_call = infos[path[-1]].kind in ("module", "function")
     return call_site(path, infos) + f" ({phase})" * is_call
 
