@@ -61,14 +61,16 @@ def peak_tree(profile: ProfileData) -> Iterator[Table]:
         for depth in range(1, len(place) + 1):
             total[place[:depth]][held.kind] += held.bytes
 
+    sums = {place: found.total() for place, found in total.items()}
+
     def order(place: _Path) -> list[tuple[int, str]]:
         """Each place before those in it; of those beside it, the largest first."""
-        return [(-total[place[: n + 1]].total(), place[n]) for n in range(len(place))]
+        return [(-sums[place[: n + 1]], place[n]) for n in range(len(place))]
 
     places = sorted(total, key=order)
     kinds = profile.memory.bytes_by_kind()
     sizes = [own[place].total() for place in places]
-    totals = [total[place].total() for place in places]
+    totals = [sums[place] for place in places]
     alike, kind = Counter[LayerKind](), kinds_of_names(profile.modules)
     for place, size in zip(places, sizes, strict=True):
         alike[kind(place[-1])] += size

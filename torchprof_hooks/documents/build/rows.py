@@ -77,7 +77,7 @@ def rows_table(profile: ProfileData, by: Grouping) -> Table:
         (row, phase, totals)
         for row in profile.rows(by)
         for phase, totals in row.phases.items()
-        if totals != NOTHING
+        if totals is not NOTHING and totals != NOTHING
     ]
     numbers = [*_TIMES]
     numbers += _DEVICE_TIMES if profile.devices else ()

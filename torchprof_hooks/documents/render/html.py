@@ -138,6 +138,8 @@ def _table_data(table: Table) -> dict[str, Any]:
 
 def _plain(values: Sequence[Value]) -> list[Value]:
     """Numbers with no more digits than are shown."""
+    if float not in {*map(type, values)}:
+        return [*values]
     return [
         value
         if not isinstance(value, float)
