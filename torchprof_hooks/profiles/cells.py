@@ -16,7 +16,6 @@ from torchprof_hooks.profiles.names import (
     BEFORE_NAME,
     MODULES_NAME,
     OUTSIDE_NAME,
-    PROFILER_NAME,
     Grouping,
     Kind,
     Phase,
@@ -34,7 +33,6 @@ OUTSIDE_CELL: Final[CellKey] = ((OUTSIDE_NAME,), "outside")
 AFTER_BACKWARD_CELL: Final[CellKey] = ((AFTER_BACKWARD_NAME,), "outside")
 AFTER_LAST_CELL: Final[CellKey] = ((AFTER_LAST_NAME,), "outside")
 BEFORE_CELL: Final[CellKey] = ((BEFORE_NAME,), "outside")
-PROFILER_CELL: Final[CellKey] = ((PROFILER_NAME,), "profiler")
 
 Cells = Mapping[CellKey, Totals]
 Infos = Mapping[str, ModuleInfo]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import add
 from typing import Any, NamedTuple
 
@@ -110,6 +110,7 @@ class Row:
 _Inside = dict[Phase, tuple[Any, ...]]
 
 
+@dataclass(slots=True, eq=False)
 class Place:
     """A place in the tree of calls, with the places below it by name.
 
@@ -118,16 +119,13 @@ class Place:
     inside: what belongs to calls around, too, of these calls and of all inside.
     """
 
-    __slots__ = ("_phases", "below", "info", "inside", "module", "name", "own")
-
-    def __init__(self, name: str, info: ModuleInfo, module: str) -> None:
-        self.name = name
-        self.info = info
-        self.module = name if info.kind == "module" else module
-        self.below: dict[str, Place] = {}
-        self.own: dict[Phase, Totals] = {}
-        self.inside: _Inside = {}
-        self._phases: Mapping[Phase, Totals] | None = None
+    name: str
+    info: ModuleInfo
+    module: str
+    below: dict[str, Place] = field(default_factory=dict)
+    own: dict[Phase, Totals] = field(default_factory=dict)
+    inside: _Inside = field(default_factory=dict)
+    _phases: Mapping[Phase, Totals] | None = None
 
     def phases(self) -> Mapping[Phase, Totals]:
         """The totals by phase, when all is added."""
@@ -142,7 +140,9 @@ class Place:
         for name in path:
             below = place.below.get(name)
             if below is None:
-                below = place.below[name] = Place(name, infos[name], place.module)
+                info = infos[name]
+                module = name if info.kind == "module" else place.module
+                below = place.below[name] = Place(name, info, module)
             found.append(below)
             place = below
         return found
@@ -211,15 +211,13 @@ def group_rows(top: Place, by: Grouping) -> tuple[Row, ...]:
             around |= {name}
             coming += [(below, around) for below in place.below.values()]
     rows = (
-        Row(*row_fields(*groups[name], _phases_of_all(alike, nested)))
+        Row(*row_fields(*groups[name], _all_phases(alike, nested)))
         for name, alike in places.items()
     )
     return tuple(sorted(rows, key=expensive_first))
 
 
-def _phases_of_all(
-    places: Sequence[Place], nested: Collection[int]
-) -> Mapping[Phase, Totals]:
+def _all_phases(places: Sequence[Place], nested: set[int]) -> Mapping[Phase, Totals]:
     """The totals of all places of a group; nested calls of it count once."""
     if len(places) == 1:
         return places[0].phases()

@@ -143,11 +143,9 @@ class Totals(Amounts):
 
     def without_calls(self) -> Totals:
         """Only own time, bytes and operations, to be added to an outer call's."""
-        found = [*_VALUES(NOTHING)]
-        for place, value in zip(_OWN_PLACES, self.own, strict=True):
-            found[place] = value
-        found[_OWN_MEMORY] = self.memory.with_peak(0)
-        return Totals(*found)
+        own = dict(zip(_OWN_NAMES, self.own, strict=True))
+        own["memory"] = self.memory.with_peak(0)
+        return Totals(**own)
 
     def _per_call(self, amount: int) -> float:
         return amount / self.calls if self.calls else 0.0
@@ -161,10 +159,8 @@ _NAMES: Final = [each.name for each in fields(Totals)]
 _VALUES: Final = attrgetter(*_NAMES)
 _MIN: Final = _NAMES.index("min_ns")
 _COUNTED: Final = _NAMES.index("counted_ns")
-_OWN_MEMORY: Final = _NAMES.index("memory")
 _MEMORY: Final = _NAMES.index("memory_cumulative")
 _OWN_NAMES: Final = [each.name for each in fields(Totals) if each.metadata.get("own")]
-_OWN_PLACES: Final = [*map(_NAMES.index, _OWN_NAMES)]
 _OWN: Final = attrgetter(*_OWN_NAMES)
 #: Places of cumulative fields, and those of what they are the sums of in `Totals.own`.
 _INSIDE: Final = [

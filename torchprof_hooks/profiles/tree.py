@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from torchprof_hooks.profiles.rows import Place, Row, row_fields
@@ -17,13 +17,19 @@ class Node(Row):
 
     children: tuple[Node, ...] = ()
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Node]]:
-        """(depth, node) for this node and all below it, in order."""
+    def walk(
+        self, depth: int = 0, value: Callable[[Row], float] | None = None
+    ) -> Iterator[tuple[int, Node]]:
+        """(depth, node) for this node and all below it, in order; where there is a
+        `value`, those with the largest one first, of those below one node."""
         coming = [(depth, self)]  # no recursion: calls can be as deep as Python goes
         while coming:
             depth, node = coming.pop()
             yield depth, node
-            coming += [(depth + 1, child) for child in reversed(node.children)]
+            below: Iterable[Node] = reversed(node.children)
+            if value is not None:
+                below = sorted(below, key=value)
+            coming += [(depth + 1, child) for child in below]
 
 
 def build_tree(top: Place) -> Node:

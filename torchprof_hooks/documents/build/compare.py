@@ -67,8 +67,7 @@ def comparison_document(
         blocks.append(_table(comparison, changes, most))
     lines = [*_only_in_one(comparison, most), *_notes(comparison)]
     blocks.append(Facts("compared", "", lines, is_faint=True))
-    if not is_text:
-        blocks += [_measured("before", old), _measured("now", new)]
+    blocks += [] if is_text else [_measured("before", old), _measured("now", new)]
     return Document(
         "comparison",
         "comparison",

@@ -27,6 +27,7 @@ from torchprof_hooks.profiles.names import (
 )
 from torchprof_hooks.profiles.phases import PHASE_OF_KIND, PHASE_TITLES, PHASES
 from torchprof_hooks.profiles.rows import Row
+from torchprof_hooks.profiles.totals import summed_phases
 
 #: A layer departs if its own time is more than so many medians of the others of its
 #: kind, which are so many at least (of two layers, either may be the one that departs),
@@ -95,12 +96,10 @@ def departing(
             if own - times[0] < least_ns:  # no median is less than the shortest
                 continue
             usual_ns = _median_without(times, own)
-            if own - usual_ns < least_ns:
-                continue
             times_usual = own / max(usual_ns, 1)
             every = [row.phases[phase] for phase in MODULE_PHASES]
-            is_chance = own - usual_ns < noise.most_ns(every)
-            if times_usual > DEPARTS and noise.is_known(every) and not is_chance:
+            is_more = own - usual_ns >= max(least_ns, noise.most_ns(every))
+            if is_more and times_usual > DEPARTS and noise.is_known(every):
                 flops = sorted(each.flops for each in alike)
                 usual_flops = _median_without(flops, row.flops)
                 found[row.name] = Departure(
@@ -322,11 +321,8 @@ def _together(
 
 
 def _longest_phase(rows: Iterable[Row], device: str = "") -> Phase:
-    times: Counter[Phase] = Counter()
-    for row in rows:
-        for phase, totals in row.phases.items():
-            times[phase] += own_ns(totals, device)
-    return times.most_common(1)[0][0]
+    sums = summed_phases(row.phases for row in rows)
+    return max(sums, key=lambda phase: own_ns(sums[phase], device))
 
 
 def functions_outside(profile: ProfileData, device: str) -> Counter[str]:

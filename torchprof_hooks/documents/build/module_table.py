@@ -126,9 +126,8 @@ def flag_columns(
     layers of a kind: it stands where these take most."""
     if not view.unusual:
         return []
-    by_time = sorted(range(len(rows)), key=lambda n: own_ns(rows[n], view.device))
-    kind = [*kinds]
-    places = {kind[n]: n for n in by_time}
+    by_time = sorted(enumerate(kinds), key=lambda n: own_ns(rows[n[0]], view.device))
+    places = {kind: n for n, kind in by_time}
     texts: defaultdict[int, list[str]] = defaultdict(list)
     for one in view.unusual:
         if one.kind in places:

@@ -176,11 +176,8 @@ def _details(rows: Sequence[Row]) -> Iterator[Column]:
 
 
 def _others(row: Row) -> Totals:
-    found = NOTHING
-    for phase, totals in row.phases.items():
-        if phase not in MODULE_PHASES:
-            found = totals if found is NOTHING else found + totals
-    return found
+    others = (t for phase, t in row.phases.items() if phase not in MODULE_PHASES)
+    return sum(others, NOTHING)
 
 
 def measured(view: View) -> Facts:

@@ -19,13 +19,9 @@ _NAMES: Final = ("class_name", "kind", "module", "compiled")
 _Number = tuple[str, str, Unit]
 _TIMES: Final[tuple[_Number, ...]] = (
     ("calls", "calls", "count"),
-    *(
-        (name, name, "ns")
-        for name in (
-            *("self_ns", "cumulative_ns"),
-            *("mean_ns", "std_ns", "min_ns", "max_ns"),
-        )
-    ),
+    ("self_ns", "self_ns", "ns"),
+    ("cumulative_ns", "cumulative_ns", "ns"),
+    *((f"{each}_ns", f"{each}_ns", "ns") for each in ("mean", "std", "min", "max")),
 )
 _DEVICE_TIMES: Final[tuple[_Number, ...]] = (
     ("device_self_ns", "device_self_ns", "ns"),

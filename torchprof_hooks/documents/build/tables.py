@@ -54,16 +54,12 @@ def own_in_phase(row: Row, phase: Phase) -> int:
 def sort_value(sort_by: SortBy, *, of_tree: bool = False) -> Callable[[Row], float]:
     """A function from a row to the number by which it is sorted. Numbers of phases and
     devices are with inner calls in trees, and without in tables."""
+    names = {"calls": "calls", "self": "self_ns", "total": "cumulative_ns"}
+    names["device"] = "device_cumulative_ns" if of_tree else "device_self_ns"
+    if sort_by in names:
+        return attrgetter(names[sort_by])
     phase = in_phase if of_tree else own_in_phase
-    if sort_by == "calls":
-        return lambda row: row.calls
-    if sort_by == "self":
-        return lambda row: row.self_ns
-    if sort_by == "device":
-        return attrgetter("device_cumulative_ns" if of_tree else "device_self_ns")
-    if sort_by == "total":
-        return lambda row: row.cumulative_ns
-    return lambda row: phase(row, sort_by)
+    return lambda row: phase(row, sort_by)  # type: ignore[arg-type]
 
 
 def placed_nodes(tree: Node, sort_by: SortBy | None) -> list[PlacedNode]:
@@ -72,17 +68,8 @@ def placed_nodes(tree: Node, sort_by: SortBy | None) -> list[PlacedNode]:
     sort_by: the column by which the nodes below one node are sorted, the largest first;
         None for the order of calls.
     """
-    value = sort_value(sort_by or "total", of_tree=True)
-    nodes: list[PlacedNode] = []
-    coming = [(-1, tree)]  # no recursion: calls can be as deep as Python goes
-    while coming:
-        depth, node = coming.pop()
-        nodes.append((depth, node))
-        children: Iterable[Node] = node.children
-        if sort_by is not None:
-            children = sorted(children, key=lambda child: -value(child))
-        coming += [(depth + 1, child) for child in reversed([*children])]
-    return nodes[1:]
+    value = sort_value(sort_by, of_tree=True) if sort_by else None
+    return [*tree.walk(-1, value)][1:]
 
 
 def tree_of(

@@ -157,25 +157,17 @@ class View:
         return self.shares.device
 
     @cached_property
-    def _rows(self) -> Sequence[Row]:
-        return self.shown.rows("module")
-
-    @cached_property
     def _modules(self) -> Sequence[Row]:
-        return [row for row in self._rows if row.kind == "module"]
+        return [row for row in self.shown.rows() if row.kind == "module"]
 
     @cached_property
     def _kinds(self) -> Mapping[LayerKind, Sequence[Row]]:
         return by_kind(self._modules)
 
-    @property
-    def _noise(self) -> Noise:
-        return Noise(self.device)
-
     @cached_property
     def departing(self) -> Mapping[str, Departure]:
         """The layers that depart from their kind, by name (see `departing`)."""
-        return departing(self._kinds.values(), self.whole_ns, self._noise)
+        return departing(self._kinds.values(), self.whole_ns, Noise(self.device))
 
     @cached_property
     def hottest(self) -> Hottest | None:
@@ -185,7 +177,7 @@ class View:
     @cached_property
     def bottleneck(self) -> Bottleneck | None:
         """What takes most, and can be changed: layers, or what is no module."""
-        rows, shares, hot = self._rows, self.shares, self.hottest
+        rows, shares, hot = self.shown.rows(), self.shares, self.hottest
         return bottleneck_of(self.shown, rows, shares, hot, is_loop=self.is_loop)
 
     @cached_property
@@ -195,7 +187,7 @@ class View:
         the stages of a convolutional network."""
         apart = self.departing
         kinds = by_kind(self._modules, apart) if apart else self._kinds
-        found = unusual_layers(self.whole_ns, kinds, apart, self._noise)
+        found = unusual_layers(self.whole_ns, kinds, apart, Noise(self.device))
         return [
             one
             for one in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from torchprof_hooks.documents.document import (
     Facts,
     Table,
     Tips,
-    Value,
 )
 
 #: The name of the format, and its version. The version changes if a name is removed, or
@@ -99,7 +98,7 @@ def _table(table: Table) -> dict[str, Any]:
     if table.depths:
         columns["depth"] = table.depths
     columns |= {
-        each.name or each.title: _numbers(each.values)
+        each.name or each.title: map(_number, each.values)
         for each in table.columns
         if each.says_something
     }
@@ -114,10 +113,6 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _plain(numbers: Mapping[str, object]) -> dict[str, object]:
     return {name: _number(value) for name, value in numbers.items()}
-
-
-def _numbers(values: Sequence[Value]) -> Iterable[object]:
-    return map(_number, values) if float in {*map(type, values)} else values
 
 
 def _number(value: object) -> object:
