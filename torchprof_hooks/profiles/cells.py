@@ -54,11 +54,6 @@ def sum_of_own_ns(cells: Cells) -> int:
     return sum(totals.self_ns for totals in cells.values())
 
 
-def has_functions(infos: Infos) -> bool:
-    """Whether any of the names is a function's."""
-    return any(info.kind == "function" for info in infos.values())
-
-
 def grouped_by(cells: Cells, infos: Infos, by: Grouping) -> tuple[Cells, Infos]:
     """The cells that rows of a grouping consist of, with `counted_ns`; and the
     descriptions of their names.
@@ -176,11 +171,3 @@ def add_outside(
             add_cell(cells, key, Totals(self_ns=part_ns))
             left_ns -= part_ns
     add_cell(cells, OUTSIDE_CELL, replace(outside, self_ns=left_ns))
-
-
-def all_cells(one: Cells, other: Cells) -> dict[CellKey, Totals]:
-    """The cells of two runs together."""
-    cells = dict(one)
-    for key, totals in other.items():
-        add_cell(cells, key, totals)
-    return cells

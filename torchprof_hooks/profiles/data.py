@@ -15,7 +15,6 @@ from torchprof_hooks.profiles.cells import (
     BEFORE_CELL,
     Cells,
     grouped_by,
-    has_functions,
     place_by,
     with_others,
     without_kind,
@@ -184,7 +183,7 @@ class ProfileData:
     @cached_property
     def has_functions(self) -> bool:
         """Whether functions were called while they were recorded."""
-        return has_functions(self.modules)
+        return any(info.kind == "function" for info in self.modules.values())
 
     @property
     def attributed_ns(self) -> int:

@@ -61,9 +61,8 @@ def kind_of(row: Row, apart: Collection[str] = ()) -> LayerKind:
     apart: names of layers that are a kind of their own.
     """
     is_alike = row.kind == "module" and row.name not in apart
-    return LayerKind(
-        without_numbers(row.name) if is_alike else row.name, row.class_name
-    )
+    name = without_numbers(row.name) if is_alike else row.name
+    return LayerKind(name, row.class_name)
 
 
 def kinds_of_names(infos: Mapping[str, ModuleInfo]) -> Callable[[str], LayerKind]:

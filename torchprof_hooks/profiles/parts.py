@@ -9,7 +9,7 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from torchprof_hooks.profiles.cells import CellKey, Cells, all_cells, sum_of_own_ns
+from torchprof_hooks.profiles.cells import CellKey, Cells, add_cell, sum_of_own_ns
 from torchprof_hooks.profiles.step_times import NO_STEP_TIMES, StepTimes
 from torchprof_hooks.profiles.totals import NOTHING, Totals
 
@@ -46,12 +46,15 @@ class Part:
 
     def merge(self, other: Part) -> Part:
         """The sum of both parts, with the name of this one."""
+        cells = dict(self.cells)
+        for key, totals in other.cells.items():
+            add_cell(cells, key, totals)
         return Part(
             self.name,
             self.wall_ns + other.wall_ns,
             self.steps + other.steps,
             self.step_times.merge(other.step_times),
-            all_cells(self.cells, other.cells),
+            cells,
         )
 
     def with_cells(self, cells: Cells) -> Part:

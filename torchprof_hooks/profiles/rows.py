@@ -214,7 +214,7 @@ def group_rows(top: Place, by: Grouping) -> tuple[Row, ...]:
         Row(*row_fields(*groups[name], _all_phases(alike, nested)))
         for name, alike in places.items()
     )
-    return tuple(sorted(rows, key=expensive_first))
+    return tuple(sorted(rows, key=lambda row: (-row.cumulative_ns, row.name)))
 
 
 def _all_phases(places: Sequence[Place], nested: set[int]) -> Mapping[Phase, Totals]:
@@ -226,11 +226,6 @@ def _all_phases(places: Sequence[Place], nested: set[int]) -> Mapping[Phase, Tot
         if id(place) not in nested:
             _add_inside(inside, place.inside)
     return _phases_of(own, inside)
-
-
-def expensive_first(row: Row) -> tuple[int, str]:
-    """Sorting key for rows and nodes."""
-    return -row.cumulative_ns, row.name
 
 
 class _Group(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from torchprof_hooks.profiles.rows import Place, Row, row_fields
@@ -26,9 +26,9 @@ class Node(Row):
         while coming:
             depth, node = coming.pop()
             yield depth, node
-            below: Iterable[Node] = reversed(node.children)
+            below = [*reversed(node.children)]
             if value is not None:
-                below = sorted(below, key=value)
+                below.sort(key=value)
             coming += [(depth + 1, child) for child in below]
 
 

@@ -176,8 +176,7 @@ def _compilation(asked: Asked) -> Iterable[Block]:
 
 
 def _peak(asked: Asked) -> Iterator[Block]:
-    """The course of a step; who had what when most was in use; what would lower it. Of
-    a text, not the first two, which are pictures."""
+    """The course of a step, and who had what, as pictures; what would lower it."""
     profile = asked.view.profile
     if not asked.is_text:
         yield from step_course(profile)

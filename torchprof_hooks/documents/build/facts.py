@@ -193,7 +193,10 @@ def nothing(view: View) -> Facts:
 def measuring(view: View) -> Iterator[str]:
     """What measuring took, and what is unusual."""
     profile = view.profile
-    yield from stamped_texts(profile)
+    read, without = profile.steps_with_device_times, profile.steps_without_device_times
+    if without:
+        steps = f"{read} of {read + without} steps"
+        yield f"device times are those of {steps}, scaled by calls"
     took = f"measuring took {overhead_text(view)}"
     if compared_blocks(profile.measured) is not None:
         took = "what measuring took is told above"
@@ -221,14 +224,6 @@ def _fused_texts(profile: ProfileData) -> Iterator[str]:
     if fused_ns:
         share = percent(fused_ns, compiled_ns)
         yield f"{share} of the time in compiled code is in kernels of several modules"
-
-
-def stamped_texts(profile: ProfileData) -> Iterator[str]:
-    """In how many steps the clock of the device was read, if not in all."""
-    read, without = profile.steps_with_device_times, profile.steps_without_device_times
-    if without:
-        steps = f"{read} of {read + without} steps"
-        yield f"device times are those of {steps}, scaled by calls"
 
 
 def overhead_text(view: View) -> str:

@@ -17,7 +17,7 @@ from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.kinds import LayerKind, kind_of
 from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.rows import Row
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.totals import Totals, summed_phases
 
 #: From so many calls on, one that was interrupted stands out.
 _FEWEST_CALLS: Final = 3
@@ -83,17 +83,13 @@ class Hottest(NamedTuple):
 
     def own_times_ns(self) -> dict[Phase, int]:
         """Their own time by phase, without phases in which they have none."""
-        sums = {
-            phase: sum(own_ns(row.phases[phase], self.device) for row in self.rows)
-            for phase in MODULE_PHASES
-        }
-        return {phase: phase_ns for phase, phase_ns in sums.items() if phase_ns}
+        sums = summed_phases(row.phases for row in self.rows)
+        times = {phase: own_ns(sums[phase], self.device) for phase in MODULE_PHASES}
+        return {phase: phase_ns for phase, phase_ns in times.items() if phase_ns}
 
 
 def hottest(
-    kinds: Mapping[LayerKind, Sequence[Row]],
-    device: str = "",
-    apart: Collection[str] = (),
+    kinds: Mapping[LayerKind, Sequence[Row]], device: str, apart: Collection[str]
 ) -> Hottest | None:
     """The layers of the kind with the most own time; None if there are none. If at
     least half of that is of one layer that departs from the others, only that one.
@@ -107,10 +103,9 @@ def hottest(
     ]
     most = max(found, key=lambda each: each.own_ns, default=None)
     if most is not None:
-        for row in (row for row in most.rows if row.name in apart):
-            own = own_ns(row, device)
-            if 2 * own >= most.own_ns:
-                return Hottest(kind_of(row, apart), [row], own, device)
+        for row in most.rows:
+            if row.name in apart and 2 * own_ns(row, device) >= most.own_ns:
+                return Hottest(kind_of(row, apart), [row], own_ns(row, device), device)
     return most
 
 

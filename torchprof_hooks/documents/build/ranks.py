@@ -141,9 +141,8 @@ def _importance(times: Sequence[Mapping[Phase, float]]) -> list[int]:
     order = sorted(range(len(waits)), key=waits.__getitem__)
     found = [0] * len(order)
     for place, number in enumerate(order):
-        found[number] = 2 * min(place, len(order) - 1 - place) + (
-            place > len(order) - 1 - place
-        )
+        after = len(order) - 1 - place
+        found[number] = 2 * min(place, after) + (place > after)
     return found
 
 

@@ -208,9 +208,7 @@ def own_columns(profile: ProfileData, rows: Sequence[Row]) -> list[Column]:
 def largest_first(rows: Iterable[Row], sort_by: SortBy) -> list[Row]:
     """Rows sorted by one of their numbers; equal ones by own time, then by name."""
     value, is_own = sort_value(sort_by), sort_by == "self"
-    return sorted(
-        rows, key=lambda row: (-value(row), 0 if is_own else -row.self_ns, row.name)
-    )
+    return sorted(rows, key=lambda row: (-value(row), is_own or -row.self_ns, row.name))
 
 
 def label(row: Row) -> str:

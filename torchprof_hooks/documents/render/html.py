@@ -141,10 +141,8 @@ def _plain(values: Sequence[Value]) -> list[Value]:
     if float not in {*map(type, values)}:
         return [*values]
     return [
-        value
-        if not isinstance(value, float)
-        else round(value, 6 if abs(value) < 1e3 else None)
-        for value in values
+        round(v, 6 if abs(v) < 1e3 else None) if isinstance(v, float) else v
+        for v in values
     ]
 
 
