@@ -37,7 +37,7 @@ class Comparison(Reportable, ComparisonData):  # noqa: D101 - that of `Compariso
     def _document(self, level: Literal["page", "json", "markdown"]) -> Document:
         from torchprof_hooks.documents.build.compare import comparison_document
 
-        return comparison_document(self)
+        return comparison_document(self, is_text=level == "markdown")
 
 
 def compare(

@@ -109,7 +109,7 @@ def _compare(args: argparse.Namespace) -> int:
         found = compare(old, new, args.by or "module", args.fail_above)
     except ValueError as error:
         raise _ToolError(str(error)) from None
-    is_text = args.format == "text"
+    is_text = args.format in ("text", "md")
     document = comparison_document(found, max_rows=args.max_rows, is_text=is_text)
     _put_document(document, args)
     return SLOWER if found.slower else 0

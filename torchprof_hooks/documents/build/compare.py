@@ -53,7 +53,7 @@ def comparison_document(
 
     max_rows: the most rows of the table as text; 40 by default. All rows that became
         slower are shown in any case.
-    is_text: whether only a text is made of it, which has no details.
+    is_text: whether only a text, or Markdown, is made of it: these have no details.
     """
     most = max_rows or ROWS
     old, new = comparison.old, comparison.new
