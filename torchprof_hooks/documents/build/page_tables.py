@@ -110,6 +110,7 @@ def _tree(name: str, title: str, view: View, nodes: Sequence[PlacedNode]) -> Tab
     return replace(
         tree_of(name, title, nodes, columns),
         tones=heats(rows, view.device, view.whole_ns),
+        shares=[row.self_ns / whole_ns for row in rows],
         drawing="tree",
     )
 
