@@ -215,7 +215,7 @@ gpu-check:  ## ask a CUDA device what only that can tell (under eight minutes)
 	$@ -m pip install --quiet --constraint .venv-gpu/constraints.txt \
 		--editable '.[test,bench]' || { rm -r .venv-gpu; false; }
 
-# The script of the HTML page (torchprof_hooks/reports/html/assets/page.js) comes from
+# The script of the HTML page (torchprof_hooks/documents/render/assets/page.js) comes from
 # page/; both are committed, and a test compares them where node is there.
 page: page/node_modules  ## bundle the script of the HTML page again
 	cd page && npm run check && npm run build
