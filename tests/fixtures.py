@@ -38,6 +38,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+if not torch.cuda.is_available():
+    # Where torch is built for CUDA and there is no device, compiling makes it believe in
+    # one. A first backward pass after that starts a thread for it, and forks have none.
+    torch.ones(1, requires_grad=True).backward()
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays_registered() -> Iterator[None]:
     before = registered()
