@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import (
@@ -27,26 +27,17 @@ _POSITION: Final = 1
 _NAME: Final = "closure"
 
 
-class OptimizerListener(Protocol):
-    """What is notified of steps.
-
-    begin_closure: returns a function to call when the closure ends.
-    """
-
-    def optimizer_pre(self, optimizer: Any) -> None: ...
-    def optimizer_post(self, optimizer: Any) -> None: ...
-    def begin_closure(self) -> Callable[[], object]: ...
-
-
 class OptimizerHooks(Attachment):
-    """One pair of hooks on all optimizers; its users are `OptimizerListener`s.
+    """One pair of hooks on all optimizers, which notifies its users of each step, by
+    `optimizer_pre` and `optimizer_post`.
 
-    They may come and go at any time, also while a step is notified. But torch's own
+    Users may come and go at any time, also while a step is notified. But torch's own
     table of hooks must not change while torch goes through it: so the pair is only
     removed outside of steps.
 
     An optimizer calls its closure to have the loss computed again. That is code of the
-    program's, not of the optimizer's: listeners are notified of it, too.
+    program's, not of the optimizer's: users are notified of it, too, by
+    `begin_closure`, which returns a function to call when the closure ends.
     """
 
     def __init__(self) -> None:

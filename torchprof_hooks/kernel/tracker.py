@@ -259,7 +259,7 @@ class Tracker(FollowedPasses):
         """The followed thread has ended."""
         self.thread = _NO_THREAD
 
-    # Optimizers (see `OptimizerListener`)
+    # Optimizers (see `OptimizerHooks`)
 
     def optimizer_pre(self, optimizer: Any) -> None:
         """Notify observers of the begin of a step of `optimizer`."""
