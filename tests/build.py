@@ -34,11 +34,16 @@ Cells = dict[tuple[str, Phase], Totals]
 #: The rows that are no modules, and no functions.
 NOT_MODULES: Final[Mapping[str, ModuleInfo]] = {
     "(optimizer) SGD": ModuleInfo(kind="optimizer"),
+    "(optimizer) Adam": ModuleInfo(kind="optimizer"),
     "(data loading)": ModuleInfo(kind="data"),
     "(waiting for gradients)": ModuleInfo(kind="waiting"),
+    "(communication) broadcast": ModuleInfo(kind="communication"),
+    "(torch.compile)": ModuleInfo(kind="compiling"),
+    "(garbage collection)": ModuleInfo(kind="garbage"),
     "(backward outside modules)": ModuleInfo(kind="backward"),
     "(profiler overhead)": ModuleInfo(kind="profiler"),
     "(outside modules)": ModuleInfo(kind="outside"),
+    "(before torch was imported)": ModuleInfo(kind="outside"),
     "(not measured)": ModuleInfo(kind="not measured"),
 }
 
@@ -144,7 +149,8 @@ def with_unmeasured(profile: P, steps: int, took_ns: int, *longer: float) -> P:
 
 def with_fields(profile: P, **fields: Any) -> P:
     """The same with other fields in each of its parts."""
-    return profile.with_parts(lambda part: replace(part, **fields))
+    parts = tuple(replace(part, **fields) for part in profile.parts)
+    return replace(profile, parts=parts)
 
 
 def buckets(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import exp
 from typing import Any
 
-from tests.build import MS, profile_of
+from tests.build import MS, Cells, profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.provenance import Provenance
@@ -48,7 +48,7 @@ def run(
     slower: factors of layers by their numbers.
     noise, drift: by which share layers, and the machine, differ between runs.
     """
-    cells: dict[tuple[str, Phase], Totals] = {}
+    cells: Cells = {}
     speed *= exp(rng.gauss(0, drift))
     around: dict[Phase, float] = {"forward": 0.0, "backward": 0.0}
     factors: dict[Phase, float] = {"forward": 1.0, "backward": 2.0}

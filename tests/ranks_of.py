@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.build import MS, buckets, profile_of, timed
 from torchprof_hooks import Profile
-from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.ranks.rank import Rank, rank_of
@@ -33,15 +32,7 @@ USUAL: dict[tuple[str, Phase], float] = {
     ("(outside modules)", "outside"): 1,
 }
 WAITING: tuple[str, Phase] = ("(waiting for gradients)", "waiting")
-_INFOS: dict[str, ModuleInfo | str] = {
-    "Net": "Net",
-    "Net.body": "Linear",
-    "Net.head": "Linear",
-    "(optimizer) SGD": ModuleInfo(kind="optimizer"),
-    "(data loading)": ModuleInfo(kind="data"),
-    "(outside modules)": ModuleInfo(kind="outside"),
-    "(waiting for gradients)": ModuleInfo(kind="waiting"),
-}
+_INFOS = {"Net": "Net", "Net.body": "Linear", "Net.head": "Linear"}
 
 Work = dict[tuple[str, Phase], float]
 

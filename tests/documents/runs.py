@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.build import MS, after, ms, profile_of
+from tests.build import MS, Cells, after, ms, profile_of, with_fields
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
@@ -44,7 +44,7 @@ NAMES: dict[str, ModuleInfo | str] = {
 def language_model(calls: int, outside_ms: float, **facts: Any) -> Profile:
     """Forward 2 + 4 * (1 + 5 + 0.5) = 28 ms, 3 in the loss, backward 40, the optimizer
     8."""
-    cells: dict[tuple[str, Phase], Totals] = {("LM", "forward"): ms(2, calls)}
+    cells: Cells = {("LM", "forward"): ms(2, calls)}
     for n in range(4):
         block = f"LM.blocks.{n}"
         path = f"LM > {block}"
@@ -218,7 +218,7 @@ def ran_out(requested_bytes: int, steps_after: int = 0) -> Profile:
     refused."""
     path = ("Net", "Net.distance", PAIRS)
     failure = MemoryFailure(requested_bytes, path, "forward", HELD, steps_after)
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         ("Net", "forward"): ms(10),
         ("Net > Net.relu > relu(2048x64)", "forward"): ms(50),
         (f"Net > Net.distance > {PAIRS}", "forward"): ms(1),
@@ -230,7 +230,6 @@ def ran_out(requested_bytes: int, steps_after: int = 0) -> Profile:
         "Net.distance": "Distance",
         "relu(2048x64)": ModuleInfo("relu", "function", shapes=((2048, 64),)),
         PAIRS: ModuleInfo("sub", "function", shapes=TWICE),
-        "(optimizer) Adam": ModuleInfo(kind="optimizer"),
     }
     facts = ProgramFacts((OptimizerFacts("Adam", 16, True, False, "cpu"),))
     memory = MemorySummary("cpu", 60 * MB, ("Net",), at_peak=HELD, failure=failure)
@@ -296,7 +295,7 @@ KERNELS = (
     kernels("(other threads)", "outside", **{COPY: (1, 3)}),
 )
 TRACED = replace(
-    BUSY.with_parts(lambda part: replace(part, steps=8)),
+    with_fields(BUSY, steps=8),
     device_step=DeviceStep(
         4, 50 * MS, (DeviceUse("cuda:0", 30 * MS, (), 40 * MS, KERNELS),)
     ),

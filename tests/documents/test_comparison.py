@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.build import MS, profile_of, timed
+from tests.build import MS, Cells, profile_of, timed
 from tests.documents.found import block, column, table_in
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.compare import comparison_document
 from torchprof_hooks.documents.document import Answers, Document
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.compare import compare
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Grouping, Phase
+from torchprof_hooks.profiles.names import Grouping
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
@@ -28,9 +27,7 @@ def steady(ms: float) -> Totals:
 
 def net(**layers_ms: float) -> Profile:
     """30 calls of each layer."""
-    cells: dict[tuple[str, Phase], Totals] = {
-        (name, "forward"): steady(ms) for name, ms in layers_ms.items()
-    }
+    cells: Cells = {(name, "forward"): steady(ms) for name, ms in layers_ms.items()}
     return profile_of(cells, dict.fromkeys(layers_ms, "Linear"), steps=30)
 
 
@@ -76,7 +73,7 @@ def test_answers_count_rows_and_name_the_largest_change() -> None:
 
 
 def nested(inner_ms: float, other_ms: float, own_ms: float = 1) -> list[Profile]:
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         ("Net", "forward"): replace(
             steady(inner_ms + other_ms + 14 + own_ms), self_ns=MS
         ),
@@ -117,7 +114,7 @@ def test_what_is_not_known_is_said_first() -> None:
 
 def test_a_tree_of_modules_has_the_largest_change_of_each() -> None:
     def backwards(forward_ms: float, backward_ms: float) -> list[Profile]:
-        cells: dict[tuple[str, Phase], Totals] = {
+        cells: Cells = {
             ("Net", "forward"): steady(1),
             ("Net > Net.fc", "forward"): steady(forward_ms),
             ("Net > Net.fc", "backward"): steady(backward_ms),
@@ -156,17 +153,15 @@ def test_what_is_inside_of_another_row_is_not_added_twice() -> None:
     def run(inner_ms: float) -> list[Profile]:
         names = {"Net": "Net", "Net.fc": "FC", **dict.fromkeys(SAME, "Linear")}
         outer = "(backward outside modules)"
-        cells: dict[tuple[str, Phase], Totals] = {
+        cells: Cells = {
             **{(name, "forward"): steady(ms) for name, ms in SAME.items()},
             ("Net", "backward"): replace(steady(inner_ms + 1), self_ns=30 * MS),
             ("Net > Net.fc", "backward"): steady(inner_ms),
             (outer, "backward"): replace(steady(inner_ms + 2), self_ns=30 * MS),
         }
-        infos: dict[str, ModuleInfo | str] = {**names}
-        infos[outer] = ModuleInfo(kind="backward")
         buckets = [Bucket(n, 1, round((20 + inner_ms) * MS) + n) for n in range(30)]
         times = StepTimes(later=tuple(buckets))
-        return [profile_of(cells, infos, steps=30, step_times=times)] * 2
+        return [profile_of(cells, names, steps=30, step_times=times)] * 2
 
     slower = block(comparison_document(compare(run(4), run(8))), Answers).answers[1]
     assert slower.answer == "perhaps 3 of 7 rows, +4.00ms a step"
@@ -178,7 +173,7 @@ def test_what_is_inside_of_another_row_is_not_added_twice() -> None:
 )
 def test_where_names_differ_it_says_by_what_to_compare(by: Grouping, said: str) -> None:
     def model(name: str, size: int) -> Profile:
-        cells: dict[tuple[str, Phase], Totals] = {
+        cells: Cells = {
             ("Net", "forward"): timed(5, 5),
             (f"Net > Net.{name}", "forward"): timed(300, 300),
             (f"Net > Net.{name} > linear({size}x4)", "forward"): timed(900, 900),

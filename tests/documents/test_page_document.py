@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.build import ms, profile_of
+from tests.build import Cells, ms, profile_of
 from tests.documents.found import page_document
 from tests.documents.runs import (
     LOOP,
@@ -20,8 +20,6 @@ from torchprof_hooks.documents.render.html import page_of
 from torchprof_hooks.documents.words import HEATS
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.names import Phase
-from torchprof_hooks.profiles.totals import Totals
 
 
 def tables(profile: ProfileData) -> Mapping[str, Table]:
@@ -55,9 +53,7 @@ def test_functions_are_in_a_tree_and_tables_of_their_own(
 
 
 def test_layers_of_a_kind_are_hot_together() -> None:
-    cells: dict[tuple[str, Phase], Totals] = {
-        (f"Net > Net.{n}", "forward"): ms(4) for n in range(5)
-    }
+    cells: Cells = {(f"Net > Net.{n}", "forward"): ms(4) for n in range(5)}
     cells["Net > Net.head", "forward"] = ms(80)
     names = {f"Net.{n}": "Linear" for n in range(5)}
     found = tree(profile_of(cells, {"Net": "Net", **names, "Net.head": "Head"}))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.build import MS, ms, profile_of
+from tests.build import MS, Cells, ms, profile_of, with_fields
 from torchprof_hooks.documents.build.rules import RULES, Rule, find_tips
 from torchprof_hooks.documents.build.slow_steps import slow_table
 from torchprof_hooks.documents.build.view import view_of
@@ -33,9 +33,7 @@ from torchprof_hooks.profiles.optimizers import OptimizerFacts
 from torchprof_hooks.profiles.program import Program, ProgramFacts
 from torchprof_hooks.profiles.step_history import PhaseOfStep, SlowStep, StepHistory
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
-from torchprof_hooks.profiles.totals import Totals
 
-Cells = Mapping[tuple[str, Phase], Totals]
 #: Makes a run of these numbers, which are those of the limits of a rule.
 Example = Callable[..., Profile]
 
@@ -43,11 +41,6 @@ MB: Final = 2**20
 MODULES: Final[Mapping[str, ModuleInfo | str]] = {
     "Net": "Net",
     **{f"Net.{n}": "Linear" for n in range(4)},
-    "(waiting for gradients)": ModuleInfo(kind="waiting"),
-    "(communication) broadcast": ModuleInfo(kind="communication"),
-    "(torch.compile)": ModuleInfo(kind="compiling"),
-    "(garbage collection)": ModuleInfo(kind="garbage"),
-    "(optimizer) Adam": ModuleInfo(kind="optimizer"),
     "item(scalar)": ModuleInfo("item", "function", inputs=("float32@mps",)),
     "relu(8)": ModuleInfo("relu", "function", inputs=("int8@cpu",)),
 }
@@ -356,7 +349,7 @@ def test_advice_is_given_once() -> None:
     slow, data = slow_steps(0.9, "data"), in_row("(data loading)", "data")(share=0.3)
     assert rules_of(slow) == ["slow steps"]
     times = StepTimes(later=slow.step_times.later)
-    both = data.with_parts(lambda part: replace(part, step_times=times))
+    both = with_fields(data, step_times=times)
     both = replace(both, step_history=slow.step_history)
     assert [*slow_table(view_of(both))]
     assert rules_of(both) == ["data loading"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.build import MS, after, ms, profile_of, with_unmeasured
+from tests.build import MS, Cells, after, ms, profile_of, with_fields, with_unmeasured
 from tests.documents.found import values
 from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START, ran_out
 from torchprof_hooks.documents.build import answers as screen
@@ -20,13 +20,11 @@ from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import OtherPhase, Phase
+from torchprof_hooks.profiles.names import OtherPhase
 from torchprof_hooks.profiles.parts import PartName
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.step_times import StepTimes
 from torchprof_hooks.profiles.totals import Totals
-
-Cells = dict[tuple[str, Phase], Totals]
 
 
 def document_of(profile: ProfileData) -> Document:
@@ -77,7 +75,7 @@ def test_that_imports_are_in_the_start_up_is_said(
             ("LM", "forward"): ms(100 - garbage_ms),
             ("(garbage collection)", "garbage"): ms(garbage_ms),
         },
-        {**NAMES, "(garbage collection)": ModuleInfo(kind="garbage")},
+        NAMES,
         steps=1,
         part="start-up",
     )
@@ -87,10 +85,8 @@ def test_that_imports_are_in_the_start_up_is_said(
 
 def test_a_program_may_begin_with_evaluation_calls() -> None:
     times = StepTimes(evaluations=64, evaluation_ns=START.wall_ns)
-    start = START.with_parts(lambda part: replace(part, steps=0, step_times=times))
-    loop = LOOP.with_parts(
-        lambda part: replace(part, steps=0, step_times=StepTimes(evaluations=2))
-    )
+    start = with_fields(START, steps=0, step_times=times)
+    loop = with_fields(LOOP, steps=0, step_times=StepTimes(evaluations=2))
     view = view_of(after(start, replace(loop, program=Program("a.py", 10**9))))
     assert view.start_up is not None
     assert view.end_of_start_up == "the first 64 evaluation calls"
@@ -181,9 +177,8 @@ def test_evaluations_of_several_models_have_no_mean_of_all() -> None:
         "6 evaluation calls: first 50.00ms, "
         "then 3 prefill of 10.00ms, 2 decode of 100.00ms"
     )
-    unknown = loop.with_parts(  # more calls than those of the models
-        lambda part: replace(part, step_times=StepTimes(0, 0, (), 7, 700 * MS))
-    )
+    # More calls than those of the models.
+    unknown = with_fields(loop, step_times=StepTimes(0, 0, (), 7, 700 * MS))
     assert document_of(unknown).notes[1] == "7 evaluation calls of 100.00ms"
 
 

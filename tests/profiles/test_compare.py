@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 
-from tests.build import MS, profile_of, timed
+from tests.build import MS, Cells, profile_of, timed
 from tests.compared_runs import SIZES, Runs, in_turns, one_after_the_other, run
 from tests.profiles.test_merge import profiles
 from torchprof_hooks import Comparison, Profile, compare
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import FUSED_CLASS, GROUPINGS, Grouping, Phase
+from torchprof_hooks.profiles.names import FUSED_CLASS, GROUPINGS, Grouping
 from torchprof_hooks.profiles.parts import Part
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.run_times import call_times
@@ -68,7 +68,7 @@ def blocks(seed: int, slower: dict[int, float], layers: int = 8) -> Profile:
     """A run of a model of blocks that differ by 2 % by chance. slower: factors."""
     rng = random.Random(seed)
     names = [f"Net.blocks.{number}" for number in range(layers)]
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         (name, "forward"): timed(
             *(
                 round(MS * rng.gauss(1, 0.02) * slower.get(number, 1.0))
@@ -257,7 +257,7 @@ def test_what_cannot_be_compared_is_refused(old: Runs, new: Runs, message: str) 
 
 def test_a_program_that_grew_is_the_same_program() -> None:
     old = profile_of({("Net.a", "forward"): timed(5, 5)}, {"Net.a": "A"})
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         ("Net.a", "forward"): timed(5, 5),
         ("Net.b", "forward"): timed(90, 90),
     }
@@ -282,7 +282,7 @@ def net_of(is_compiled: bool, up_ns: int) -> Profile:
     def layer(ns: int) -> Totals:
         return Totals(10, ns) if is_compiled else timed(*[ns // 20] * 20)
 
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         ("Net > Net.up", "forward"): layer(up_ns),
         ("Net > Net.down", "forward"): layer(4000),
         ("Net", "forward"): timed(*[200] * 10),
@@ -320,7 +320,7 @@ def test_compiled_runs_tell_the_speed_of_the_machine() -> None:
 
     def compiled(speed: float, slow: float = 1.0) -> Profile:
         times = [4000, 5000, 6000, 7000, 8000, round(9000 * slow)]
-        cells: dict[tuple[str, Phase], Totals] = {
+        cells: Cells = {
             (f"Net > Net.b > Net.b.up{n}", "forward"): Totals(10, round(ns / speed))
             for n, ns in enumerate(times)
         }
@@ -366,17 +366,12 @@ def test_the_start_up_is_not_compared_and_steps_are() -> None:
 
 
 def test_waiting_for_data_is_compared_and_what_is_not_called_is_not() -> None:
-    infos: dict[str, ModuleInfo | str] = {
-        "Net": "Net",
-        "(data loading)": ModuleInfo(kind="data"),
-        "(profiler overhead)": ModuleInfo(kind="profiler"),
-    }
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         ("Net", "forward"): timed(5, 5, 6),
         ("(data loading)", "data"): timed(5, 5, 6),
         ("(profiler overhead)", "profiler"): timed(5, 5, 6),
     }
-    waits = profile_of(cells, infos)
+    waits = profile_of(cells, {"Net": "Net"})
     found = compare(waits, waits)
     times = {change.name: change.old_ns for change in found.changes}
     assert times == {"Net": 5, "(data loading)": pytest.approx(16 / 3)}

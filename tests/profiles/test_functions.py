@@ -114,7 +114,7 @@ def test_functions_that_a_data_loader_calls_are_a_part_of_loading() -> None:
             ("(data loading) > stack(8 * 4)", "data"): own(5, calls=4),
             ("Net", "forward"): own(3, calls=2),
         },
-        {"Net": "Net", "(data loading)": ModuleInfo(kind="data")},
+        {"Net": "Net"},
     )
     modules = [("(data loading)", 2, 12, 12), ("Net", 2, 3, 3)]
     assert numbers(profile.rows()) == numbers(profile.rows(by="class")) == modules

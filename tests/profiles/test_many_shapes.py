@@ -12,13 +12,12 @@ import torch
 from torch import nn
 
 import torchprof_hooks
-from tests.build import profile_of, timed
+from tests.build import Cells, profile_of, timed
 from tests.fake_clock import FakeClock
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.many_shapes import SHAPES_KEPT, with_common_names
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase, function_call_name
-from torchprof_hooks.profiles.totals import Totals
+from torchprof_hooks.profiles.names import function_call_name
 
 
 @pytest.mark.parametrize(
@@ -41,16 +40,11 @@ def test_the_name_of_a_call_shows_the_shapes_of_its_tensors(
     assert function_call_name("f", shapes) == expected
 
 
-OUTER: dict[str, ModuleInfo | str] = {
-    "Net": "Net",
-    "Net.a": "Linear",
-    "Net.b": "Linear",
-    "(optimizer) SGD": ModuleInfo(kind="optimizer"),
-}
+OUTER = {"Net": "Net", "Net.a": "Linear", "Net.b": "Linear"}
 
 
 def called(names: Iterable[str], around: str = "Net > Net.a > ") -> Profile:
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         (around + name, "forward"): timed(10 + n) for n, name in enumerate(names)
     }
     profile = profile_of(cells, OUTER)

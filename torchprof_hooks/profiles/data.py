@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial, reduce
 from types import MappingProxyType
@@ -304,10 +304,6 @@ class ProfileData:
             device_waits=self.device_waits * calls[0] // calls[1],
             overhead_ns=self.overhead_ns * found.wall_ns // whole_ns,
         )
-
-    def with_parts(self: P, change: Callable[[Part], Part]) -> P:
-        """The same profile with each part changed by `change`."""
-        return replace(self, parts=tuple(map(change, self.parts)))
 
     def with_time_before(self: P, before_ns: int) -> P:
         """The same run, with `before_ns` nanoseconds before measuring added to its

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.build import ms, profile_of
+from tests.build import Cells, ms, profile_of
 from tests.documents.test_bottleneck import LEADING
 from tests.documents.test_unusual_layers import LARGER_LAYER, SLOW_LAYER
 from torchprof_hooks.documents.build.answers import answers
@@ -19,14 +19,12 @@ from torchprof_hooks.profiles.compilation import (
     GraphBreak,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.optimizers import OptimizerFacts
 from torchprof_hooks.profiles.program import Program, ProgramFacts
-from torchprof_hooks.profiles.totals import Totals
 
 
 def _tips() -> str:
-    cells: dict[tuple[str, Phase], Totals] = {
+    cells: Cells = {
         ("Net", "forward"): ms(100, 10),
         ("Net > Net.a", "recompute"): ms(200, 10),
         ("Net > Net.a > relu(8)", "forward"): ms(150, 50_000, device_ms=100),
@@ -50,9 +48,6 @@ def _tips() -> str:
         "Net": "Net",
         "Net.a": "Block",
         "item(scalar)": ModuleInfo("item", "function", inputs=("float32@cuda",)),
-        "(waiting for gradients)": ModuleInfo(kind="waiting"),
-        "(optimizer) Adam": ModuleInfo(kind="optimizer"),
-        "(torch.compile)": ModuleInfo(kind="compiling"),
     }
     compilation = CompilationSummary(2, 10**9, graphs, breaks)
     program = Program("train.py", compilation=compilation, facts=facts)
