@@ -142,13 +142,11 @@ _CUDA_WARNINGS = (
 _SLOW = (
     "tests/cost/test_bounds.py::test_memory_does_not_grow_if",
     "tests/documents/test_examples.py",
-    "tests/documents/test_recompile_tips.py",
     "tests/invisibility/databases/",
     "tests/invisibility/models/",
     "tests/invisibility/test_compile",
     "tests/invisibility/test_exports.py",
     "tests/invisibility/test_function_compile.py",
-    "tests/invisibility/test_kept_objects.py",
     "tests/invisibility/test_tensor_classes.py",
     "tests/programs/",
     "tests/ranks/",

@@ -4,7 +4,7 @@ Counted are calls into this package and out of it, for each link of a chain of m
 (or functions) and for each step. They do not depend on versions of Python and torch.
 What costs more than the tables below say fails, and so does what costs less: the new
 number then belongs into the table, for otherwise the next call that is added would go
-unseen. What is kept in memory: `test_kept_objects`.
+unseen. What is kept in memory: `test_bounds`.
 """
 
 from __future__ import annotations
