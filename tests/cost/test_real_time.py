@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
 
 import torchprof_hooks
 from tests.functions import Runs
@@ -70,23 +69,6 @@ def test_wall_time_is_that_of_an_independent_clock() -> None:
         inner_ns = perf_counter_ns() - inner_ns
     outer_ns = perf_counter_ns() - outer_ns
     assert inner_ns <= prof.profile.wall_ns <= outer_ns
-
-
-def test_waiting_for_data_is_waiting_for_data() -> None:
-    class Slow(Dataset[torch.Tensor]):
-        def __len__(self) -> int:
-            return 1
-
-        def __getitem__(self, index: int) -> torch.Tensor:
-            time.sleep(SLEEP_SECS)
-            return torch.ones(4)
-
-    model = nn.Linear(4, 4)
-    with torchprof_hooks.profile() as prof:
-        for batch in DataLoader(Slow()):
-            model(batch)
-    assert own_secs(prof.profile, "(data loading)", "data") >= SLEEP_SECS
-    assert own_secs(prof.profile, "Linear", "forward") < SLEEP_SECS
 
 
 class Working(nn.Module):

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-import torchprof_hooks
 from tests.helpers import in_thread
 from tests.invisible import WITH_BUDGET
 from tests.registered import REPLACED, registered
@@ -235,18 +234,6 @@ def test_a_user_goes_in_a_thread_that_somebody_waits_for(dies: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_no_filter_of_ours_stays() -> None:
-    before = list(warnings.filters)
-    for _ in range(100):
-        prof = profile()
-        prof.__enter__()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            prof.__exit__(None, None, None)
-        assert list(warnings.filters) == before
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_compiled_module_warns_of_the_hooks_of_others_alone() -> None:
     torch.compiler.reset()
     model: Any = torch.compile(nn.Linear(2, 2), backend="eager")
@@ -289,14 +276,3 @@ def test_left_twice_or_in_another_thread(make: Callable[[], Any], named: str) ->
     with left:
         in_thread(leave)
     leave()
-
-
-def test_a_session_does_not_take_that_for_its_end() -> None:
-    def step() -> None:
-        link_hooks.TimerHook().__exit__(None, None, None)
-
-    with (
-        pytest.raises(RuntimeError, match="was not entered in this thread"),
-        torchprof_hooks.TrainingSession([]) as session,
-    ):
-        session.run(step)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import torchprof_hooks
 from tests.invisible import WITH_BUDGET, Measurer
-from torchprof_hooks import LinkHook, Profile
-from torchprof_hooks.link_hooks import TimerHook
+from torchprof_hooks import LinkHook
 
 every_measurer = pytest.mark.parametrize(
     "measurer", WITH_BUDGET.values(), ids=WITH_BUDGET
@@ -184,22 +181,3 @@ def test_foreign_hooks_and_warnings_stay_in_place(entered: Callable[[], Any]) ->
             nn.ReLU()(torch.ones(1))
         nn.ReLU()(torch.ones(1))
     assert calls == [nn.ReLU, nn.ReLU]
-
-
-def test_four_threads_with_hooks_of_their_own() -> None:
-    model, start = Net(), threading.Barrier(4)
-
-    def run(steps: int) -> tuple[dict[str, Any], Profile]:
-        start.wait()
-        with TimerHook() as timer, torchprof_hooks.profile() as prof:
-            for _ in range(steps):
-                model(torch.randn(2, 5, 16)).sum().backward()
-        return timer.summary(), prof.profile
-
-    with ThreadPoolExecutor(4) as pool:
-        for steps, (summary, profile) in enumerate(pool.map(run, range(1, 5)), 1):
-            assert summary["Net"]["occurrence"] == steps
-            rows = {row.name: row for row in profile.rows()}
-            assert rows["Net"].phases["backward"].calls == steps
-            assert rows["Net.blocks.1"].phases["recompute"].calls == steps
-            assert sum(row.self_ns for row in profile.rows()) == profile.wall_ns
