@@ -25,11 +25,6 @@ from torchprof_hooks.measure.memory_counter import MemoryReading
 Result = TypeVar("Result")
 
 
-def table(text: str) -> str:
-    """A table as it stands in a test, without the quotes' line ends."""
-    return text.strip("\n")
-
-
 def in_thread(work: Callable[[], Result]) -> Result:
     """What `work` returns, or raises, when another thread does it."""
     with ThreadPoolExecutor(1) as pool:
@@ -170,10 +165,6 @@ def timed_by(clock: EventClock | None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_observers, "default_device_clock", lambda: clock)
         yield
-
-
-def _meter_that_reads(counter: Any, device: object) -> MemoryMeter:
-    return MemoryMeter(counter)
 
 
 @contextmanager

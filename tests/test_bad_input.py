@@ -73,6 +73,7 @@ def _decorate(**options: Any) -> Any:
 
 # Profilers and their reports
 add(profile, "functions", NO_FLAG)
+add(profile, "kernels", NO_FLAG)
 add(profile, "memory", (None, 3, 1.5, []), ("gpu", "", "mps:0", "cuda:x"))
 add(profile, "steps", (True, 1.5, "3"), (0, -1))
 add(profile, "every", (True, 1.5, "3"), (0, 1, 2), steps=2)

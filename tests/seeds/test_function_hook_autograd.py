@@ -15,7 +15,6 @@ from tests.functions import (
     Cube,
     FunctionKeeper,
     FunctionRecorder,
-    Logged,
     backward,
     backward_pres,
     forward,
@@ -204,24 +203,6 @@ def test_kinds_of_functions_and_tensors(
     seen = hook.only(f"backward pre {name}")
     assert seen.call is hook.only(f"pre {name}").call
     assert (seen.in_data, seen.out_grad) == (in_data, out_grad)
-
-
-def test_tensors_of_a_subclass() -> None:
-    def work() -> list[str]:
-        Logged.asked = []
-        leaf = x().as_subclass(Logged)
-        (leaf * 2).sum().backward()
-        return Logged.asked
-
-    bare = work()
-    with FunctionRecorder() as hook:
-        hooked = work()
-
-    assert hooked == bare  # the subclass does not notice
-    assert without("AliasBackward0", hook.events[1:-1]) == [
-        *forward("mul", "sum"),
-        *backward("sum", "mul"),
-    ]
 
 
 def test_autocast() -> None:

@@ -138,8 +138,3 @@ def test_a_profiler_that_is_forgotten_leaves_no_trace() -> None:
     assert is_profiler_active()
     del prof
     assert not is_profiler_active()
-
-
-def test_bad_input() -> None:
-    with pytest.raises(TypeError, match="kernels must be True or False"):
-        profile(kernels=1)  # type: ignore[arg-type]

@@ -15,19 +15,6 @@ from torchprof_hooks.function_hooks import MemoryProfileHook
 
 
 @NATIVE_CORE
-@pytest.mark.parametrize("size", [1024 * MIB, 1500 * MIB])
-def test_a_known_tensor_on_the_cpu(size: int) -> None:
-    with MemoryProfileHook("cpu") as hook:
-        kept = torch.empty(size, dtype=torch.uint8)
-
-    ((name, used, acquired, depth),) = hook.call_history
-    assert (name, depth) == ("empty", 0)
-    assert used == near(size)
-    assert acquired == near(size)
-    assert kept.numel() == size
-
-
-@NATIVE_CORE
 def test_blocks_that_come_and_go_count_and_are_not_kept_alive() -> None:
     def come_and_go() -> None:
         for _ in range(5):

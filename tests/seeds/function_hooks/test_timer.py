@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.functions import ONE, x
 from tests.helpers import close, occurrences
 from tests.seeds.link_hooks.planted import functions
-from torchprof_hooks import add_hook, delete_hook
 from torchprof_hooks.function_hooks import TimerHook
 
 pytestmark = pytest.mark.usefixtures("clock")
@@ -114,24 +112,3 @@ def test_what_calls_are_named_by(by: Any, expected: dict[str, int]) -> None:
         seconds = [s for called, s in hook.call_history if called == name]
         assert sums["elapsed_time"] == close(sum(seconds))
     assert hook.total_time() == close(sum(s for _, s in hook.call_history))
-
-
-@pytest.mark.parametrize(
-    ("by", "expected"),
-    [
-        ("module", {"Net.fc": 4}),
-        (
-            "call",
-            {"Net.fc: linear(2x3, 5x3, 5)": 2, "Net.fc: linear(1x3, 5x3, 5)": 2},
-        ),
-    ],
-)
-def test_what_calls_of_one_function_are_named_by(
-    by: Any, expected: dict[str, int]
-) -> None:
-    net, hook = Net(), TimerHook(by=by)
-    add_hook(F.linear, hook)
-    net(INPUT).sum().backward(ONE)
-    delete_hook(F.linear, hook.name)
-
-    assert occurrences(hook) == expected

@@ -11,13 +11,10 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.functions import x
 from tests.seeds.link_hooks.fake_memory import (
     MEMORY_HOOKS,
-    MIB,
     FakeMemory,
     fake_memory,
-    near,
     of_modules,
 )
 from torchprof_hooks import function_hooks
@@ -102,13 +99,6 @@ def test_where_memory_cannot_be_measured_the_error_comes_at_once(
         make()
 
 
-@HOOKS
-@pytest.mark.parametrize("device", ["nonsense", "cpu:cuda"])
-def test_a_wrong_device_is_refused(make: Any, device: str) -> None:
-    with pytest.raises(ValueError, match="device must be 'cpu', 'cuda' or"):
-        make(device)
-
-
 # Modules, with counters that are known exactly
 
 
@@ -176,64 +166,6 @@ def test_a_pass_that_leaves_an_inner_module_out(hears: bool) -> None:
         torch.autograd.grad(model(given).sum(), given)
 
     assert getattr(hook, "announced", []) == ["Aside"] * hears
-
-
-class _Saves(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, size: int) -> Any:
-        ctx.save_for_backward(torch.empty(size, dtype=torch.uint8))
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None
-
-
-class Saves(nn.Module):
-    """Keeps one activation of a known size for its backward."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return _Saves.apply(x, self.size)
-
-
-class Spills(Saves):
-    """Needs as much, but only while it runs. The call of a module inside is the moment
-    at which memory is read: the C allocator itself keeps no peak."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.inner = nn.Identity()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        block = torch.empty(self.size, dtype=torch.uint8)
-        result = self.inner(x.clone())
-        del block
-        return result
-
-
-@NATIVE_CORE
-def test_what_a_module_keeps_for_backward_is_retained() -> None:
-    model = nn.Sequential(Saves(40 * MIB), Spills(64 * MIB))
-    with MemoryProfileHook("cpu") as hook:
-        loss = model(x()).sum()
-        summary = hook.summary()
-        loss.backward()
-    with MemoryProfileHook("cpu") as without, torch.no_grad():
-        model[0](x())
-
-    assert summary["Saves"]["retained_bytes"] == near(40 * MIB)
-    assert summary["Saves"]["used_bytes"] == near(40 * MIB)
-    assert summary["Spills"]["retained_bytes"] == near(0)
-    assert summary["Spills"]["peak_bytes"] == near(64 * MIB)
-    # The Sequential holds the one while the other is taken.
-    assert summary["Sequential"]["peak_bytes"] == near(104 * MIB)
-    assert summary["Sequential"]["retained_bytes"] == near(40 * MIB)
-    assert without.summary()["Saves"]["retained_bytes"] == near(0)
-    assert without.summary()["Saves"]["occurrence"] == 1
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.functions import Cube, Runs, raises, x
+from tests.functions import Cube, raises, x
 from tests.helpers import MyModel, in_thread, inputs
 from torchprof_hooks import add_hook, delete_hook, function_hooks, link_hooks
 from torchprof_hooks.hooks import nvtx
@@ -109,32 +109,6 @@ def test_ranges_are_balanced_when_a_module_raises(
         (0, "Tries.forward"),
         (1, "Tries.risky.forward"),
         (2, "Tries.risky.l1.forward"),
-    ]
-
-
-class Inner(Runs):
-    """The same under another name."""
-
-
-@ERRORS
-@pytest.mark.parametrize("function", [Inner, Runs], ids=["other name", "same name"])
-def test_ranges_are_balanced_when_a_function_raises(
-    fake: FakeNvtx, error: type[BaseException], function: type[Runs]
-) -> None:
-    def inner() -> None:
-        with pytest.raises(error):
-            function.apply(x(), raises(error))
-        x().exp()
-
-    with function_hooks.NvtxHook():
-        Runs.apply(x(), inner)
-        assert fake.open == []  # what raised ended with what is around it
-
-    assert fake.ranges == [
-        (0, "Runs.forward"),
-        (1, f"{function.__name__}.forward"),
-        (2, "exp.forward"),
-        (2, "clone.forward"),
     ]
 
 

@@ -105,10 +105,6 @@ def test_a_timer_on_a_target_replaces_the_thread_wide_one_there(timed: Timed) ->
     assert everywhere.total_time() == close(timed.total)
 
 
-class Second(link_hooks.TimerHook):
-    name = "Second"
-
-
 # Timers of modules
 
 
