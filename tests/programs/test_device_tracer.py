@@ -12,7 +12,6 @@ from torchprof_hooks import ProfilerHook
 from torchprof_hooks.instruments import interrupting
 from torchprof_hooks.instruments.kernels import device_tracer
 from torchprof_hooks.instruments.kernels.device_tracer import DeviceTracer
-from torchprof_hooks.kernel.torch_names.profiler import is_profiler_active
 
 
 @pytest.fixture(autouse=True)
@@ -23,34 +22,6 @@ def _in_use(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def work() -> None:
     nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
-
-
-def test_the_second_step_counts() -> None:
-    idle = DeviceTracer(interrupting)
-    assert idle.found().reason.startswith("no step was traced")
-    assert not idle.begin(1)  # too early
-    assert idle.begin(2)
-    idle.end(3)  # of the first step, which is no end
-    assert idle.is_running
-    assert idle.begin(3)
-    work()
-    idle.end(4)
-    assert not idle.begin(4)  # once
-
-    found = idle.found()
-    assert (found.step, found.reason) == (4, "")
-    assert found.step_ns > 0
-    assert found is idle.found()
-    assert not is_profiler_active()
-
-
-def test_a_step_that_is_given_up() -> None:
-    idle = DeviceTracer(interrupting)
-    idle.begin(2)
-    assert idle.found().reason == "the traced step has not ended"
-    idle.drop()
-    assert idle.found().reason == "the traced step has not ended"
-    assert not is_profiler_active()
 
 
 def test_a_torch_that_hides_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,31 +190,11 @@ def test_merge(tool: Tool) -> None:
 # Damaged files
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"\xff\xfe\x00", "is not a whole JSON file"),
-        (b'{"traceEvents": []}', "is not a profile of torchprof_hooks"),
-        (b'{"format": "torchprof_hooks profile", "version": 99}', "has version 99"),
-        (
-            b'{"format": "torchprof_hooks profile", "version": 7, "modules": {},'
-            b' "cells": "' + b"\\n long " * 10_000 + b'"}',
-            "is damaged",
-        ),
-    ],
-    ids=range(4),
-)
-@pytest.mark.parametrize(
-    "command", ["show bad", "compare bad a.json", "merge bad a.json -o c.json"]
-)
-def test_a_bad_file_is_one_line(
-    command: str, content: bytes, reason: str, tool: Tool
-) -> None:
+@pytest.mark.parametrize("command", ["show", "compare a.json", "merge -o c.json"])
+def test_a_damaged_file_is_one_line(command: str, tool: Tool) -> None:
     STEP.save("a.json")
-    Path("bad").write_bytes(content)
-    line = tool.complains(command)
-    assert f"bad {reason}" in line
-    assert len(line) < 400
+    Path("bad").write_bytes(b"\xff\xfe\x00")
+    assert "bad is not a whole JSON file" in tool.complains(f"{command} bad")
 
 
 def test_a_program_is_no_profile(tool: Tool) -> None:

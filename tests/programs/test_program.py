@@ -23,27 +23,6 @@ from torchprof_hooks.documents.render.units import best_count_format
 from torchprof_hooks.profiles.names import AFTER_LAST_NAME, OUTSIDE_NAME
 from torchprof_hooks.program.cli import main
 
-#: Transforms that are modules: of each of six images, they take 10 ms.
-TRANSFORMS = """
-from torch.utils.data import DataLoader, Dataset
-class Normalize(nn.Module):
-    def forward(self, image):
-        busy(10)
-        return (image - 1) / 2
-class Images(Dataset):
-    transform = nn.Sequential(Normalize(), nn.ReLU())
-    def __len__(self):
-        return 6
-    def __getitem__(self, index):
-        return self.transform(torch.ones(4))
-for batch in DataLoader(Images(), batch_size=2):
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-    busy(5)
-"""
-
-
 # Three ways in
 
 
@@ -124,25 +103,6 @@ def test_all_ways_at_once_are_one_report(tmp_path: Path) -> None:
     program = "import torchprof_hooks as t; t.enable()" + TRAIN + "t.enable()"
     run = profiled(written(tmp_path, program), flags="profile=True")
     assert (run.code, run.reports) == (0, 1)
-
-
-def test_transforms_of_a_loader_are_data_loading(tmp_path: Path) -> None:
-    saved = tmp_path / "profile.json"
-    program = written(tmp_path, OWN_CLOCK + TRAIN + TRANSFORMS)
-    run = profiled("--tables", "--save", str(saved), program)
-    assert run.code == 0, run.err
-    assert "\n  data loading: 60.0" in run.err
-    assert "outside modules: 15.0" in run.err
-    assert "\nWhere the time goes: data loading" in run.err
-    assert "\n8 steps: first " in run.err  # those of TRAIN, and one for each batch
-    profile = Profile.load(saved)
-    calls = {row.name: row.calls for row in profile.rows() if row.kind == "module"}
-    model = ("Sequential", "Sequential.0", "Sequential.1", "Sequential.2")
-    assert calls == dict.fromkeys(model, 8)
-    functions = {row.name: row.phases for row in profile.rows("function")}
-    for name, of_model in {"sub": 0, "div": 0, "relu": 8}.items():
-        found = [functions[name][phase].calls for phase in ("data", "forward")]
-        assert found == [6, of_model]
 
 
 # As it would run alone
@@ -340,11 +300,12 @@ def test_children_print_nothing(tmp_path: Path) -> None:
 # Where it goes
 
 
-def test_a_file_as_the_destination(script: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.txt"
-    run = profiled(f"--destination={report}", str(script))
+def test_files_as_destinations(script: Path, tmp_path: Path) -> None:
+    report, page = tmp_path / "report.txt", tmp_path / "page.html"
+    run = profiled(f"--destination={report}", f"--html={page}", str(script))
     assert (run.err, run.reports) == ("", 0)
     assert reports_in(report.read_text()) == 1
+    assert "Sequential" in page.read_text()
 
 
 def test_a_rank_has_a_file_of_its_own(script: Path, tmp_path: Path) -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import torch
 
-from tests.cores import NATIVE_CORE
 from tests.running import (
     OWN_CLOCK,
     TITLE,
@@ -167,31 +161,6 @@ def test_a_profiled_function(tmp_path: Path) -> None:
     assert "\n6 steps: first " in run.err
 
 
-MEMORY = (
-    PLAIN
-    + """
-import torchprof_hooks
-@torchprof_hooks.profile_function
-def outer_products(x, y, z):
-    return torch.outer(x, y).sum(1) + torch.outer(y, z).sum(1) + z
-x, y, z = (torch.ones(1024) for _ in range(3))
-with torch.no_grad():
-    for _ in range(5):
-        outer_products(x, y, z)
-"""
-)
-
-
-@NATIVE_CORE
-def test_memory_of_outer_products(tmp_path: Path) -> None:
-    run = with_tables("--memory", written(tmp_path, MEMORY))
-    tables = run.err.partition("\nProgram profiling\n")[2]
-    told = r"\n\nMemory Profile\npeak .*\n\nMemory in use at the peak, by owner\n"
-    assert re.search(told, tables)
-    assert "\n\nMemory of calls of the whole run\n" in tables
-    assert "traced step" not in run.err
-
-
 def test_idle_devices(tmp_path: Path) -> None:
     """Without the flag, nothing is loaded for it."""
     module = "torchprof_hooks.instruments.kernels.device_tracer"
@@ -276,30 +245,3 @@ def test_how_many_steps_were_measured_is_said(tmp_path: Path) -> None:
     assert "\n20 of 300 steps measured: first " in run.err
     assert "\nmeasured steps took " in run.err
     assert re.search(r"\nLinear .* Py +20\b", run.err)  # calls, in measured steps
-
-
-ENDLESS = (
-    PLAIN
-    + """
-net = nn.Linear(4, 1)
-while True:  # without an optimizer, which would import torch's compiler
-    net(torch.ones(2, 4)).sum().backward()
-    time.sleep(0.01)
-"""
-)
-
-
-def test_a_recent_file_survives_what_nothing_survives(tmp_path: Path) -> None:
-    saved = tmp_path / "profile.json"
-    command = [sys.executable, "-m", "torchprof_hooks", "--save", str(saved)]
-    command += ["--flush-secs", "0.2", written(tmp_path, ENDLESS)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 60
-        while not saved.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=60)
-    found = Profile.load(saved)
-    assert found.steps >= 1
-    assert "Linear" in found.modules
-    assert json.loads(saved.read_text())["version"] == 7
