@@ -33,11 +33,6 @@ class Row(NamedTuple):
         """The files and folders that are counted."""
         return _NAME.findall(self.cells[1])
 
-    @property
-    def written(self) -> int:
-        """The number that the page has; 0 if it has none."""
-        return int(self.cells[self.place].strip() or 0)
-
     def counted(self) -> int:
         """The number of lines that there are."""
         return sum(lines_of(path) for name in self.names for path in paths_of(name))
