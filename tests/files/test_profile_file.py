@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.build import FUNCTIONS, STEP, profile_of
-from tests.golden import SAMPLES, sample
 from torchprof_hooks import Profile, ProfileFileError
 from torchprof_hooks.files.profile_file import provenance_of
 from torchprof_hooks.profiles.cells import CellKey
@@ -224,13 +223,6 @@ def _damage(content: Any, chance: random.Random) -> None:
         else:
             held[key] = chance.choice([None, -1, 10**30, "x", [], {}, [[]], True, 0.5])
         return
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.json")))
-def test_stored_samples_can_be_read(name: Any, tmp_path: Path) -> None:
-    found = sample(name)
-    assert found.wall_ns == sum(part.wall_ns for part in found.parts)
-    assert Profile.load(saved(tmp_path, found)) == found
 
 
 def test_two_cells_of_one_path_and_phase_are_refused(tmp_path: Path) -> None:

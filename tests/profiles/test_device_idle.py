@@ -52,18 +52,6 @@ def rows(found: DeviceStep, device: int = 0) -> dict[tuple[str, Phase], int]:
     return {(r.module, r.phase): r.idle_ns for r in found.devices[device].rows}
 
 
-def test_a_gap_is_what_the_host_did_until_the_launch() -> None:
-    found = idle(kernel(100, 112, 90), kernel(128, 140, 126), kernel(140, 200, 139))
-    assert found.devices[0].busy_ns == 100 - 16
-    # From 112 to the launch at 126: 8 in a, 5 between, 1 in b; then the launch.
-    assert list(rows(found).items()) == [  # the longest first
-        (("Net.a", "forward"), 8),
-        (("Net", "forward"), 5),
-        ((LAUNCHED_NAME, "outside"), 2),
-        (("Net.b", "forward"), 1),
-    ]
-
-
 def test_nothing_on_devices() -> None:
     assert idle().devices == ()
     assert idle(kernel(10, 20, 9), kernel(300, 310, 290)).devices == ()

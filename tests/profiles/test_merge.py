@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from tests.build import profile_of
 from torchprof_hooks import Profile
 from torchprof_hooks.profiles.measured_steps import MeasuredSteps
-from torchprof_hooks.profiles.memory import MemorySummary, MemoryTotals
+from torchprof_hooks.profiles.memory import (
+    NO_MEMORY,
+    MemorySummary,
+    MemoryTotals,
+)
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import GROUPINGS, Kind, Phase
 from torchprof_hooks.profiles.parts import divided
@@ -204,12 +208,16 @@ def test_saving_and_loading_gives_an_equal_profile(profile: Profile) -> None:
 
 
 @given(profiles)
-def test_own_times_of_rows_and_nodes_add_up_to_those_of_the_cells(
+def test_own_numbers_of_rows_and_nodes_add_up_to_those_of_the_cells(
     profile: Profile,
 ) -> None:
     total_ns = sum(totals.self_ns for totals in profile.cells.values())
+    memory = sum((totals.memory for totals in profile.cells.values()), NO_MEMORY)
     for by in GROUPINGS:
-        assert sum(row.self_ns for row in profile.rows(by)) == total_ns
+        rows = profile.rows(by)
+        assert sum(row.self_ns for row in rows) == total_ns
+        own = (totals.memory for row in rows for totals in row.phases.values())
+        assert replace(sum(own, NO_MEMORY), peak_bytes=memory.peak_bytes) == memory
     for functions in (False, True):
         tree = profile.tree(functions=functions)
         assert sum(node.self_ns for _, node in tree.walk()) == total_ns
