@@ -53,7 +53,6 @@ for size in (8, 16):
 #: Blocks with these need extras, and have tests and examples of their own.
 ELSEWHERE = (
     "torchprof_hooks.integrations",
-    "torch.utils.tensorboard",
     "from accelerate import",
     "from ray.train import",
     "from swift.callbacks import",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -148,35 +146,3 @@ def test_since_an_earlier_profile_only_what_came_later_counts() -> None:
     assert of_all["time/outside_ms"] == pytest.approx((3 * 2 + 5 * 6) / 8)
     # The first step after that has the pause of the one before, which was a short one.
     assert later["time/step_ms"] == pytest.approx((5 * 3 + 2 + 4 * 6) / 5)
-
-
-@pytest.mark.usefixtures("clock")
-def test_tensorboard_reads_back_the_numbers_of_each_interval(tmp_path: Path) -> None:
-    accumulators = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator",
-        reason="of the extra `test`",
-    )
-    tensorboard = import_module("torch.utils.tensorboard")
-    model, last = nn.Sequential(Busy(3, 1)), None
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    written = list[dict[str, float]]()
-    with tensorboard.SummaryWriter(str(tmp_path)) as writer, profile() as prof:
-        for step in range(1, 5):
-            model(torch.ones(2, 3)).sum().backward()
-            optimizer.step()
-            if step % 2 == 0:
-                now = prof.profile
-                written.append(now.scalars(since=last))
-                for name, value in written[-1].items():
-                    writer.add_scalar(name, value, step)
-                last = now
-    read = accumulators.EventAccumulator(str(tmp_path))
-    read.Reload()
-    assert {*read.Tags()["scalars"]} == set(written[-1])
-    for name in written[-1]:
-        events = read.Scalars(name)
-        assert [event.step for event in events] == [2, 4]
-        values = [numbers[name] for numbers in written]
-        assert [event.value for event in events] == pytest.approx(values, rel=1e-6)
-    assert [event.value for event in read.Scalars("steps")] == [2, 2]
-    assert [event.value for event in read.Scalars("time/step_ms")] == [3, 3]
