@@ -12,6 +12,7 @@ from torch import nn
 
 from tests.attribution.test_compiled_code import folder, fresh_compiler, in_torch
 from tests.compiled import DIVIDED
+from tests.traces import Trace
 from torchprof_hooks import ProfilerHook, profile
 from torchprof_hooks.instruments.compiled.places import short_name
 from torchprof_hooks.instruments.compiled.wrapper import CHANGED
@@ -127,18 +128,14 @@ class Two(nn.Module):
 
 def test_traces_have_modules_in_compiled_code(tmp_path: Path) -> None:
     """Also if it was compiled while no step was traced."""
-    # Not there where torch's CUDA code is tested, which imports this file.
-    from tests.perfetto import TraceReader  # noqa: PLC0415
-
     model, functions = torch.compile(Two()), [place.read() for place in in_torch()]
     with ProfilerHook(1, output_dir=tmp_path) as hook:
         for _ in range(2):
             model(torch.ones(2, 4))
             hook.step()
     (path,) = hook.paths
-    reader = TraceReader(path)
-    slices = reader.slices("thread.name = 'modules'")
-    found = [(s["depth"], s["name"]) for s in slices if s["category"] == "forward"]
+    slices = Trace(path).slices("modules")
+    found = [(depth, name) for depth, kind, name in slices if kind == "forward"]
     assert found == [(1, "Two"), (2, "Two.up"), (2, "Two.down")]
     assert all(map(operator.is_, functions, (place.read() for place in in_torch())))
 

@@ -1,4 +1,4 @@
-"""What traces show, read by Perfetto's own trace processor."""
+"""What traces of steps show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function  # noqa: F401 - of a step that is text
 from torch.utils.checkpoint import checkpoint
 
-from tests.perfetto import TraceReader
+from tests.traces import Trace
 from torchprof_hooks import ProfilerHook
 
 ENGINE = "autograd::engine::evaluate_function: "
@@ -32,16 +32,8 @@ def trace(step: Callable[[], object], directory: Path, **options: Any) -> Path:
     return path
 
 
-def read(step: Callable[[], object], directory: Path, **options: Any) -> TraceReader:
-    reader = TraceReader(trace(step, directory, **options))
-    assert reader.errors() == []
-    return reader
-
-
-def module_slices(reader: TraceReader) -> list[tuple[int, str, str]]:
-    """Depth, category and name of what is on the track of the modules."""
-    slices = reader.slices("thread.name = 'modules'")
-    return [(row["depth"], row["category"], row["name"]) for row in slices]
+def read(step: Callable[[], object], directory: Path, **options: Any) -> Trace:
+    return Trace(trace(step, directory, **options))
 
 
 # A step computed by hand
@@ -84,10 +76,11 @@ def test_memory_of_a_step_computed_by_hand(tmp_path: Path) -> None:
     assert [block["bytes"] for block, _ in found] == [12, 12, 4, 4, 12, 12]
     # Product and loss go with the graph; the last is w.grad, which is let go of.
     assert all(phases in ("NOD", "NOO") for _, phases in found)
-    counters = TraceReader(path).counters()
-    assert {row["name"] for row in counters} == {"cpu memory bytes in use"}
-    assert counters[0]["value"] == 12
-    assert max(row["value"] for row in counters) <= sum([12, 12, 4, 4, 12, 12])
+    counters = [event for event in Trace(path).events if event["ph"] == "C"]
+    assert {event["name"] for event in counters} == {"cpu memory"}
+    in_use = [event["args"]["bytes in use"] for event in counters]
+    assert in_use[0] == 12
+    assert max(in_use) <= sum([12, 12, 4, 4, 12, 12])
 
 
 def objects(path: Path) -> list[tuple[dict[str, Any], str]]:
@@ -217,8 +210,7 @@ def test_modules_in_forward_backward_and_recompute(tmp_path: Path) -> None:
         F.mse_loss(net(x), x).backward()
         optimizer.step()
 
-    reader = read(step, tmp_path)
-    assert module_slices(reader) == [
+    assert read(step, tmp_path).slices("modules") == [
         (0, "step", "step 2"),
         (1, "forward", "Net"),
         (2, "forward", "Net.plain"),
@@ -269,6 +261,5 @@ def test_every_arrow_and_every_object_has_its_end(
     assert len(starts) > 200
     assert all(ends["s", number] == ends["f", number] == 1 for number in starts)
     assert len(ends) == 2 * len(starts)
-    assert TraceReader(path).errors() == []
-    assert len(TraceReader(path).flows()) == len(starts)
+    assert len(Trace(path).flows()) == len(starts)
     assert {phases for _, phases in objects(path)} <= {"NOD", "NOO"}
