@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from tests.attribution.simulated_memory import ledger_of
 from tests.cores import NATIVE_CORE
 from tests.running import python
 from tests.thorough import THOROUGH
-from torchprof_hooks import function_hooks, link_hooks, profile, region
+from torchprof_hooks import function_hooks, link_hooks, profile
 from torchprof_hooks.instruments.functions.operators import (
     SHAPES_KEPT,
     OperatorCalls,
@@ -142,44 +140,6 @@ def test_modules_made_for_every_step_do_not_pile_up() -> None:
     assert grown < LOG_BLOCKS
 
 
-# Which call made which node, however many graphs there are
-
-
-def inner_calls(prof: Profiler, *around: str) -> dict[str, int]:
-    """Of the innermost module, by phase, where it was called inside of these."""
-    calls: Counter[str] = Counter()
-    for (path, phase), totals in prof.profile.cells.items():
-        if path[-1].endswith("1.0") and path[: len(around)] == around:
-            calls[phase] += totals.calls
-    return dict(calls)
-
-
-def train_keeping(model: nn.Module, every: int, waiting: int = 0) -> Any:
-    """300 steps. Graphs of before, and some of each time, wait; the caller is left with
-    every second one."""
-    x = torch.ones(1, requires_grad=True)
-    kept = [model(x) for _ in range(waiting)]
-    for step in range(300):
-        model(x).sum().backward()
-        if step % every == 0:
-            kept.append(model(x))
-    for y in kept[::2]:
-        y.backward()
-    return kept[1::2]
-
-
-class Trainer(nn.Module):
-    """Trains inside of its forward."""
-
-    def __init__(self, **options: int) -> None:
-        super().__init__()
-        self.model = new_model()
-        self.options = options
-
-    def forward(self) -> Any:
-        return train_keeping(self.model, **self.options)
-
-
 class Decoder(nn.Module):
     """Each token is put behind those before it: new shapes for all functions of the
     attention, and the same ones for the layers."""
@@ -244,27 +204,6 @@ def test_memory_does_not_grow_with_shapes() -> None:
         decode(model, 300)
         grown = growth(lambda: decode(model, 3_000))
     assert grown < LOG_BLOCKS
-
-
-@pytest.mark.parametrize(
-    ("train", "around", "calls"),
-    [
-        (Trainer(every=10, waiting=100), (), 430),
-        (Trainer(every=10, waiting=100), ("all",), 430),
-        (lambda: train_keeping(new_model(), every=10), ("all",), 330),
-    ],
-    ids=["in a forward", "in a forward in a region", "in a region"],
-)
-def test_kept_graphs_have_their_owners(
-    train: Callable[[], Any], around: tuple[str, ...], calls: int
-) -> None:
-    with torchprof_hooks.profile() as prof:
-        for _ in range(3):
-            with region(*around) if around else nullcontext():
-                kept = train()
-            for y in kept:
-                y.backward()
-    assert inner_calls(prof, *around) == {"forward": 3 * calls, "backward": 3 * calls}
 
 
 #: Prints how many bytes more each tensor takes if memory is measured.
