@@ -5,36 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
 
 from tests.fake_clock import MS, burn
+from tests.planted import Work
 from torchprof_hooks import Profile
 
 FORWARD_MS, BACKWARD_MS, LOADING_MS = 10, 15, 4
 BATCH = 2
 
 
-class Burning(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        burn(FORWARD_MS)
-        return x.clone()
+class Layer(Work):
+    """One that takes this time in the models of trainers."""
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        burn(BACKWARD_MS)
-        return grad.clone()
-
-
-class Layer(nn.Module):
     def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = Burning.apply(self.fc(x))
-        return result
+        super().__init__(FORWARD_MS, BACKWARD_MS)
 
 
 class Points(torch.utils.data.Dataset[Any]):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tests import planted
 from tests.fake_clock import MS, burn
 from tests.integrations import burning
 from tests.integrations.burning import (
@@ -50,7 +51,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     pytest.importorskip("transformers", reason="of the extra `test`")
     pytest.importorskip("accelerate", reason="of the extra `test`")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(burning, "burn", int)
+        for module in (burning, planted):
+            patch.setattr(module, "burn", int)
         make_trainer(tmp_path_factory.mktemp("first")).train()
 
 
