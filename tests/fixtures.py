@@ -114,6 +114,14 @@ def alone(tmp_path: Path) -> Iterator[None]:
     distributed.destroy_process_group()
 
 
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """torch.compile, which has compiled nothing yet."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     if torch.cuda.is_available():

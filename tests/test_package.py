@@ -40,11 +40,6 @@ def test_installing_it_adds_the_command_and_nothing_to_other_tools() -> None:
     ]
 
 
-def test_importing_imports_nothing_that_is_not_used() -> None:
-    code = "import sys, torchprof_hooks; print('torch' in sys.modules)"
-    assert in_a_process(code, fresh=True) == "False"
-
-
 @pytest.fixture(scope="module")
 def imported() -> list[str]:
     """What measuring modules imports of this package."""

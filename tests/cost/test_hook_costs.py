@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import nn
-from torch.nn.modules import module as nn_module
 
 from tests.cores import NATIVE_CORE
 from tests.cost.chains import (
@@ -267,18 +266,3 @@ def test_leaving_does_not_take_longer_after_more_steps(
     few, many = leave_after(601), leave_after(1201)
     assert few
     assert many == few, listed(many - few, few - many)
-
-
-# Registrations
-
-
-def test_modules_are_not_hooked() -> None:
-    chain = nn.Sequential(nn.ReLU(), nn.ReLU())
-    before = len(nn_module._global_forward_hooks)
-    with profile():
-        run(chain, 5)
-        assert len(nn_module._global_forward_hooks) == before
-        assert not nn_module._global_backward_hooks
-        for module in chain.modules():
-            tables = module._forward_pre_hooks, module._forward_hooks
-            assert not any((*tables, module._backward_hooks))

@@ -233,9 +233,9 @@ def test_a_user_goes_in_a_thread_that_somebody_waits_for(dies: bool) -> None:
 # Warnings
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_compiled_module_warns_of_the_hooks_of_others_alone() -> None:
-    torch.compiler.reset()
     model: Any = torch.compile(nn.Linear(2, 2), backend="eager")
     x = torch.ones(2)
     with warnings.catch_warnings(record=True) as caught:
@@ -251,7 +251,6 @@ def test_a_compiled_module_warns_of_the_hooks_of_others_alone() -> None:
             handle.remove()
         model(x)
     assert len([w for w in caught if "global hooks" in str(w.message)]) == 1
-    torch.compiler.reset()
 
 
 # Ends that fit no beginning

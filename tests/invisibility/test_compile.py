@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,6 +22,7 @@ from torchprof_hooks.link_hooks import TimerHook
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.filterwarnings("error:.*hooks.*:UserWarning"),
+    pytest.mark.usefixtures("fresh_compiler"),
 ]
 
 
@@ -54,13 +55,6 @@ class Compiles:
     def __call__(self, graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
         self.graphs += 1
         return graph.forward
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def run(model: Callable[..., Any], steps: int = 3) -> None:

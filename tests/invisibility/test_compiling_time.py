@@ -24,11 +24,9 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("clo
 
 
 @pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
+def each_shape_on_its_own(fresh_compiler: None) -> Iterator[None]:
     with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
         yield
-    torch._dynamo.reset()
 
 
 def backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,16 +16,12 @@ from tests.invisibility.test_compile import Compiles
 from torchprof_hooks.function_hooks import MemoryProfileHook, TimerHook
 from torchprof_hooks.kernel.core import CORE
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("fresh_compiler"),
+]
 
 X = torch.ones(4, 8)
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:
