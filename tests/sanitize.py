@@ -34,7 +34,6 @@ MEMORY: Final = (
     "tests/attribution/test_cores.py",
     "tests/attribution/test_exact_threads.py",
     "tests/invisibility/test_interceptor.py",
-    "tests/invisibility/test_interceptor_meets_programs.py",
     "tests/attribution/test_device_graphs.py",
     "tests/attribution/test_tape.py",
     "tests/attribution/test_tensor_memory.py",

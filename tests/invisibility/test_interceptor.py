@@ -1,4 +1,5 @@
-"""Where calls of modules are seen: a place of torch's, which else is as it was."""
+"""Where calls of modules are seen: a place of torch's, which else is as it was, and
+where what programs do comes out as it does alone."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import copy
 import pickle
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,10 +16,11 @@ import torch
 from torch import nn
 
 from tests.cores import NATIVE_CORE
-from tests.fake_clock import burn
+from tests.fake_clock import MS, burn
 from torchprof_hooks import profile
 from torchprof_hooks.kernel.interception import interception
 from torchprof_hooks.kernel.subscriptions import KEPT_OUT
+from torchprof_hooks.kernel.tracker import Tracker
 from torchprof_hooks.profiles.data import ProfileData
 
 pytestmark = pytest.mark.usefixtures("ticking")
@@ -178,3 +182,81 @@ def test_compiled_code_is_the_same_with_and_without_us(whole: bool) -> None:
     with profile():
         assert compiled(X).tolist() == first
     assert len(graphs) == made
+
+
+# What programs do there
+
+
+def test_a_program_that_asks_whether_modules_are_compiled_is_told_so() -> None:
+    model: Any = Net()
+    with profile() as prof:
+        assert model._compiled_call_impl is None
+        saved, model._compiled_call_impl = model._compiled_call_impl, None
+        model(X)
+        model._compiled_call_impl = saved
+        model(X)
+        model._compiled_call_impl = model.forward
+        assert model._compiled_call_impl == model.forward
+        model._compiled_call_impl = saved
+    model(X)
+    assert calls(prof.profile) == {"Net": 2, "Net.inner": 2}
+
+
+class Tree(nn.Module):
+    """Calls itself, so many times, and takes 2 ms around that."""
+
+    def forward(self, x: torch.Tensor, below: int) -> torch.Tensor:
+        burn(1)
+        y: torch.Tensor = self(x, below - 1) if below else x * 1
+        burn(1)
+        return y
+
+
+def test_a_module_that_calls_itself() -> None:
+    with profile() as prof:
+        Tree()(X, 3)
+    assert prof.profile.aborted_calls == 0
+    own_ms = {
+        len(path): totals.self_ns // MS
+        for (path, phase), totals in prof.profile.cells.items()
+        if phase == "forward"
+    }
+    assert own_ms == dict.fromkeys(range(1, 5), 2)
+
+
+def go_on_after_failing(model: Net) -> None:
+    with suppress(ValueError):
+        model(X, fails=True)
+    for _ in range(1000):  # handlers of signals run between two lines
+        burn(1)
+
+
+def test_an_interrupt_at_the_end_of_a_call_that_failed_comes_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(self: Tracker) -> None:
+        raise KeyboardInterrupt
+
+    model = Net()
+    with profile():
+        monkeypatch.setattr(Tracker, "count_if_aborted", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            go_on_after_failing(model)
+
+
+def test_what_a_generator_handles_stays_its_own() -> None:
+    model = Net()
+
+    def generate() -> Iterator[BaseException | None]:
+        with suppress(ValueError):
+            model(X, fails=True)
+        yield None
+        yield sys.exc_info()[1]
+
+    with profile():
+        generated = generate()
+        try:
+            raise KeyError("around the first")
+        except KeyError:
+            next(generated)
+        assert next(generated) is None
