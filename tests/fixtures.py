@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 if not torch.cuda.is_available():
-    # Where torch is built for CUDA and there is no device, compiling makes it believe in
+    # Where torch is built for CUDA and there is no device, compiling has it believe in
     # one. A first backward pass after that starts a thread for it, and forks have none.
     torch.ones(1, requires_grad=True).backward()
 
