@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tests.build import MS, Cells, after, ms, profile_of, with_fields, with_unmeasured
-from tests.documents.found import values
 from tests.documents.runs import BUSY, LOOP, NAMES, RUN, START, ran_out
 from torchprof_hooks.documents.build import answers as screen
 from torchprof_hooks.documents.build import facts
@@ -19,8 +18,6 @@ from torchprof_hooks.documents.render.table import chosen_rows
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.data import ProfileData
-from torchprof_hooks.profiles.modules import ModuleInfo
-from torchprof_hooks.profiles.names import OtherPhase
 from torchprof_hooks.profiles.parts import PartName
 from torchprof_hooks.profiles.program import Program
 from torchprof_hooks.profiles.step_times import StepTimes
@@ -111,27 +108,6 @@ def test_the_uncertainty_of_a_share_is_its_standard_error() -> None:
     assert hottest(profile).uncertainty == pytest.approx(10 / 250)
     assert hottest(with_spread(1, 0)).uncertainty is None
     assert hottest(RUN).uncertainty is None
-
-
-def test_phases_that_people_look_for_are_never_together_with_others() -> None:
-    """They are the shortest here."""
-    kinds: list[OtherPhase] = ["waiting", "communication", "compiling", "garbage"]
-    cells: Cells = {
-        **{(f"({kind})", kind): ms(100 - n) for n, kind in enumerate(kinds)},
-        ("Net", "forward"): ms(1),
-        ("Net", "backward"): ms(2),
-        ("Net", "recompute"): ms(2),
-        ("(data loading)", "data"): ms(1),
-        ("(optimizer) SGD", "optimizer"): ms(1),
-        ("(outside modules)", "outside"): ms(50),
-    }
-    infos = {f"({kind})": ModuleInfo(kind=kind) for kind in kinds}
-    profile = profile_of(cells, {"Net": "Net", **infos})
-    own = values(screen.phases(view_of(profile)), "self_ns")
-    assert len(own) == 7
-    assert {"forward", "backward", "recompute", "optimizer", "data"} < {*own}
-    assert sum(own.values()) == profile.wall_ns
-    assert list(own.values())[-1] == (99 + 98 + 97 + 50) * MS
 
 
 # Some of the steps

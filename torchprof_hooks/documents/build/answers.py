@@ -35,7 +35,7 @@ from torchprof_hooks.documents.document import (
 from torchprof_hooks.documents.words import percent
 from torchprof_hooks.profiles.cells import AFTER_LAST_CELL
 from torchprof_hooks.profiles.kinds import count_of
-from torchprof_hooks.profiles.names import MODULE_PHASES
+from torchprof_hooks.profiles.names import MODULE_PHASES, Phase
 from torchprof_hooks.profiles.phases import PHASE_TITLES
 
 #: The most rows of functions, and of lines of the program.
@@ -45,11 +45,6 @@ _MOST_PLACES: Final = 3
 _NAMES_SHOWN: Final = 3
 #: The words before the line in `ModuleInfo.place`.
 _NO_PLACE: Final = re.compile(r"(called first|made) at ")
-#: Phases that always have their own row; and the most rows of phases: the shortest of
-#: the other phases share the last one.
-_ALWAYS_SHOWN: Final = ("forward", "backward", "recompute", "optimizer", "data")
-MOST_PHASES: Final = 7
-_REST: Final = "other phases"
 #: Where so much of the start-up is garbage collection, it is said what imports are.
 _IMPORTING: Final = 0.05
 _IMPORTS: Final = "the start-up includes imports, such as torch's for an optimizer"
@@ -181,30 +176,16 @@ def _most_time(view: View) -> Answer | None:
     )
 
 
-def phases(view: View, most: int = MOST_PHASES) -> Table:
+def phases(view: View) -> Table:
     """The phases, the longest first, with their times in the start-up beside them; and
-    the time of steps that were not measured.
-
-    most: the most rows; the shortest phases share the last one.
-    """
-    times = Counter[str](view.phase_times_ns)
-    before = (
-        Counter[str](view.start_up.phase_times_ns())
-        if view.start_up
-        else Counter[str]()
-    )
+    the time of steps that were not measured."""
+    times, before = view.phase_times_ns, Counter[Phase]()
+    if view.start_up:
+        before = view.start_up.phase_times_ns()
     notes = [*facts.unmeasured_texts(view)]
     if before["garbage"] > _IMPORTING * before.total():
         notes.append(_IMPORTS)
-    found = sorted({**times, **before}, key=lambda phase: -times[phase])
-    spare = [phase for phase in found if phase not in _ALWAYS_SHOWN]
-    together = spare[-(len(found) - most + 1) :] if len(found) > most else []
-    titles, shown = dict(PHASE_TITLES), [p for p in found if p not in together]
-    if together:
-        shown.append(_REST)
-        titles[_REST] = _REST
-        for column in (times, before):
-            column[_REST] = sum(column[phase] for phase in together)
+    shown = sorted({**times, **before}, key=lambda phase: -times[phase])
     own, steps = [times[phase] for phase in shown], view.shown.steps
     columns = [
         Column("loop" if view.start_up else "time", "ns", own, "self_ns", 0, True),
@@ -216,12 +197,11 @@ def phases(view: View, most: int = MOST_PHASES) -> Table:
     if steps:
         each = [ns / steps for ns in own]
         columns.append(Column("per step", "ns", each, "step_ns", is_detail=True))
-    labels = [titles[phase] for phase in shown]
     return Table(
         "phases",
         "",
         "phase",
-        labels,
+        [PHASE_TITLES[phase] for phase in shown],
         columns,
         names=shown,
         notes=notes,

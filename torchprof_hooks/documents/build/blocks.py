@@ -53,15 +53,10 @@ from torchprof_hooks.documents.document import (
 )
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import Grouping, SortBy
-from torchprof_hooks.profiles.phases import PHASE_TITLES
 
 #: The documents of a profile: one screen; the text, and the page, with all tables; the
 #: report of a whole program, with Theano's tables; for programs; for issues and agents.
 Level: TypeAlias = Literal["screen", "full", "page", "exit", "json", "markdown"]
-
-#: The most rows of the table of what the host did while a device idled, on a page.
-_MOST_IDLE: Final = 20
-_FEW_IDLE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -130,11 +125,9 @@ def _rows(asked: Asked) -> Iterable[Block]:
 
 
 def _phases(asked: Asked) -> Iterator[Block]:
-    if asked.level in ("screen", "full"):
-        yield answers.phases(asked.view)
-        return
-    found = answers.phases(asked.view, len(PHASE_TITLES))
-    yield replace(found, title=f"Phases{asked.view.of_shown}")
+    found = answers.phases(asked.view)
+    is_text = asked.level in ("screen", "full")
+    yield found if is_text else replace(found, title=f"Phases{asked.view.of_shown}")
 
 
 def _layers(asked: Asked) -> Iterator[Block]:
@@ -146,8 +139,9 @@ def _layers(asked: Asked) -> Iterator[Block]:
 
 
 def _idle(asked: Asked) -> Iterable[Block]:
-    most = {"page": _MOST_IDLE, "json": _MOST_IDLE, "exit": asked.layout.n_apply}
-    return idle_blocks(asked.view, most.get(asked.level, _FEW_IDLE))
+    if asked.level == "exit":
+        return idle_blocks(asked.view, asked.layout.n_apply)
+    return idle_blocks(asked.view)
 
 
 def _kernels(asked: Asked) -> Iterable[Block]:
