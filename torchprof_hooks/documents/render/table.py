@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import ceil
 from typing import Final, NamedTuple
@@ -154,36 +154,18 @@ def chosen_rows(table: Table, most: int) -> list[int]:
     if count <= most or not table.importance:
         return list(range(min(count, most)))
     parents = _parents(table.depths or [0] * count)
-    ranked = sorted(range(count), key=lambda n: (table.importance[n], n))
+    ranked = sorted(range(count), key=table.importance.__getitem__)
     shown: set[int] = set()
-    for _, group in groupby(ranked, key=lambda n: table.importance[n]):
-        alike = list(group)
+    for _, alike in groupby(ranked, key=table.importance.__getitem__):
         more = _with_outer(alike, parents, shown)
-        if len(shown) + len(more) <= most:
-            shown.update(more)
-            continue
-        if not shown:
-            _add_some(shown, alike, parents, most)
-        break
+        if shown and len(shown) + len(more) > most:
+            break
+        shown.update(more[:most])
     return sorted(shown)
 
 
-def _add_some(
-    shown: set[int], alike: Sequence[int], parents: Sequence[int], most: int
-) -> None:
-    """Add rows of one rank until there is no room for more. If the first row is too
-    deep for `most`, the outermost rows around it are left out."""
-    for n in alike:
-        more = _with_outer([n], parents, shown)
-        if not shown:
-            more = more[:most]
-        if len(shown) + len(more) > most:
-            return
-        shown.update(more)
-
-
 def _with_outer(
-    rows: Sequence[int], parents: Sequence[int], known: set[int]
+    rows: Iterable[int], parents: Sequence[int], known: set[int]
 ) -> list[int]:
     """The rows and those around them, the innermost first, without known ones."""
     found: dict[int, None] = {}
