@@ -3,46 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import MODULE_PHASES
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
-#: The group of all that is in no phase of a module: optimizers, data, the profiler, ...
-OTHER: Final = "other"
+#: The graph of all that is in no phase of a module: optimizers, data, the profiler, ...
+_OTHER: Final = "other"
 
-#: The groups that a flame graph is divided into, in the order in which they are shown.
-STACK_GROUPS: Final = (*MODULE_PHASES, OTHER)
-
-
-class Stack(NamedTuple):
-    """Own time in calls inside each other, the outer one first.
-
-    group: one of `STACK_GROUPS`.
-    """
-
-    names: tuple[str, ...]
-    group: str
-    self_ns: int
-
-
-def own_time_stacks(profile: ProfileData) -> Iterator[Stack]:
-    """A stack for each place in the tree of calls and each phase, in the order of the
-    tree; their times add up to the measured time.
-
-    Times of 0 are left out; so are those below 0, which no flame graph can show. (Such
-    times occur only in a profile that was read while calls were open.)
-    """
-    names: list[str] = []
-    for depth, node in profile.only_measured.tree(functions=True).walk():
-        names[max(depth - 1, 0) :] = [node.name]
-        for phase, totals in node.phases.items():
-            if totals.self_ns > 0:
-                group = phase if phase in MODULE_PHASES else OTHER
-                yield Stack(tuple(names), group, totals.self_ns)
+#: The numbers of frames, the outer one first, and their own time.
+_Stack = tuple[list[int], int]
 
 
 def render_speedscope(profile: ProfileData) -> str:
@@ -50,6 +22,9 @@ def render_speedscope(profile: ProfileData) -> str:
     its ``file-format-schema.json``. It has a graph in nanoseconds for each of
     "forward", "backward", "recompute" and "other" that took time; the viewer has a menu
     of them at the top.
+
+    Times of 0 are left out; so are those below 0, which no flame graph can show. (Such
+    times occur only in a profile that was read while calls were open.)
 
     Example::
 
@@ -60,33 +35,36 @@ def render_speedscope(profile: ProfileData) -> str:
                        "samples": [[0], [0, 1]], "weights": [1000, 50000]}, ...],
          ...}
     """
-    stacks = list(own_time_stacks(profile))
-    names = dict.fromkeys(name for stack in stacks for name in stack.names)
-    frames = {name: i for i, name in enumerate(names)}
-    taken = {stack.group for stack in stacks}
+    graphs: dict[str, list[_Stack]] = {name: [] for name in (*MODULE_PHASES, _OTHER)}
+    frames: dict[str, int] = {}
+    names: list[str] = []
+    for depth, node in profile.only_measured.tree(functions=True).walk():
+        names[max(depth - 1, 0) :] = [node.name]
+        for phase, totals in node.phases.items():
+            if totals.self_ns > 0:
+                stack = [frames.setdefault(name, len(frames)) for name in names]
+                graph = graphs[phase if phase in MODULE_PHASES else _OTHER]
+                graph.append((stack, totals.self_ns))
     # The viewer does not open a file without a graph.
-    groups = [group for group in STACK_GROUPS if group in taken] or STACK_GROUPS[:1]
+    shown = [name for name, graph in graphs.items() if graph] or ["forward"]
     content = {
         "$schema": _SCHEMA,
         "exporter": "torchprof_hooks",
         "name": "torchprof_hooks",
         "activeProfileIndex": 0,
         "shared": {"frames": [{"name": name} for name in frames]},
-        "profiles": [_flame_graph(group, stacks, frames) for group in groups],
+        "profiles": [_flame_graph(name, graphs[name]) for name in shown],
     }
     return json.dumps(content)
 
 
-def _flame_graph(
-    group: str, stacks: Sequence[Stack], frames: Mapping[str, int]
-) -> dict[str, Any]:
-    shown = [stack for stack in stacks if stack.group == group]
+def _flame_graph(name: str, graph: list[_Stack]) -> dict[str, Any]:
     return {
         "type": "sampled",
-        "name": group,
+        "name": name,
         "unit": "nanoseconds",
         "startValue": 0,
-        "endValue": sum(stack.self_ns for stack in shown),
-        "samples": [[frames[name] for name in stack.names] for stack in shown],
-        "weights": [stack.self_ns for stack in shown],
+        "endValue": sum(own_ns for _, own_ns in graph),
+        "samples": [stack for stack, _ in graph],
+        "weights": [own_ns for _, own_ns in graph],
     }
