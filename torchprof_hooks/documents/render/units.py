@@ -12,12 +12,11 @@ from torchprof_hooks.profiles.options import check_choice
 #: Nanoseconds in each unit, the largest first.
 TIME_UNITS: Final = {"sec": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
-#: Bytes in each unit, the smallest first.
+#: Bytes in each unit, the largest first.
 BYTE_UNITS: Final = {
-    unit: 1024**power
-    for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB"))
+    unit: 1024 ** (7 - place)
+    for place, unit in enumerate(("ZB", "EB", "PB", "TB", "GB", "MB", "KB", "B"))
 }
-
 
 #: Decimal prefixes of counts, the largest first.
 _PREFIXES: Final = {
@@ -35,55 +34,36 @@ def check_byte_unit(unit: str) -> None:
     check_choice("unit", unit, get_args(ByteUnit))
 
 
-def choose_unit(value_ns: float) -> str:
-    """The largest unit in which the value is at least 1; "ns" if there is none."""
-    return next((u for u, size in TIME_UNITS.items() if value_ns >= size), "ns")
-
-
-def choose_byte_unit(value: float) -> str:
-    """The largest unit in which the value is at least 1; B for 0 and below."""
-    return next((u for u in reversed(BYTE_UNITS) if value >= BYTE_UNITS[u]), "B")
-
-
-def format_time(value_ns: float, unit: str) -> str:
-    """The value with two decimals and its unit: ``41.42sec``."""
-    return _format(value_ns, unit, TIME_UNITS)
-
-
 def best_time(value_ns: float) -> str:
-    """The value in the unit that suits its magnitude."""
-    return format_time(value_ns, choose_unit(abs(value_ns)))
+    """The value in the unit that suits its magnitude: ``41.42sec``."""
+    return _best(value_ns, TIME_UNITS)
+
+
+def best_byte_format(value: int) -> str:
+    """The value in the unit that suits its magnitude: ``-3.20MB``. It is negative if
+    more bytes were freed than allocated."""
+    return _best(value, BYTE_UNITS)
 
 
 def time_in_column(value_ns: float, most_ns: float) -> str:
     """The value in the unit that suits the largest one of its column; if that is larger
     than its own, three digits are left of it: ``0.00312sec``."""
-    unit = choose_unit(most_ns)
+    unit = _unit_for(most_ns, TIME_UNITS)
     value = value_ns / TIME_UNITS[unit]
     digits = max(2, 2 - floor(log10(abs(value) or 1)))
     return f"{value:.{digits}f}{unit}"
 
 
 def format_times(values_ns: Sequence[float], unit: str) -> list[str]:
-    """All values of a table, in `unit`, or in units by this rule (see `TimeUnit`).
-    ``auto`` chooses for the value that is farthest from 0, as for bytes."""
+    """All values of a table, in `unit`, or in units by this rule (see `TimeUnit`)."""
     check_unit(unit)
-    if unit == "auto_foreach":
-        return [best_time(value) for value in values_ns]
-    if unit == "auto":
-        unit = choose_unit(max(map(abs, values_ns), default=0))
-    return [format_time(value, unit) for value in values_ns]
+    return _formatted(values_ns, unit, TIME_UNITS)
 
 
-def format_bytes(value: int, unit: str) -> str:
-    """The value with two decimals and its unit: ``1.50MB``."""
-    return _format(value, unit, BYTE_UNITS)
-
-
-def best_byte_format(value: int) -> str:
-    """The value in the unit that suits its magnitude: ``-3.20MB``. It is negative if
-    more bytes were freed than allocated."""
-    return format_bytes(value, choose_byte_unit(abs(value)))
+def format_byte_column(values: Sequence[int], unit: str) -> list[str]:
+    """All values of a column, in `unit`, or in units by this rule (see `ByteUnit`)."""
+    check_byte_unit(unit)
+    return _formatted(values, unit, BYTE_UNITS)
 
 
 def best_count_format(value: float) -> str:
@@ -97,19 +77,28 @@ def counted(value: float) -> tuple[str, str]:
     return f"{value / _PREFIXES.get(prefix, 1):.2f}", prefix
 
 
-def format_byte_column(values: Sequence[int], unit: str) -> list[str]:
-    """All values of a column, in `unit`, or in units by this rule (see `ByteUnit`).
+_Units = Mapping[str, int]
 
-    ``auto`` chooses for the value that is farthest from 0: otherwise, a column of
-    negative values would be in B, however large they are.
-    """
-    check_byte_unit(unit)
+
+def _formatted(values: Sequence[float], unit: str, units: _Units) -> list[str]:
+    """``auto`` chooses for the value that is farthest from 0: otherwise, a column of
+    negative values would have the smallest unit, however large they are."""
     if unit == "auto_foreach":
-        return [best_byte_format(value) for value in values]
+        return [_best(value, units) for value in values]
     if unit == "auto":
-        unit = choose_byte_unit(max((abs(value) for value in values), default=0))
-    return [format_bytes(value, unit) for value in values]
+        unit = _unit_for(max(map(abs, values), default=0), units)
+    return [_written(value, unit, units) for value in values]
 
 
-def _format(value: float, unit: str, units: Mapping[str, int]) -> str:
-    return f"{value / units[unit]:3.2f}{unit}"
+def _best(value: float, units: _Units) -> str:
+    return _written(value, _unit_for(value, units), units)
+
+
+def _unit_for(value: float, units: _Units) -> str:
+    """The largest unit in which the value is at least 1; the smallest if none is."""
+    *_, smallest = units
+    return next((u for u, size in units.items() if abs(value) >= size), smallest)
+
+
+def _written(value: float, unit: str, units: _Units) -> str:
+    return f"{value / units[unit]:.2f}{unit}"
