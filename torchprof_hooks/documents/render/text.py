@@ -30,10 +30,9 @@ from torchprof_hooks.documents.render.terminal import (
 )
 from torchprof_hooks.documents.words import plural, share_text
 
-#: The most lines of tips on a screen; where there is little room; and where there is
-#: none, though the first tip is never cut, unless it has more than so many lines.
+#: The most lines of tips on a screen; and where there is no room, though the first tip
+#: is never cut, unless it has more than so many lines.
 _MOST_TIPS: Final = 6
-_FEWER_TIPS: Final = 5
 _FEWEST_TIPS: Final = 2
 _LONGEST_TIP: Final = 5
 #: The most lines of a fact or a note on a screen; and of a warning, or a faint fact.
@@ -59,7 +58,7 @@ def text_of(
 
     width: characters in a line.
     lines: the most lines; to keep to them, the tree (without one, the longest table)
-        gets fewer rows, then tips are cut, then tables are left out. None: no limit.
+        gets fewer rows, then tables are left out, then tips are cut. None: no limit.
     colour: whether lines have the colours of a terminal.
     unit: the unit of times: "sec", "ms", "us", "ns", one for each table ("auto") or the
         best for each cell ("auto_foreach").
@@ -108,7 +107,8 @@ def _head(document: Document, sheet: Sheet) -> Iterator[Line]:
 
 
 def _fitting(blocks: Sequence[Block], sheet: Sheet, lines: int) -> list[list[Line]]:
-    """The blocks, shortened to so many lines, if that is possible."""
+    """The blocks, shortened to so many lines, if that is possible: first, tables are
+    left out from the end, then tips are cut."""
     shown = [_block(block, sheet) for block in blocks]
 
     def spare() -> int:
@@ -122,34 +122,16 @@ def _fitting(blocks: Sequence[Block], sheet: Sheet, lines: int) -> list[list[Lin
     giving = max(sizes, key=sizes.__getitem__, default=None)
     if giving is not None:
         shown[giving] = _block(blocks[giving], sheet, _FEWEST_ROWS)
-    for number, shorter in _shortened(blocks, [*sizes.keys() - {giving}], sheet):
-        if spare() >= 0:
-            break
-        shown[number] = shorter
+    for number in sorted(sizes.keys() - {giving}, reverse=True):
+        if spare() < 0:
+            shown[number] = []
+    for number, block in enumerate(blocks):
+        if isinstance(block, Tips) and spare() < 0:
+            shown[number] = list(_tips(block.tips, sheet.width, _FEWEST_TIPS))
     if giving is not None:
         rows = max(_FEWEST_ROWS + spare(), 1)
         shown[giving] = _block(blocks[giving], sheet, rows)
     return shown
-
-
-def _shortened(
-    blocks: Sequence[Block], tables: Sequence[int], sheet: Sheet
-) -> Iterator[tuple[int, list[Line]]]:
-    """Blocks that can be shorter on a screen, in the order in which to shorten them:
-    their positions, and their lines then.
-
-    tables: the positions of tables that may be left out.
-    """
-    tips = [
-        (n, block.tips) for n, block in enumerate(blocks) if isinstance(block, Tips)
-    ]
-
-    def with_fewer(most: int) -> Iterator[tuple[int, list[Line]]]:
-        return ((n, list(_tips(found, sheet.width, most))) for n, found in tips)
-
-    yield from with_fewer(_FEWER_TIPS)
-    yield from ((n, []) for n in sorted(tables, reverse=True))
-    yield from with_fewer(_FEWEST_TIPS)
 
 
 def _block(block: Block, sheet: Sheet, rows: int | None = None) -> list[Line]:
