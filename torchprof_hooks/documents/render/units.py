@@ -96,8 +96,10 @@ def _best(value: float, units: _Units) -> str:
 
 def _unit_for(value: float, units: _Units) -> str:
     """The largest unit in which the value is at least 1; the smallest if none is."""
-    *_, smallest = units
-    return next((u for u, size in units.items() if abs(value) >= size), smallest)
+    for unit in units:
+        if abs(value) >= units[unit]:
+            break
+    return unit
 
 
 def _written(value: float, unit: str, units: _Units) -> str:
