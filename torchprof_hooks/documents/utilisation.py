@@ -67,15 +67,11 @@ def computing_ns(profile: ProfileData, row: Row) -> int:
     is not known, as only a part of the backward is compiled code's."""
     backward = row.phases["backward"]
     inside = row.walk() if backward.flops_cumulative and isinstance(row, Node) else ()
-    if any(node.compiled and _has_backward(node) for _, node in inside):
+    if any(n.compiled and n.phases["backward"].cumulative_ns > 0 for _, n in inside):
         return 0
     clock = "device_cumulative_ns" if profile.devices else "cumulative_ns"
     found: int = getattr(row, clock)
     return found if backward.flops_cumulative else found - getattr(backward, clock)
-
-
-def _has_backward(row: Row) -> bool:
-    return row.phases["backward"].cumulative_ns > 0
 
 
 def lacks_backward(profile: ProfileData) -> bool:
@@ -105,7 +101,8 @@ def counted_types(profile: ProfileData) -> tuple[str, str]:
         if totals.flops:
             types = _types_of_product(profile.modules[path[-1]])
             if types:
-                flops[min(types, key=_width)] += totals.flops
+                narrowest = min(types, key=lambda each: (_WIDTHS[each[0]], *each))
+                flops[narrowest] += totals.flops
     return flops.most_common(1)[0][0] if flops else ("", "")
 
 
@@ -117,10 +114,6 @@ def _types_of_product(info: ModuleInfo) -> list[tuple[str, str]]:
     made = [name for name in info.autocast.split("|") if name in _WIDTHS]
     single = [device for name, device in types if name == "float32"]
     return [*types, *product(made, single)]
-
-
-def _width(found: tuple[str, str]) -> tuple[int, str, str]:
-    return _WIDTHS[found[0]], *found
 
 
 def _shares(every: int, again: int, time_ns: int, peak: Peak) -> Utilisation | None:

@@ -67,7 +67,9 @@ def grouped_by(cells: Cells, infos: Infos, by: Grouping) -> tuple[Cells, Infos]:
         "function": without modules: their own time is that of `MODULES_NAME`.
         "call": all.
     """
-    cells = with_counted(cells)
+    if any(totals.flops for totals in cells.values()):
+        # Not later: in modules, times of functions cannot be told from theirs.
+        cells = {key: t.counted() if t.flops else t for key, t in cells.items()}
     gone = without_kind(by)
     names = {name for name, info in infos.items() if info.kind == gone}
     if not names:
@@ -122,18 +124,6 @@ def place_without_functions(path: Chain, phase: Phase, infos: Infos) -> CellKey:
     name = around[-1]
     kind = infos[name].kind if name in infos else kind_of_other(name)
     return around, PHASE_OF_KIND.get(kind, phase)
-
-
-def with_counted(cells: Cells) -> Cells:
-    """The same cells, with `counted_ns`: how much of their own time was in calls whose
-    floating-point operations are known. Call it before functions become parts of
-    modules: after that, the times of functions cannot be told from those of modules."""
-    if not any(totals.flops for totals in cells.values()):
-        return cells
-    return {
-        key: totals.counted() if totals.flops else totals
-        for key, totals in cells.items()
-    }
 
 
 def enclosing_module(path: Chain, infos: Infos) -> str:

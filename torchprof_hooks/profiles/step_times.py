@@ -106,16 +106,12 @@ class StepTimes(NamedTuple):
         return self.evaluations - self.first_evaluations
 
     @property
-    def later_evaluation_ns(self) -> int:
-        """Nanoseconds of the later evaluation calls."""
-        return self.evaluation_ns - self.first_evaluation_ns
-
-    @property
     def evaluation_mean_ns(self) -> float:
         """Mean duration of the later evaluation calls; of the first ones, if there are
         no later ones; 0.0 without evaluation calls."""
         if self.later_evaluations:
-            return self.later_evaluation_ns / self.later_evaluations
+            later_ns = self.evaluation_ns - self.first_evaluation_ns
+            return later_ns / self.later_evaluations
         return self.first_evaluation_mean_ns
 
     @property

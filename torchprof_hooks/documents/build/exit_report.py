@@ -59,7 +59,8 @@ def functions(profile: ProfileData) -> Iterator[Block]:
     parts = _part_times_ns(profile)
     large = [n for n, ns in parts.items() if ns >= LEAST_SHARE * sum(parts.values())]
     for name in large:
-        yield _part(_part_of(profile, name), name)
+        inside = {key: t for key, t in profile.cells.items() if key[0][0] == name}
+        yield _part(profile.with_cells(inside), name)
     if len(large) > 1:
         title = f"Sum of all({len(large)}) printed profiles"
         yield _sum(profile, parts, large, title)
@@ -114,13 +115,6 @@ def _part_times_ns(profile: ProfileData) -> dict[str, int]:
         if profile.modules[path[0]].kind == "module":
             times[path[0]] += totals.self_ns
     return dict(sorted(times.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _part_of(profile: ProfileData, name: str) -> ProfileData:
-    """The profile of one outermost module: its forward, backward and recompute, with
-    all that is inside."""
-    cells = {key: totals for key, totals in profile.cells.items() if key[0][0] == name}
-    return profile.with_cells(cells)
 
 
 def _part(part: ProfileData, name: str) -> Facts:

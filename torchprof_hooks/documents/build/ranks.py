@@ -23,11 +23,8 @@ from torchprof_hooks.profiles.names import Grouping, Phase
 from torchprof_hooks.profiles.phases import PHASES, WAITING_PHASES
 from torchprof_hooks.profiles.ranks.peers import coordinates, dimensions
 from torchprof_hooks.profiles.ranks.rank import Rank
-from torchprof_hooks.profiles.ranks.ranks import RanksData, StaleRank
-from torchprof_hooks.profiles.ranks.skew import (
-    RankCollective,
-    phase_times,
-)
+from torchprof_hooks.profiles.ranks.ranks import RanksData
+from torchprof_hooks.profiles.ranks.skew import RankCollective, phase_times
 
 #: The most rows of tables, by default.
 ROWS: Final = 10
@@ -80,13 +77,10 @@ def _absent(ranks: RanksData) -> Iterator[str]:
     """Warnings about ranks whose files are old, or missing."""
     if ranks.missing:
         yield f"MISSING: there is no file of {ranks_text(ranks.missing)}."
-    yield from map(_stale_text, ranks.stale)
-
-
-def _stale_text(stale: StaleRank) -> str:
-    how = "ended" if stale.has_ended else "wrote its file last"
-    age, steps = best_time(stale.age_ns), plural(stale.steps, "step")
-    return f"STALE: rank {stale.rank} {how} {age} before the newest, after {steps}."
+    for stale in ranks.stale:
+        how = "ended" if stale.has_ended else "wrote its file last"
+        age, steps = best_time(stale.age_ns), plural(stale.steps, "step")
+        yield f"STALE: rank {stale.rank} {how} {age} before the newest, after {steps}."
 
 
 # Tables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -28,11 +28,12 @@ def slow_rank_answer(ranks: RanksData) -> Answer:
     share = None
     next_step = ""
     if verdict.rank is not None:
-        also = f" (and so {_are(verdict.also)})" if verdict.also else ""
+        are = "is" if len(verdict.also) == 1 else "are"
+        also = f" (and so {are} {ranks_text(verdict.also)})" if verdict.also else ""
         answer = f"Rank {verdict.rank} is slow{also}"
         evidence = " ".join(_slow(verdict))
         share = verdict.lost_ns / max(verdict.step_ns, 1)
-        next_step = _show(ranks, verdict.rank)
+        next_step = f"show --full {shlex.quote(ranks.path_of(verdict.rank))}"
     elif not verdict.waiting_ns:
         answer = "No rank was seen to communicate"
         evidence = "Nothing says who waits for whom."
@@ -49,11 +50,6 @@ def slow_rank_answer(ranks: RanksData) -> Answer:
         _verdict_numbers(verdict),
         next_step,
     )
-
-
-def _show(ranks: RanksData, number: int) -> str:
-    """The command that shows the report of a rank."""
-    return f"show --full {shlex.quote(ranks.path_of(number))}"
 
 
 def _verdict_numbers(verdict: Verdict) -> dict[str, Value]:
@@ -138,10 +134,6 @@ def _in_turns(ranks: RanksData) -> Iterator[str]:
         f"{who[0].upper()}{who[1:]} held up in other steps, mostly by {title}: {took} "
         f"in {share} of steps."
     )
-
-
-def _are(numbers: Sequence[int]) -> str:
-    return f"{'is' if len(numbers) == 1 else 'are'} {ranks_text(numbers)}"
 
 
 def ranks_text(numbers: Iterable[int]) -> str:

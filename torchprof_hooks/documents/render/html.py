@@ -59,6 +59,8 @@ def page_of(document: Document) -> str:
     script, title = _asset("page.js"), escaped(document.title) or "Profile"
     notes = "".join(f"<p>{escaped(note)}</p>" for note in document.notes)
     body = "".join(_sections(document.blocks))
+    tables = [block for block in document.blocks if isinstance(block, Table)]
+    data = {"heat": HEATS, "tables": [_table_data(table) for table in tables]}
     page = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
@@ -66,7 +68,7 @@ def page_of(document: Document) -> str:
 <title>{title}</title><style>{_asset("page.css")}</style></head><body>
 <header><div><h1>{title}</h1>{notes}</div></header>
 <main>{body}</main>
-<script type="application/json" id="data">{_script_json(_data(document))}</script>
+<script type="application/json" id="data">{_script_json(data)}</script>
 <script>{script}</script>
 </body></html>
 """
@@ -104,11 +106,6 @@ def _asset(name: str) -> str:
 
 
 # The data for the script
-
-
-def _data(document: Document) -> dict[str, Any]:
-    tables = (block for block in document.blocks if isinstance(block, Table))
-    return {"heat": HEATS, "tables": [_table_data(table) for table in tables]}
 
 
 def _table_data(table: Table) -> dict[str, Any]:

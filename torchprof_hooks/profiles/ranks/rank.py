@@ -15,7 +15,7 @@ from torchprof_hooks.profiles.errors import ProfileFileError
 from torchprof_hooks.profiles.phases import WAITING_PHASES
 from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_history import SlowStep
-from torchprof_hooks.profiles.step_times import Bucket, StepTimes
+from torchprof_hooks.profiles.step_times import Bucket
 
 #: The share of steps that is left out: those in which a rank takes longest. A busy
 #: machine delays some rank for long, now and then.
@@ -125,6 +125,10 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
     count = max(loop.steps, 1)
     step_ns = loop.wall_ns / count
     cells = {key: totals.self_ns / count for key, totals in loop.cells.items()}
+    if loop.step_times.own:
+        own = own_time_of(loop.step_times.own)
+    else:  # without times of single steps, the error of the mean is not known
+        own = OwnTime(step_ns - _waiting_ns(cells), inf)
     return Rank(
         name,
         loop.provenance[0],
@@ -132,20 +136,10 @@ def rank_of(name: str, profile: ProfileData) -> Rank:
         step_ns,
         cells,
         dict(loop.modules),
-        own_time_in(loop.step_times, step_ns, cells),
+        own,
         loop.collectives,
         profile.slow_steps,
     )
-
-
-def own_time_in(
-    times: StepTimes, step_ns: float, cells: Mapping[CellKey, float]
-) -> OwnTime:
-    """The own time of a rank. Without times of single steps, the error of the mean is
-    not known: inf."""
-    if times.own:
-        return own_time_of(times.own)
-    return OwnTime(step_ns - _waiting_ns(cells), inf)
 
 
 def _waiting_ns(cells: Mapping[CellKey, float]) -> float:

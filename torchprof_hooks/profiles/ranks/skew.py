@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -104,9 +104,12 @@ def skew_rows(
             for column in columns[key]:
                 column[number] += cell_ns
     rows = (
-        _widest(
-            SkewRow(name, found.kind, phase, found.own_ns, found.total_ns, places)
-            for places in groups
+        max(
+            (
+                SkewRow(name, found.kind, phase, found.own_ns, found.total_ns, places)
+                for places in groups
+            ),
+            key=lambda row: row.skew_ns,
         )
         for (name, phase), found in sums.items()
         if any(found.total_ns)
@@ -127,10 +130,6 @@ def _with_common_names(ranks: Sequence[Rank]) -> list[Rank]:
             cells[renamed(path, names, infos), phase] += cell_ns
         found.append(replace(rank, cells=cells, infos=infos))
     return found
-
-
-def _widest(rows: Iterable[SkewRow]) -> SkewRow:
-    return max(rows, key=lambda row: row.skew_ns)
 
 
 def phase_times(rank: Rank) -> dict[Phase, float]:

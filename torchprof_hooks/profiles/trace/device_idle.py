@@ -76,18 +76,15 @@ def find_idle(
         now_ns = end_ns
     if now_ns < trace.end_ns:
         _book(idle, now_ns, trace.end_ns, trace.end_ns, places)
-    rows = (IdleRow(*place, idle_ns) for place, idle_ns in idle.items() if idle_ns)
-    return busy_ns, tuple(sorted(rows, key=_longest))
+    rows = [IdleRow(*place, idle_ns) for place, idle_ns in idle.items() if idle_ns]
+    rows.sort(key=lambda row: (-row.idle_ns, row.module, row.phase))
+    return busy_ns, tuple(rows)
 
 
 def _order(activity: DeviceActivity) -> tuple[int, int]:
     """Sorting key: by start; of those that start together, by launch."""
     launch_ns = activity.launch_ns
     return activity.start_ns, activity.start_ns if launch_ns is None else launch_ns
-
-
-def _longest(row: IdleRow) -> tuple[int, str, str]:
-    return -row.idle_ns, row.module, row.phase
 
 
 def _book(

@@ -145,15 +145,10 @@ def find_kernels(
         ran_ns = sum_ns + end_ns - begin_ns
         place[activity.name] = Kernel(activity.name, calls + 1, ran_ns)
     rows = [
-        KernelRow(*place, tuple(sorted(found.values(), key=_longest_kernel)))
+        KernelRow(
+            *place, tuple(sorted(found.values(), key=lambda k: (-k.busy_ns, k.name)))
+        )
         for place, found in sums.items()
     ]
-    return busy_ns, tuple(sorted(rows, key=_longest))
-
-
-def _longest_kernel(kernel: Kernel) -> tuple[int, str]:
-    return -kernel.busy_ns, kernel.name
-
-
-def _longest(row: KernelRow) -> tuple[int, Chain, Phase]:
-    return -row.busy_ns, row.path, row.phase
+    rows.sort(key=lambda row: (-row.busy_ns, row.path, row.phase))
+    return busy_ns, tuple(rows)
