@@ -44,7 +44,6 @@ from torchprof_hooks.documents.build.slow_steps import slow_table, steps_over_ti
 from torchprof_hooks.documents.build.tables import PlacedNode, placed_nodes
 from torchprof_hooks.documents.build.view import View
 from torchprof_hooks.documents.document import (
-    Answers,
     Block,
     Document,
     Facts,
@@ -103,6 +102,15 @@ class Asked:
 
 
 # What makes them
+
+
+def _answers(asked: Asked) -> Iterator[Block]:
+    """A page names no next step: its tips do, and what was not measured."""
+    found = answers.answers(asked.view)
+    if asked.level == "page":
+        shown = [each._replace(next_step="") for each in found.answers]
+        found = replace(found, answers=shown)
+    yield found
 
 
 def _modules(asked: Asked) -> Iterable[Block]:
@@ -217,7 +225,7 @@ _TABLES: Final = _levels("full", "page", "json", "exit")
 #: All blocks, in the order in which they are read. Tables for which a screen has no
 #: room are left out from its end.
 BLOCKS: Final[Sequence[Entry]] = (
-    Entry("answers", lambda a: [answers.answers(a.view)], _READ | {"markdown"}),
+    Entry("answers", _answers, _READ | {"markdown"}),
     Entry("tips", _tips, _levels("page", "json", "markdown")),
     Entry(
         "program",
@@ -292,8 +300,8 @@ def document(asked: Asked) -> Document:
         nothing = facts.nothing(view)
         blocks = [*said, nothing] if level == "screen" else [nothing, *said]
         return facts.document_of(view, blocks, numbers)
-    blocks = [_without_hint(asked, block) for block in _made(asked)]
-    return facts.document_of(view, _memory_first(view.profile, blocks), numbers)
+    blocks = _memory_first(view.profile, _made(asked))
+    return facts.document_of(view, blocks, numbers)
 
 
 def _memory_first(profile: ProfileData, blocks: Iterable[Block]) -> list[Block]:
@@ -322,16 +330,3 @@ def _made(asked: Asked) -> Iterator[Block]:
                 yield replace(block, section=entry.section)
             else:
                 yield block
-
-
-def _without_hint(asked: Asked, block: Block) -> Block:
-    """Answers of a page need name neither the report that has all tables nor what is a
-    tip below them."""
-    if not isinstance(block, Answers) or asked.level != "page":
-        return block
-    said = {asked.view.hints.full, *(tip.remedy for tip in find_tips(asked.view))}
-    found = [
-        answer._replace(next_step="") if answer.next_step in said else answer
-        for answer in block.answers
-    ]
-    return replace(block, answers=found)
