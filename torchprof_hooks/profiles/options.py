@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final, TextIO
 
 #: More operations per second than any machine does.
 MOST_FLOPS: Final = 1e30
@@ -184,31 +184,19 @@ _SHARE: Final = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)(e-?\d{1,2})? ?(?P<sig
 _WANTED_SHARE: Final = 'a share, "2%" or 0.02'
 
 
-def _parsed_share(written: str | float) -> float:
-    """0.02 for "2%", "0.02" and 0.02. A number without "%" is a share of at most 1, and
-    never per cent.
-
-    Raises:
-        ValueError: the text or number is no share. The message is what goes after "must
-            be".
-    """
-    text = str(written).strip().lower()
+def check_share(name: str, value: Any) -> float:
+    """A share: "2%", "0.02" or 0.02; returned as a number. A number without "%" is a
+    share of at most 1, and never per cent."""
+    if isinstance(value, bool) or not isinstance(value, (Real, str)):
+        raise _wrong(TypeError, name, _WANTED_SHARE, value)
+    text = str(value).strip().lower()
     found = _SHARE.fullmatch(text) if text.isascii() else None
     if found is None:
-        raise ValueError(_WANTED_SHARE)
+        raise _wrong(ValueError, name, _WANTED_SHARE, value)
     number = float(text.rstrip(" %"))
     if found["sign"]:
         return number / 100
     if number > 1:
-        raise ValueError(f'{_WANTED_SHARE}: above 1, write "{number:g}%"')
+        wanted = f'{_WANTED_SHARE}: above 1, write "{number:g}%"'
+        raise _wrong(ValueError, name, wanted, value)
     return number
-
-
-def check_share(name: str, value: Any) -> float:
-    """A share: "2%", "0.02" or 0.02; returned as a number."""
-    if isinstance(value, bool) or not isinstance(value, (Real, str)):
-        raise _wrong(TypeError, name, _WANTED_SHARE, value)
-    try:
-        return _parsed_share(cast("str | float", value))
-    except ValueError as error:
-        raise _wrong(ValueError, name, str(error), value) from None
