@@ -47,6 +47,11 @@ class GraphBreak(NamedTuple):
     reason: str
     times: int
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Its reason, as `Reasons` have them."""
+        return (self.reason,)
+
 
 class Reasons(NamedTuple):
     """Why the code of a function was compiled again, or failed to compile.

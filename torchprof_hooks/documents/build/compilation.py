@@ -12,6 +12,7 @@ from torchprof_hooks.documents.words import plural
 from torchprof_hooks.profiles.compilation import (
     CompilationSummary,
     CompiledGraph,
+    GraphBreak,
     Reasons,
 )
 
@@ -48,13 +49,9 @@ def compilation_blocks(summary: CompilationSummary, *, full: bool) -> Iterator[B
 
 
 def _lists(summary: CompilationSummary, most: int | None) -> Iterator[str]:
-    breaks = sorted(summary.graph_breaks, key=lambda each: -each.times)
-    lists = {
+    lists: dict[str, Sequence[Reasons | GraphBreak]] = {
         "Recompiled": summary.recompiles,
-        "Graph breaks": [
-            Reasons(each.function, each.place, each.times, (each.reason,))
-            for each in breaks
-        ],
+        "Graph breaks": sorted(summary.graph_breaks, key=lambda each: -each.times),
         "Not compiled, and run as written": summary.failures,
     }
     for title, items in lists.items():
@@ -68,7 +65,7 @@ def _lists(summary: CompilationSummary, most: int | None) -> Iterator[str]:
         yield f"(torch has dropped its records of the first {unrecorded})"
 
 
-def _line(item: Reasons) -> str:
+def _line(item: Reasons | GraphBreak) -> str:
     code = _code(item.function, item.place) or "(at a place unknown)"
     more = len(item.reasons) - 1
     others = f" (and {plural(more, 'other reason')})" if more else ""

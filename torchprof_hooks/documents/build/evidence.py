@@ -32,7 +32,7 @@ from torchprof_hooks.documents.render.units import (
     best_time,
 )
 from torchprof_hooks.documents.words import KIND_TITLES, percent, plural
-from torchprof_hooks.profiles.compilation import Reasons
+from torchprof_hooks.profiles.compilation import GraphBreak, Reasons
 from torchprof_hooks.profiles.kinds import LayerKind
 from torchprof_hooks.profiles.memory import MemoryKind, bytes_by_kind
 from torchprof_hooks.profiles.names import BACKWARD_PHASES, Phase, optimizer_name
@@ -303,11 +303,7 @@ def _waits(row: Row) -> bool:
 
 def graph_breaks(view: View) -> Iterator[Found]:
     """Code that torch.compile left to Python."""
-    found = [
-        Reasons(each.function, each.place, each.times, (each.reason,))
-        for each in view.program.compilation.graph_breaks
-    ]
-    yield from _compiled(found)
+    yield from _compiled(view.program.compilation.graph_breaks)
 
 
 def around_kernels(view: View) -> Iterator[Found]:
@@ -339,7 +335,7 @@ def compile_failures(view: View) -> Iterator[Found]:
     yield from _compiled(view.program.compilation.failures)
 
 
-def _compiled(found: Sequence[Reasons]) -> Iterator[Found]:
+def _compiled(found: Sequence[Reasons | GraphBreak]) -> Iterator[Found]:
     """How often it happened, where most often, and why."""
     if not found:
         return
