@@ -155,44 +155,32 @@ def _script_json(content: Any) -> str:
 # The HTML, which needs no script
 
 
-def _grouped(blocks: Iterable[Block]) -> Iterator[Sequence[Block]]:
-    """The blocks, with successive tables of one group ("rows.module", "rows.class")
-    together: the script shows one of them at a time."""
-    group: list[Block] = []
-    for block in blocks:
-        if isinstance(block, Table) and not block.labels:
-            continue
-        if group and _group_of(group[-1]) == _group_of(block) != "":
-            group.append(block)
-            continue
-        if group:
-            yield group
-        group = [block]
-    if group:
-        yield group
-
-
 def _group_of(block: Block) -> str:
-    if not isinstance(block, Table) or "." not in block.name:
-        return ""
-    return block.name.partition(".")[0]
+    """Successive tables of one group ("rows.module", "rows.class") are together: the
+    script shows one of them at a time."""
+    group, dot, _ = block.name.partition(".")
+    return group if dot and isinstance(block, Table) else ""
 
 
 def _sections(blocks: Iterable[Block]) -> Iterator[str]:
-    """The groups, with those of one section together below its title."""
-    for title, inside in groupby(blocks, lambda block: getattr(block, "section", "")):
-        parts = [_part(group, "h3" if title else "h2") for group in _grouped(inside)]
+    """The blocks, with those of one section together below its title."""
+    shown = (b for b in blocks if not isinstance(b, Table) or b.labels)
+    for title, inside in groupby(shown, lambda block: getattr(block, "section", "")):
+        parts = []
+        for group, found in groupby(inside, _group_of):
+            alike = [*found]
+            groups = [alike] if group else [[block] for block in alike]
+            parts += [_part(each, "h3" if title else "h2") for each in groups]
         yield _titled(title, "".join(parts)) if title else "".join(parts)
 
 
 def _part(group: Sequence[Block], heading: str) -> str:
-    block = group[0]
-    if isinstance(block, Table):
-        tables = [each for each in group if isinstance(each, Table)]
-        # In a section, the buttons are the titles of several.
-        title = "" if heading == "h3" and len(tables) > 1 else block.title
-        return _titled(title, _tables(tables), heading)
-    return _RENDERERS[type(block)](block)
+    tables = [block for block in group if isinstance(block, Table)]
+    if not tables:
+        return _RENDERERS[type(group[0])](group[0])
+    # In a section, the buttons are the titles of several.
+    title = "" if heading == "h3" and len(tables) > 1 else tables[0].title
+    return _titled(title, _tables(tables), heading)
 
 
 def _titled(title: str, content: str, heading: str = "h2") -> str:
