@@ -107,13 +107,8 @@ def _table(comparison: ComparisonData, changes: Sequence[Change], most: int) -> 
         _shares("runs differ %", spreads, "spread", 3),
         Column("calls", "text", [*map(_counts, changes)], "calls", drop_order=1),
         Column("", "text", verdicts, "verdict"),
-        *(
-            Column(f"{which} calls", "count", found, f"{which}_calls", is_detail=True)
-            for which, found in (
-                ("old", [change.old_calls for change in changes]),
-                ("new", [change.new_calls for change in changes]),
-            )
-        ),
+        _calls("old", [change.old_calls for change in changes]),
+        _calls("new", [change.new_calls for change in changes]),
     ]
     if any(change.is_mean for change in changes):
         of = ["step" if change.is_mean else "call" for change in changes]
@@ -147,6 +142,11 @@ def _times(
     return Column(title, "ns", values, name, drop_order, shows_zeros=True)
 
 
+def _calls(which: str, values: Sequence[Value]) -> Column:
+    name = f"{which}_calls"
+    return Column(f"{which} calls", "count", values, name, is_detail=True)
+
+
 def _tone(change: Change | None) -> Tone:
     if change is None or not change.verdict:
         return "same"
@@ -164,13 +164,9 @@ def _counts(change: Change) -> str:
 
 def _tree(comparison: ComparisonData) -> Table:
     """The modules of the new profile, each with its largest change that matters."""
-    largest: dict[str, Change] = {}
-    for change in ranked(comparison, comparison.changes):
-        known = largest.get(change.name)
-        if change.verdict and (
-            known is None or abs(change.difference_ns) > abs(known.difference_ns)
-        ):
-            largest[change.name] = change
+    changed = [change for change in comparison.changes if change.verdict]
+    changed.sort(key=lambda change: abs(change.difference_ns))
+    largest = {change.name: change for change in changed}
     added = {name for name, _ in comparison.added}
     added -= {change.name for change in comparison.changes}
     nodes = placed_nodes(comparison.new.only_measured.tree(), None)
@@ -288,10 +284,8 @@ def _only_in_one(comparison: ComparisonData, max_names: int) -> Iterator[str]:
         ("only before", comparison.gone, comparison.old),
         ("only now", comparison.added, comparison.new),
     ):
-        infos = merged.modules
-        fused = {
-            n for n, _ in keys if n in infos and infos[n].class_name == FUSED_CLASS
-        }
+        kernels = {n for n, i in merged.modules.items() if i.class_name == FUSED_CLASS}
+        fused = kernels & {name for name, _ in keys}
         alone = [key for key in keys if key[0] not in {*comparison.layers, *fused}]
         names = _with_phases([key for key in alone if FUSED_CLASS not in key[0]])
         names += [plural(len(fused), FUSED_CLASS)] * bool(fused)
