@@ -15,7 +15,6 @@ from torchprof_hooks.documents.document import Answers, Document
 from torchprof_hooks.documents.render.text import text_of
 from torchprof_hooks.profiles.compare import compare
 from torchprof_hooks.profiles.names import Grouping
-from torchprof_hooks.profiles.provenance import Provenance
 from torchprof_hooks.profiles.step_times import Bucket, StepTimes
 from torchprof_hooks.profiles.totals import Totals
 
@@ -104,10 +103,6 @@ def test_what_is_not_known_is_said_first() -> None:
     assert "compare --run" in warning
     table = table_in(single, "rows")
     assert set(column(table, "verdict")) <= {"slower?", "faster?", ""}
-    who = Provenance(started_ns=1), Provenance(started_ns=2)
-    merged = [replace(OLD[0], provenance=who)]
-    document = comparison_document(compare(merged, NEW))
-    assert "A profile of old is one of several runs merged" in text_of(document)
     few = [net(a=1, b=1)] * 2
     assert "too few modules" in text_of(comparison_document(compare(few, few)))
 

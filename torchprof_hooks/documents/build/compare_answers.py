@@ -9,7 +9,6 @@ from torchprof_hooks.documents.document import Answer, Value
 from torchprof_hooks.documents.render.units import best_time
 from torchprof_hooks.documents.words import percent, plural
 from torchprof_hooks.profiles.compare import ENOUGH_RUNS, Change, ComparisonData
-from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.kinds import without_numbers
 from torchprof_hooks.profiles.names import BACKWARD_NAME
 from torchprof_hooks.profiles.run_times import STEP
@@ -40,16 +39,6 @@ def warnings_of(comparison: ComparisonData) -> Iterator[str]:
         yield f"One run on a side: what follows may be chance. {_MORE_RUNS}"
     elif comparison.is_guess:
         yield f"Two runs on a side: what follows may be chance. {_MORE_RUNS}"
-    merged = [
-        name
-        for name, runs in (("old", comparison.olds), ("new", comparison.news))
-        if any(_processes(run) > 1 for run in runs)
-    ]
-    if merged:
-        yield (
-            f"A profile of {' and of '.join(merged)} is one of several runs merged, "
-            "and counts as one: give a folder with a profile of each run instead."
-        )
     if comparison.machine.cause == "unknown" and not comparison.in_turns:
         compiled = any(change.is_mean for change in comparison.changes)
         alike = " that are compiled on both sides or on none" * compiled
@@ -58,13 +47,6 @@ def warnings_of(comparison: ComparisonData) -> Iterator[str]:
             "change: what is slower may be the machine. Runs in turns (compare --run) "
             "tell."
         )
-
-
-def _processes(run: ProfileData) -> int:
-    """How many runs were merged; ranks of one run do not count."""
-    return len(
-        {each.run or each.started_ns for each in run.provenance if not each.rank}
-    )
 
 
 def answers_of(comparison: ComparisonData) -> Iterator[Answer]:
