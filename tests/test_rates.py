@@ -103,11 +103,8 @@ def test_unknown_without_a_peak_or_operations(profile: Profile) -> None:
 
 def test_a_peak_that_is_exceeded_was_none() -> None:
     peak = Peak(10**11, "given as peak_flops")
-    exceeded = "which is exceeded: it is not the most that the device can do"
-    assert exceeded not in " ".join(TRAINED.report(full=True).split())
-    text = " ".join(replace(TRAINED, peak=peak).report(full=True).split())
+    text = replace(TRAINED, peak=peak).report(full=True)
     assert "Utilisation: unknown, for the program computes at 400.0 % of what" in text
-    assert exceeded in text
 
 
 def test_merged_runs_have_the_higher_peak_whatever_their_order() -> None:

@@ -62,11 +62,11 @@ def flop_tree(
     per = " per step" if profile.steps else ""
     per += "," * bool(per and of)
     title = f"Floating-point operations{per}{of}: with inner calls; self: without"
-    notes = [_flop_legend(profile, rows)]
+    notes = [_flop_legend(profile)]
     yield replace(tree_of("flops", title, counted, columns, sort_by), notes=notes)
 
 
-def _flop_legend(profile: ProfileData, rows: Sequence[Row]) -> str:
+def _flop_legend(profile: ProfileData) -> str:
     clock, host = (" on the device", " the host's") if profile.devices else ("", "")
     text = (
         f"FLOP/s: of all calls{clock}; no formula: share of{host} time in calls that "
@@ -77,9 +77,6 @@ def _flop_legend(profile: ProfileData, rows: Sequence[Row]) -> str:
     if profile.peak:
         text += "; MFU, HFU: operations without and with recompute, of "
         text += peak_text(profile.peak)
-        found = (utilisation.of_row(profile, row) for row in rows)
-        if any(each is not None and each.hfu > 1 for each in found):
-            text += ", which is exceeded: it is not the most that the device can do"
     return text
 
 
