@@ -47,27 +47,21 @@ Block = Sequence[Line]
 
 def joined(blocks: Iterable[Block], *, colour: bool) -> str:
     """The text of all blocks that have lines, with an empty line between them."""
-    texts = ("\n".join(painted(b) if colour else plain(b)) for b in blocks if b)
-    return "\n\n".join(texts)
+    return "\n\n".join("\n".join(written(b, colour=colour)) for b in blocks if b)
 
 
-def plain(lines: Block) -> list[str]:
-    """The lines without colours."""
+def written(lines: Block, *, colour: bool = False) -> list[str]:
+    """The lines as text. colour: whether with the codes of their colours."""
+    if colour:
+        return [*map(_painted, lines)]
     return [line.text + "#" * line.bar for line in lines]
 
 
-def painted(lines: Block) -> list[str]:
-    """The lines with the codes of their colours."""
-    return [
-        line.text + _painted(" " * line.bar, f"{_CODES.get(line.style, 0)};7")
-        if line.bar
-        else _painted(line.text, _CODES.get(line.style))
-        for line in lines
-    ]
-
-
-def _painted(text: str, code: str | None) -> str:
-    return text if code is None else f"\x1b[{code}m{text}\x1b[0m"
+def _painted(line: Line) -> str:
+    code = _CODES.get(line.style, "")
+    if line.bar:
+        return f"{line.text}\x1b[{code or 0};7m{' ' * line.bar}\x1b[0m"
+    return f"\x1b[{code}m{line.text}\x1b[0m" if code else line.text
 
 
 def takes_colour(stream: TextIO | None) -> bool:

@@ -20,13 +20,12 @@ from torchprof_hooks.documents.render.terminal import (
     Line,
     display_width,
     joined,
-    painted,
-    plain,
     printable,
     shorten,
     shorten_name,
     shorten_phrases,
     wrapped,
+    written,
 )
 from torchprof_hooks.documents.words import plural, share_text
 
@@ -83,11 +82,9 @@ def table_lines(
     width: int,
     unit: str = "auto",
     max_rows: int | None = None,
-    colour: bool = False,
 ) -> list[str]:
     """The lines of one table; for the parameters see `text_of`."""
-    lines = lines_of(table, Sheet(width, unit, max_rows))
-    return painted(lines) if colour else plain(lines)
+    return written(lines_of(table, Sheet(width, unit, max_rows)))
 
 
 def _head(document: Document, sheet: Sheet) -> Iterator[Line]:
