@@ -9,8 +9,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from torchprof_hooks.documents.build.layers import (
     Hottest,
-    Noise,
     Shares,
+    are_enough,
+    noise_ns,
     own_ns,
     waits_for_the_host,
 )
@@ -78,19 +79,20 @@ class Departure(NamedTuple):
 
 
 def departing(
-    kinds: Iterable[Sequence[Row]], whole_ns: float, noise: Noise
+    kinds: Iterable[Sequence[Row]], whole_ns: float, device: str
 ) -> Mapping[str, Departure]:
     """The layers that depart from their kind, by name.
 
     kinds: the layers of each kind.
     whole_ns: all time.
+    device: the device whose clock counts; "" for the host's.
     """
     found: dict[str, Departure] = {}
     least_ns = LEAST_DEPARTURE * whole_ns
     for alike in kinds:
         if len(alike) <= LEAST_SIBLINGS:
             continue
-        own_times = [own_ns(row, noise.device) for row in alike]
+        own_times = [own_ns(row, device) for row in alike]
         times = sorted(own_times)
         for row, own in zip(alike, own_times, strict=True):
             if own - times[0] < least_ns:  # no median is less than the shortest
@@ -98,8 +100,8 @@ def departing(
             usual_ns = _median_without(times, own)
             times_usual = own / max(usual_ns, 1)
             every = [row.phases[phase] for phase in MODULE_PHASES]
-            is_more = own - usual_ns >= max(least_ns, noise.most_ns(every))
-            if is_more and times_usual > DEPARTS and noise.is_known(every):
+            is_more = own - usual_ns >= max(least_ns, noise_ns(every, device))
+            if is_more and times_usual > DEPARTS and are_enough(every):
                 flops = sorted(each.flops for each in alike)
                 usual_flops = _median_without(flops, row.flops)
                 found[row.name] = Departure(
@@ -149,7 +151,7 @@ def unusual_layers(
     whole_ns: int,
     kinds: Mapping[LayerKind, Sequence[Row]],
     departures: Mapping[str, Departure],
-    noise: Noise,
+    device: str,
 ) -> list[Unusual]:
     """All that is unusual about layers, the longest time first.
 
@@ -159,29 +161,29 @@ def unusual_layers(
     """
     found: list[Unusual] = []
     for kind, rows in kinds.items():
-        found += _long_backward(kind, rows, whole_ns, noise)
+        found += _long_backward(kind, rows, whole_ns, device)
         departure = departures.get(kind.name)
         if departure and not departure.is_explained:
-            own = own_ns(rows[0], noise.device)
+            own = own_ns(rows[0], device)
             text, times = str(departure), departure.times
             found.append(Unusual(kind, rows, own, text, times, departure))
     return sorted(found, key=lambda each: -each.own_ns)
 
 
 def _long_backward(
-    kind: LayerKind, rows: Sequence[Row], whole_ns: int, noise: Noise
+    kind: LayerKind, rows: Sequence[Row], whole_ns: int, device: str
 ) -> Iterator[Unusual]:
     if any(row.compiled for row in rows):  # its own time is what belongs to nobody else
         return
     forward_ns, backward_ns = (
-        sum(own_ns(row.phases[phase], noise.device) for row in rows)
+        sum(own_ns(row.phases[phase], device) for row in rows)
         for phase in ("forward", "backward")
     )
     least_ns = max(LONG_BACKWARD * forward_ns, LEAST_BACKWARD * whole_ns)
     if forward_ns <= 0 or backward_ns < least_ns:
         return
     every = [row.phases["backward"] for row in rows]
-    if noise.is_known(every) and backward_ns - noise.most_ns(every) >= least_ns:
+    if are_enough(every) and backward_ns - noise_ns(every, device) >= least_ns:
         times = backward_ns / forward_ns
         text = f"backward {times_text(times)} forward"
         yield Unusual(kind, rows, backward_ns, text, times)

@@ -44,24 +44,19 @@ def variance_ns2(totals: Totals, part: float = 1.0) -> float:
     return totals.calls * (totals.std_ns * part) ** 2 if totals.calls > 1 else 0.0
 
 
-class Noise(NamedTuple):
-    """How far times may be off by chance: work of other programs, interrupts.
+def are_enough(totals: Iterable[Totals]) -> bool:
+    """Whether there are enough calls to tell chance from the rule."""
+    return any(each.calls >= _FEWEST_CALLS for each in totals)
 
-    device: whose clock counts; the spread of calls is known by the host's only.
-    """
 
-    device: str = ""
-
-    def is_known(self, totals: Iterable[Totals]) -> bool:
-        """Whether there are enough calls to tell chance from the rule."""
-        return any(each.calls >= _FEWEST_CALLS for each in totals)
-
-    def most_ns(self, totals: Iterable[Totals]) -> float:
-        """Three standard errors of the summed call times."""
-        if self.device:
-            return 0.0
-        # All of a call, also if less of it counts: chance may have struck there.
-        return _ERRORS * sqrt(sum(map(variance_ns2, totals)))
+def noise_ns(totals: Iterable[Totals], device: str) -> float:
+    """How far the summed times of calls may be off by chance (work of other programs,
+    interrupts): three standard errors. 0.0 by a device's clock, as the spread of calls
+    is known by the host's only."""
+    if device:
+        return 0.0
+    # All of a call, also if less of it counts: chance may have struck there.
+    return _ERRORS * sqrt(sum(map(variance_ns2, totals)))
 
 
 class Hottest(NamedTuple):

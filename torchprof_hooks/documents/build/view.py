@@ -18,7 +18,6 @@ from torchprof_hooks.documents.build.findings import (
 )
 from torchprof_hooks.documents.build.layers import (
     Hottest,
-    Noise,
     Shares,
     hottest,
     shares_of,
@@ -167,7 +166,7 @@ class View:
     @cached_property
     def departing(self) -> Mapping[str, Departure]:
         """The layers that depart from their kind, by name (see `departing`)."""
-        return departing(self._kinds.values(), self.whole_ns, Noise(self.device))
+        return departing(self._kinds.values(), self.whole_ns, self.device)
 
     @cached_property
     def hottest(self) -> Hottest | None:
@@ -187,7 +186,7 @@ class View:
         the stages of a convolutional network."""
         apart = self.departing
         kinds = by_kind(self._modules, apart) if apart else self._kinds
-        found = unusual_layers(self.whole_ns, kinds, apart, Noise(self.device))
+        found = unusual_layers(self.whole_ns, kinds, apart, self.device)
         return [
             one
             for one in found
