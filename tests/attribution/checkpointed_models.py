@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchprof_hooks import Profile, profile
 from torchprof_hooks.documents.render.units import best_byte_format
-from torchprof_hooks.profiles.memory_step import MemoryStep
+from torchprof_hooks.profiles.memory import MemoryStep
 
 #: Steps of a run: what optimizers keep is there from the second one on.
 STEPS = 4

@@ -9,17 +9,15 @@ from tests.build import MS, Cells, after, ms, profile_of, with_fields
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.memory import (
     MEMORY_KINDS,
+    Checkpointing,
     GrowingMemory,
     HeldMemory,
     MemoryFailure,
     MemoryKind,
-    MemorySummary,
-    MemoryTotals,
-)
-from torchprof_hooks.profiles.memory_step import (
-    Checkpointing,
     MemoryPoint,
     MemoryStep,
+    MemorySummary,
+    MemoryTotals,
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase

@@ -21,12 +21,13 @@ from torchprof_hooks.profiles.compilation import (
     GraphBreak,
 )
 from torchprof_hooks.profiles.memory import (
+    Checkpointing,
     GrowingMemory,
     HeldMemory,
     MemoryFailure,
+    MemoryStep,
     MemorySummary,
 )
-from torchprof_hooks.profiles.memory_step import Checkpointing, MemoryStep
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import Phase
 from torchprof_hooks.profiles.optimizers import OptimizerFacts

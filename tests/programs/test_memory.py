@@ -14,7 +14,7 @@ from tests.running import TITLE, TRAIN
 from tests.running import profiled as run_by_us
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.report import LINES
-from torchprof_hooks.profiles.memory_step import MemoryStep
+from torchprof_hooks.profiles.memory import MemoryStep
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "little_memory.py")
 

@@ -14,8 +14,13 @@ from torchprof_hooks.documents.document import Column, Table
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.kinds import LayerKind, kinds_of_names, without_numbers
-from torchprof_hooks.profiles.memory import MEMORY_KINDS, HeldMemory, MemoryKind
-from torchprof_hooks.profiles.memory_step import Checkpointing, MemoryStep
+from torchprof_hooks.profiles.memory import (
+    MEMORY_KINDS,
+    Checkpointing,
+    HeldMemory,
+    MemoryKind,
+    MemoryStep,
+)
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.phases import PHASE_TITLES
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from torchprof_hooks.instruments.memory.events import Array, MemoryEvents, What
 from torchprof_hooks.profiles.kinds import without_numbers
-from torchprof_hooks.profiles.memory import MEMORY_KINDS
-from torchprof_hooks.profiles.memory_step import Checkpointing
+from torchprof_hooks.profiles.memory import MEMORY_KINDS, Checkpointing
 from torchprof_hooks.profiles.names import BACKWARD_PHASES
 
 _ACTIVATION: Final = MEMORY_KINDS.index("activation")

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from torchprof_hooks.kernel.tree import Site
-from torchprof_hooks.profiles.memory import MEMORY_KINDS
-from torchprof_hooks.profiles.memory_step import MemoryPoint
+from torchprof_hooks.profiles.memory import MEMORY_KINDS, MemoryPoint
 from torchprof_hooks.profiles.names import OUTSIDE_NAME
 
 #: How many moments of a step the profile has.

@@ -18,8 +18,7 @@ from torchprof_hooks.kernel.torch_names.tensors import (
     unnoticed,
 )
 from torchprof_hooks.kernel.tree import Site
-from torchprof_hooks.profiles.memory import GrowingMemory, MemoryKind
-from torchprof_hooks.profiles.memory_step import MemoryStep
+from torchprof_hooks.profiles.memory import GrowingMemory, MemoryKind, MemoryStep
 from torchprof_hooks.profiles.names import Phase
 
 #: An owner grows if it had more than ever before at each of so many readings in a row,
