@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -56,6 +56,7 @@ from torchprof_hooks.profiles.names import Grouping, SortBy
 #: The documents of a profile: one screen; the text, and the page, with all tables; the
 #: report of a whole program, with Theano's tables; for programs; for issues and agents.
 Level: TypeAlias = Literal["screen", "full", "page", "exit", "json", "markdown"]
+Levels: TypeAlias = Set[Level]
 
 
 @dataclass(frozen=True)
@@ -205,28 +206,24 @@ class Entry(NamedTuple):
 
     name: str
     make: Callable[[Asked], Iterable[Block]]
-    levels: frozenset[Level]
+    levels: Levels
     section: str = ""
 
 
-def _levels(*found: Level) -> frozenset[Level]:
-    return frozenset(found)
-
-
-_REPORTS: Final = _levels("full", "page", "exit")
-_SCREEN: Final = _levels("screen")
-_EXIT: Final = _levels("exit")
+_REPORTS: Final[Levels] = {"full", "page", "exit"}
+_SCREEN: Final[Levels] = {"screen"}
+_EXIT: Final[Levels] = {"exit"}
 #: What the full text and the page have is the same.
-_WHOLE: Final = _levels("full", "page")
-_DATA: Final[frozenset[Level]] = _WHOLE | {"json"}
-_READ: Final = _levels("screen", "full", "page", "json")
-_TABLES: Final = _levels("full", "page", "json", "exit")
+_WHOLE: Final[Levels] = {"full", "page"}
+_DATA: Final[Levels] = {*_WHOLE, "json"}
+_READ: Final[Levels] = {*_SCREEN, *_DATA}
+_TABLES: Final[Levels] = {*_DATA, *_EXIT}
 
 #: All blocks, in the order in which they are read. Tables for which a screen has no
 #: room are left out from its end.
 BLOCKS: Final[Sequence[Entry]] = (
-    Entry("answers", _answers, _READ | {"markdown"}),
-    Entry("tips", _tips, _levels("page", "json", "markdown")),
+    Entry("answers", _answers, {*_READ, "markdown"}),
+    Entry("tips", _tips, {"page", "json", "markdown"}),
     Entry(
         "program",
         lambda a: [exit_report.totals(a.shown, a.of, a.layout.include_overhead)],
@@ -234,13 +231,13 @@ BLOCKS: Final[Sequence[Entry]] = (
     ),
     Entry("phases", _phases, _READ),
     Entry("memory at the failure", lambda a: failure_table(a.view.profile), _SCREEN),
-    Entry("layers", _layers, _levels("screen", "full", "json", "markdown")),
+    Entry("layers", _layers, {"screen", "full", "json", "markdown"}),
     Entry("idle devices", _idle, _READ),
     Entry("kernels in a line", lambda a: kernel_lines(a.view), _SCREEN),
     Entry("hot functions", lambda a: [answers.hot_functions(a.view)], _SCREEN),
     Entry("lines", _lines, _READ),
     Entry("rates", lambda a: [facts.rates(a.view)], _READ),
-    Entry("tips", _tips, _levels("screen", "full")),
+    Entry("tips", _tips, {"screen", "full"}),
     Entry("functions", lambda a: exit_report.functions(a.shown.shown), _EXIT),
     Entry(
         "Class, Ops, Apply",
@@ -249,16 +246,14 @@ BLOCKS: Final[Sequence[Entry]] = (
     ),
     Entry("modules", _modules, _REPORTS),
     Entry("rows", _rows, _WHOLE),
-    Entry("rows", lambda a: tables_of_rows(a.view, a.by), _levels("json")),
+    Entry("rows", lambda a: tables_of_rows(a.view, a.by), {"json"}),
     Entry(
         "operations",
         lambda a: flop_tree(a.shown.shown, a.nodes, a.sort_by, a.of),
         _REPORTS,
     ),
-    Entry(
-        "steps", lambda a: steps_over_time(a.view.profile), _WHOLE | {"json"}, "Steps"
-    ),
-    Entry("slow steps", lambda a: slow_table(a.view), _WHOLE | {"json"}, "Steps"),
+    Entry("steps", lambda a: steps_over_time(a.view.profile), _DATA, "Steps"),
+    Entry("slow steps", lambda a: slow_table(a.view), _DATA, "Steps"),
     Entry(
         "communication", lambda a: communication(a.view.profile.collectives), _TABLES
     ),
@@ -274,7 +269,7 @@ BLOCKS: Final[Sequence[Entry]] = (
     Entry(
         "measuring",
         lambda a: [facts.measuring_block(a.view)],
-        _levels("screen", "markdown"),
+        {"screen", "markdown"},
     ),
     Entry("measuring", lambda a: [page_tables.measured(a.view)], _DATA),
 )
