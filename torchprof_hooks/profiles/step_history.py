@@ -91,10 +91,8 @@ class StepHistory:
     @property
     def stretches(self) -> Iterator[Stretch]:
         """The steps, in stretches of about equally many."""
-        first, every = (
-            self.first,
-            (self.stretch_steps, self.stretch_ns, self.longest_ns),
-        )
+        first = self.first
+        every = self.stretch_steps, self.stretch_ns, self.longest_ns
         for steps, total_ns, longest_ns in zip(*every, strict=True):
             yield Stretch(first, steps, total_ns, longest_ns)
             first += steps
@@ -102,15 +100,14 @@ class StepHistory:
     def merge(self, other: StepHistory) -> StepHistory:
         """The slowest steps of both; and the stretches of the one with more steps, as
         steps of several processes run at the same time."""
-        longer = max(self, other, key=_length)
+
+        def rank(history: StepHistory) -> tuple[Any, ...]:  # whatever their order
+            every = replace(history, slowest=())
+            return sum(history.stretch_steps), astuple(every)
+
+        longer = max(self, other, key=rank)
         slowest = slowest_of((*self.slowest, *other.slowest))
         return replace(longer, slowest=slowest)
-
-
-def _length(history: StepHistory) -> tuple[Any, ...]:
-    """By which they are ordered, whatever the order in which they are merged."""
-    steps, every = sum(history.stretch_steps), replace(history, slowest=())
-    return steps, astuple(every)
 
 
 def slowest_of(steps: Iterable[SlowStep]) -> tuple[SlowStep, ...]:

@@ -120,13 +120,12 @@ def kernel_tables(view: View, *, all_rows: bool = False) -> Iterator[Table]:
     for use in step.devices:
         if use.kernels:
             tree = _tree(view, use, has_stamps=len(step.devices) == 1)
-            lines = _all_rows(tree) if all_rows else _few_rows(tree)
-            yield _kernel_table(step, use, [*lines])
+            rows = _all_rows(tree) if all_rows else _few_rows(tree)
+            lines = [line for line in rows if line.node.cumulative_ns]
+            yield _kernel_table(step, use, lines)
 
 
 class _Line(NamedTuple):
-    """A row of the table of kernels."""
-
     label: str
     name: str
     depth: int
@@ -142,8 +141,7 @@ class _Line(NamedTuple):
 def _all_rows(tree: Node) -> Iterator[_Line]:
     nodes = placed_nodes(tree, "total")
     for label, (depth, node) in zip(labels_of(nodes), nodes, strict=True):
-        if node.cumulative_ns:
-            yield _Line(_line_label(node, label), node.name, depth, node)
+        yield _Line(label, node.name, depth, node)
 
 
 def _few_rows(tree: Node) -> Iterator[_Line]:
@@ -154,13 +152,7 @@ def _few_rows(tree: Node) -> Iterator[_Line]:
             below[each.around] += 1
             if below[each.around] > _BELOW:
                 continue
-        if each.node.cumulative_ns:
-            label = _line_label(each.node, each.label)
-            yield _Line(label, each.name, each.depth, each.node)
-
-
-def _line_label(node: Node, label: str) -> str:
-    return _LITTLE.sub("", label) if node.kind == "function" else label
+        yield _Line(each.label, each.name, each.depth, each.node)
 
 
 def _tree(view: View, use: DeviceUse, has_stamps: bool) -> Node:
@@ -199,11 +191,12 @@ def _info(name: str) -> ModuleInfo:
 
 def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> Table:
     rows, whole_ns = [line.node for line in lines], _sum_ns(use)
-    totals = [row.cumulative_ns for row in rows]
-    own = [
-        None if r.kind == "function" else line.own_ns
-        for r, line in zip(rows, lines, strict=True)
+    labels = [
+        _LITTLE.sub("", line.label) if line.node.kind == "function" else line.label
+        for line in lines
     ]
+    totals = [row.cumulative_ns for row in rows]
+    own = [None if each.node.kind == "function" else each.own_ns for each in lines]
     stamps = [row.device_cumulative_ns for row in rows]
     ranked = sorted(range(len(rows)), key=lambda n: -totals[n])
     ranks = {n: rank for rank, n in enumerate(ranked)}
@@ -225,7 +218,7 @@ def _kernel_table(step: DeviceStep, use: DeviceUse, lines: Sequence[_Line]) -> T
         "kernels",
         f"{_kernels_text(step, use)}, with inner calls; self: without",
         "launched by",
-        [line.label for line in lines],
+        labels,
         [column for column in columns if any(column.values)],
         names=[line.name for line in lines],
         depths=[line.depth for line in lines],

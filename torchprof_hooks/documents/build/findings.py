@@ -226,8 +226,6 @@ LEADS: Final[Mapping[BottleneckKind, Lead]] = {
     "outside": Lead(PHASE_TITLES["outside"], 0.2),
     "host": Lead("the host", 0.2),
 }
-#: Kinds of rows whose kind of a bottleneck has another name.
-_SAME: Final[Mapping[str, BottleneckKind]] = {"communication": "waiting"}
 #: The most parts of a bottleneck that are named, and their least share.
 _NAMED: Final = 2
 _LEAST_NAMED: Final = 0.01
@@ -299,7 +297,7 @@ def is_outside(row: Row) -> bool:
 def _kind_of(row: Row) -> BottleneckKind | None:
     if is_outside(row):
         return "outside"
-    kind = _SAME.get(row.kind, row.kind)
+    kind = "waiting" if row.kind == "communication" else row.kind
     return kind if kind in LEADS and row.name not in IN_NO_STEP else None  # type: ignore[return-value]
 
 

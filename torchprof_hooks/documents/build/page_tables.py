@@ -28,7 +28,6 @@ from torchprof_hooks.documents.document import (
     Unit,
 )
 from torchprof_hooks.documents.words import percent
-from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.kinds import kind_of
 from torchprof_hooks.profiles.names import GROUPINGS, MODULE_GROUPINGS, MODULE_PHASES
 from torchprof_hooks.profiles.rows import Row
@@ -60,6 +59,10 @@ def numbers_of(view: View) -> dict[str, object]:
     """The numbers of a whole run, for programs."""
     profile, times = view.profile, view.profile.step_times
     start_up_ns = view.start_up.wall_ns if view.start_up else 0
+    longer: dict[str, object] = {}
+    if found := facts.compared_blocks(profile.measured):
+        blocks = len(profile.measured.longer)
+        longer = {"longer": {"blocks": blocks, **found._asdict()}}
     return {
         "wall_ns": profile.wall_ns,
         "start_up_ns": start_up_ns,
@@ -69,7 +72,7 @@ def numbers_of(view: View) -> dict[str, object]:
         "steps": profile.steps,
         "unmeasured_steps": view.unmeasured.steps,
         "unmeasured_ns": view.unmeasured.wall_ns,
-        **_compared(profile),
+        **longer,
         "first_step_ns": round(times.first_mean_ns),
         "step_mean_ns": round(times.mean_ns),
         "step_median_ns": round(times.quantile_ns(0.5)),
@@ -81,14 +84,6 @@ def numbers_of(view: View) -> dict[str, object]:
         "not_measured": list(profile.not_measured),
         "devices": list(profile.devices),
     }
-
-
-def _compared(profile: ProfileData) -> dict[str, object]:
-    """How much longer measured steps took than others; {} where that is not known."""
-    found = facts.compared_blocks(profile.measured)
-    if found is None:
-        return {}
-    return {"longer": {"blocks": len(profile.measured.longer), **found._asdict()}}
 
 
 def trees(view: View) -> Iterator[Table]:
