@@ -197,12 +197,10 @@ def _tree(comparison: ComparisonData) -> Table:
 def _of(
     changes: Sequence[Change | None], value: Callable[[Change], Value]
 ) -> list[Value]:
-    """A number of each change; None where there is no change."""
     return [value(change) if change else None for change in changes]
 
 
 def _measured(when: str, profile: ProfileData) -> Facts:
-    """What was measured in one of the profiles, and how."""
     view = view_of(profile)
     return Facts(
         f"measured_{when}",
@@ -279,7 +277,6 @@ def _step_ns(profile: ProfileData) -> float | None:
 
 
 def _only_in_one(comparison: ComparisonData, max_names: int) -> Iterator[str]:
-    """Lines about the rows that only one of the profiles has."""
     for title, keys, merged in (
         ("only before", comparison.gone, comparison.old),
         ("only now", comparison.added, comparison.new),

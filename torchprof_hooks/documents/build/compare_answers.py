@@ -83,7 +83,6 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
 
 
 def _why_not(comparison: ComparisonData, change: Change) -> str:
-    """Why a row is neither slower nor faster."""
     if abs(change.relative_change) <= comparison.threshold:
         return f"less than {percent(comparison.threshold)}"
     differ = f"runs of a side differ by up to {percent(change.spread)}"

@@ -241,6 +241,5 @@ def _sum_ns(use: DeviceUse) -> int:
 
 
 def _count(node: Node) -> int:
-    """How many kernels were launched in calls of a node."""
     inside = (totals for _, each in node.walk() for totals in each.phases.values())
     return sum(totals.calls for totals in inside)

@@ -279,7 +279,6 @@ def _places(profile: ProfileData, by: Grouping) -> Counter[str]:
 
 
 def _implementations(profile: ProfileData, by: Grouping) -> Mapping[str, set[str]]:
-    """What runs the calls of each row."""
     infos = profile.modules
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path, _ in profile.cells:

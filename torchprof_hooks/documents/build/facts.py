@@ -59,7 +59,6 @@ def notes_of(view: View) -> list[str]:
 
 
 def _rank(profile: ProfileData) -> Iterator[str]:
-    """The rank, if the profile is of one of several."""
     if len(profile.provenance) == 1 and profile.provenance[0].world_size > 1:
         (process,) = profile.provenance
         yield f"rank {process.rank} of {process.world_size}"
@@ -97,7 +96,6 @@ def step_texts(view: View) -> Iterator[str]:
 
 
 def _step_durations(profile: ProfileData) -> str:
-    """The durations of training steps, to go behind their number."""
     times = profile.step_times
     if not times.steps:
         return f" of {best_time(profile.wall_ns / profile.steps)}"

@@ -81,7 +81,6 @@ def _flop_legend(profile: ProfileData) -> str:
 
 
 def _utilisation(profile: ProfileData, rows: Sequence[Row]) -> Iterator[Column]:
-    """MFU and HFU of each row, if a peak is known."""
     found = [utilisation.of_row(profile, row) for row in rows]
     if any(found):
         mfu = [each.mfu if each else None for each in found]
@@ -115,7 +114,6 @@ def _per_call(row: Row, phase: Phase) -> float:
 
 
 def _memory_columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns of bytes: handed out, retained, peak and acquired."""
 
     def column(title: str, values: Sequence[float], name: str, order: int = 0) -> None:
         found.append(Column(title, "bytes", values, f"{name}_bytes", order))

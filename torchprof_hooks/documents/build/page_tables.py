@@ -142,7 +142,6 @@ def _columns(rows: Sequence[Row], whole_ns: int) -> list[Column]:
 
 
 def _descriptions(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """The descriptions of rows, by title."""
     return {
         "class": [row.class_name if row.class_name != row.name else "" for row in rows],
         "kind": ["" if row.kind == "module" else row.kind for row in rows],

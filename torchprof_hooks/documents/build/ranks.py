@@ -74,7 +74,6 @@ def _title(ranks: RanksData) -> str:
 
 
 def _absent(ranks: RanksData) -> Iterator[str]:
-    """Warnings about ranks whose files are old, or missing."""
     if ranks.missing:
         yield f"MISSING: there is no file of {ranks_text(ranks.missing)}."
     for stale in ranks.stale:
@@ -213,7 +212,6 @@ def _exchanged(rows: Sequence[RankCollective], most: int) -> Table:
 
 
 def _files(ranks: Sequence[Rank]) -> Table:
-    """The files of the ranks, and the processes that wrote them."""
     found = [rank.provenance for rank in ranks]
     columns = [
         Column("file", "text", [rank.name for rank in ranks]),

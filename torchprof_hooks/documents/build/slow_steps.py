@@ -105,7 +105,6 @@ def _differences(step: SlowStep) -> str:
 
 
 def _longer(step: SlowStep) -> list[PhaseOfStep]:
-    """The phases that make a step slow."""
     least_ns = _LEAST_PART * step.more_ns
     return [each for each in step.phases if each.more_ns >= max(least_ns, 1)]
 

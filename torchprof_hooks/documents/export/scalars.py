@@ -54,7 +54,6 @@ def scalars(
 
 
 def _rates(profile: ProfileData) -> Iterator[tuple[str, float]]:
-    """Rates of the whole run, where they are known."""
     if shares := utilisation.of_profile(profile):
         yield "mfu", shares.mfu
         yield "hfu", shares.hfu
@@ -99,7 +98,6 @@ def _kind(module: str, class_name: str) -> str:
 
 
 def _hottest(times: _Times, top: int) -> list[str]:
-    """The kinds of layers with the most own time."""
     sums: Counter[str] = Counter()
     for (kind, _), own_ns in times.items():
         if kind:

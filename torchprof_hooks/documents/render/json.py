@@ -93,7 +93,6 @@ def _facts(block: Facts) -> dict[str, Any]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """One record for each row."""
     columns: dict[str, Iterable[Any]] = {"name": table.names or table.labels}
     if table.depths:
         columns["depth"] = table.depths

@@ -230,7 +230,6 @@ def filled(table: Table, shown: Sequence[int], unit: str) -> list[Texts]:
 
 
 def _cell(column: Column, value: Value) -> Value:
-    """The value, or None if its cell is blank."""
     return None if value == 0 and not column.shows_zeros else value
 
 
