@@ -54,14 +54,10 @@ class Layout(NamedTuple):
         if max_rows is not None:
             max_rows = check_whole("max_rows", max_rows, least=1)
         found = Layout(self.unit, width, max_rows, self.sort_by)
-        if not full:
-            found._refuse_tables()
-        return found
-
-    def _refuse_tables(self) -> None:
-        for name, usual in Layout(width=self.width)._asdict().items():
-            if getattr(self, name) != usual:
+        for name, usual in Layout(width=width)._asdict().items():
+            if not full and getattr(found, name) != usual:
                 raise ValueError(f"{name} is for the tables of report(full=True)")
+        return found
 
 
 def report(
