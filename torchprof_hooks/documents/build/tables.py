@@ -86,12 +86,9 @@ def tree_of(
     rows = [node for _, node in nodes]
     kinds = [kind_of(node) for node in rows]
     value = sort_value(sort_by or "total", of_tree=True)
-    most: dict[LayerKind, tuple[float, int]] = {}
-    for position, (kind, node) in enumerate(zip(kinds, rows, strict=True)):
-        cost = -value(node)
-        known = most.get(kind, (0.0, position))
-        most[kind] = (min(cost, known[0]), known[1])
-    ranks = {kind: rank for rank, kind in enumerate(sorted(most, key=most.__getitem__))}
+    ranks: dict[LayerKind, int] = {}
+    for place in sorted(range(len(rows)), key=lambda n: -value(rows[n])):
+        ranks.setdefault(kinds[place], len(ranks))
     return Table(
         name,
         title,
