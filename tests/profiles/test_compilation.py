@@ -89,7 +89,6 @@ def test_since_a_state_that_torch_has_cleared() -> None:
         timed=1,
         timed_ns=700,
         graphs=(after,),
-        # One of the two had been seen; which, torch does not know any more.
         graph_breaks=(GraphBreak("", "", "print", 1),),
         first_ns=700,
     )

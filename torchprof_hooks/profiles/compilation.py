@@ -160,13 +160,6 @@ def _reasons(found: Iterable[tuple[CompiledGraph, str]]) -> tuple[Reasons, ...]:
 def _breaks_since(
     now: Sequence[GraphBreak], earlier: Sequence[GraphBreak]
 ) -> tuple[GraphBreak, ...]:
-    """Graph breaks that are new. One that had a place before may have lost it since."""
     known = {each[:3]: each.times for each in earlier}
-    new = []
-    for each in sorted(now, key=lambda each: not each.place):
-        times = each.times - known.pop(each[:3], 0)
-        if not each.place:
-            lost = [key for key in known if key[2] == each.reason]
-            times -= sum(map(known.pop, lost))
-        new.append(each._replace(times=times))
-    return tuple(each for each in new if each.times > 0)
+    left = (each._replace(times=each.times - known.get(each[:3], 0)) for each in now)
+    return tuple(each for each in left if each.times > 0)
