@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 from torchprof_hooks.profiles.trace.device_idle import IdleRow, find_idle
@@ -79,12 +79,9 @@ def find_device_step(trace: StepTrace) -> DeviceStep:
 
 
 def better_known(one: DeviceStep | None, other: DeviceStep | None) -> DeviceStep | None:
-    """The step of two merged runs: one of them, if there is any."""
-    found = [step for step in (one, other) if step is not None]
-    return max(found, key=_how_well, default=None)
+    """The step of two merged runs: the one about which more is known."""
 
+    def known(step: DeviceStep) -> tuple[Any, ...]:
+        return not step.reason, bool(step.devices), *astuple(step)
 
-def _how_well(step: DeviceStep) -> tuple[Any, ...]:
-    """Sorting key: a step about which more is known is larger."""
-    known = not step.reason, bool(step.devices)
-    return *known, step.step_ns, step.step, step.devices, step.reason
+    return max(filter(None, (one, other)), key=known, default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from torchprof_hooks.profiles.cells import Chain
@@ -26,6 +27,7 @@ from torchprof_hooks.profiles.trace.step_trace import (
 #: Name of the row for what threads launched that are not followed.
 OTHER_THREADS_NAME: Final = "(other threads)"
 
+_begin: Final = attrgetter("start_ns")
 _UNSEEN: Final = named_place(UNSEEN_NAME)
 _OTHER_THREADS: Final = named_place(OTHER_THREADS_NAME)
 
@@ -111,10 +113,6 @@ class Launches:
         begun = self._nodes.get(thread, ())
         number = bisect_right(begun, time_ns, key=_begin)
         return begun[number - 1] if number else None
-
-
-def _begin(node: NodeRun) -> int:
-    return node.start_ns
 
 
 def find_kernels(
