@@ -37,12 +37,12 @@ KINDS: dict[str, tuple[Callable[[str], str], dict[str, Any]]] = {
         | {"args": {"class": 'odd "Net"\n'}},
     ),
     "start of an arrow": (
-        lambda name: TRACK.flow_start(name, "dataflow", 7, AT),
+        lambda name: TRACK.flow(name, "dataflow", 7, AT),
         {"ph": "s", "cat": "dataflow", "id": 7, "ts": 2.5},
     ),
     # "bp": the arrow ends at the slice around its end, not at the next one.
     "end of an arrow": (
-        lambda name: TRACK.flow_end(name, "dataflow", 7, AT),
+        lambda name: TRACK.flow(name, "dataflow", 7, AT, ends=True),
         {"ph": "f", "cat": "dataflow", "id": 7, "ts": 2.5, "bp": "e"},
     ),
     "object": (
@@ -84,7 +84,7 @@ def test_times_are_exact_to_the_nanosecond(base: int, since: int, took: int) -> 
 
 def test_times_since_the_epoch_are_exact() -> None:
     """A float has less digits."""
-    event = TRACK.flow_start("", "", 1, 1_790_857_026_123_457_789)
+    event = TRACK.flow("", "", 1, 1_790_857_026_123_457_789)
     assert '"ts":1790857026123456.789,' in event
 
 

@@ -117,8 +117,9 @@ def data_flow_events(trace: StepTrace, base_ns: int) -> Iterator[str]:
                 track = Track(trace.process, operation.thread, base_ns)
                 tracks[operation.thread] = track
         start, end = tracks[producer.thread], tracks[consumer.thread]
-        yield start.flow_start(carries, CATEGORY, number, _just_inside(producer))
-        yield end.flow_end(carries, CATEGORY, number, _just_inside(consumer))
+        said = carries, CATEGORY, number
+        yield start.flow(*said, _just_inside(producer))
+        yield end.flow(*said, _just_inside(consumer), ends=True)
 
 
 def _just_inside(operation: Operation) -> int:

@@ -69,17 +69,12 @@ class Track:
             f'{self._at(start_ns)},"dur":{micros}.{nanos:03d}{more}}}'
         )
 
-    def flow_start(self, name: str, category: str, number: int, time_ns: int) -> str:
-        """The beginning of an arrow, at the innermost slice of that moment."""
-        return self._flow('"ph":"s"', name, category, number, time_ns)
-
-    def flow_end(self, name: str, category: str, number: int, time_ns: int) -> str:
-        """The end of the arrow with this number."""
-        return self._flow('"ph":"f","bp":"e"', name, category, number, time_ns)
-
-    def _flow(
-        self, phase: str, name: str, category: str, number: int, time_ns: int
+    def flow(
+        self, name: str, category: str, number: int, time_ns: int, *, ends: bool = False
     ) -> str:
+        """The beginning of an arrow, at the innermost slice of that moment; or the end
+        of the arrow with this number."""
+        phase = '"ph":"f","bp":"e"' if ends else '"ph":"s"'
         return (
             f'{{{phase},"cat":"{category}","name":{quoted(name)},"id":{number},'
             f"{self._at(time_ns)}}}"
