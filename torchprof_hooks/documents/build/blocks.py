@@ -288,10 +288,8 @@ def document(asked: Asked) -> Document:
         return Document("program", "", [], _memory_first(view.profile, _made(asked)))
     numbers = page_tables.numbers_of(view) if level in ("page", "json") else {}
     if view.shown.is_empty:
-        last = [each for each in BLOCKS if each.name == "measuring"]
-        said = [
-            block for each in last if level in each.levels for block in each.make(asked)
-        ]
+        last = (e for e in BLOCKS if e.name == "measuring" and level in e.levels)
+        said = [block for entry in last for block in entry.make(asked)]
         nothing = facts.nothing(view)
         blocks = [*said, nothing] if level == "screen" else [nothing, *said]
         return facts.document_of(view, blocks, numbers)

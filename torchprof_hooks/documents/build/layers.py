@@ -24,10 +24,7 @@ _FEWEST_CALLS: Final = 3
 #: More than so many standard errors are no chance.
 _ERRORS: Final = 3
 
-_TONES: Final[tuple[Tone, ...]] = (
-    *("heat0", "heat1", "heat2"),
-    *("heat3", "heat4", "heat5"),
-)
+_TONES: Final[Sequence[Tone]] = ("heat0", "heat1", "heat2", "heat3", "heat4", "heat5")
 
 
 def own_ns(found: Row | Totals, device: str) -> int:
