@@ -135,8 +135,8 @@ def _rows(asked: Asked) -> Iterable[Block]:
 
 def _phases(asked: Asked) -> Iterator[Block]:
     found = answers.phases(asked.view)
-    is_text = asked.level in ("screen", "full")
-    yield found if is_text else replace(found, title=f"Phases{asked.view.of_shown}")
+    title = "" if asked.is_text else f"Phases{asked.view.of_shown}"
+    yield replace(found, title=title)
 
 
 def _layers(asked: Asked) -> Iterator[Block]:
