@@ -35,8 +35,9 @@ TESTS: Final = (
     "tests/invisibility/test_interceptor.py",
 )
 NOT_HERE: Final = "not thorough and not serial"
-#: The most processor time until the first profile measures, once torch is imported.
-FIRST_MS: Final = 30.0
+#: The most processor time until the first profile measures, once torch is imported: on
+#: a quiet machine, it is about 30.
+FIRST_MS: Final = 40.0
 
 
 def environment(folder: Path) -> dict[str, str]:
