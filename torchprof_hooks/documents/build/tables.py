@@ -204,8 +204,8 @@ def own_columns(profile: ProfileData, rows: Sequence[Row]) -> list[Column]:
 
 def largest_first(rows: Iterable[Row], sort_by: SortBy) -> list[Row]:
     """Rows sorted by one of their numbers; equal ones by own time, then by name."""
-    value, is_own = sort_value(sort_by), sort_by == "self"
-    return sorted(rows, key=lambda row: (-value(row), is_own or -row.self_ns, row.name))
+    value = sort_value(sort_by)
+    return sorted(rows, key=lambda row: (-value(row), -row.self_ns, row.name))
 
 
 def label(row: Row) -> str:
