@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -140,30 +141,45 @@ def test_what_is_slower_as_a_whole_is_told_from_the_machine_by_turns() -> None:
     assert found.machine.cause == "machine"
 
 
+def on_a_shared_machine(pairs: int, slow: Container[tuple[int, int]]) -> Any:
+    """Runs in turns, of which the new ones take a tenth longer in a module. slow: the
+    pairs and sides when the machine slows modules down by 30 to 60 %, not all alike."""
+    rng = random.Random(0)
+    sides: tuple[Runs, Runs] = [], []
+    for pair in range(pairs):
+        for side in (0, 1):
+            is_slow = (pair, side) in slow
+            factors = {n: 1.3 + 0.3 * (n % 2) for n in range(12)} if is_slow else {}
+            if side:
+                factors[6] = factors.get(6, 1.0) * 1.1
+            began = 2 * pair + (side ^ (pair % 2)) + 1
+            sides[side].append(run(rng, factors, drift=0.01, noise=0.005, began=began))
+    return sides
+
+
 @pytest.mark.parametrize(
     ("slow", "left_out"), [((), 0), ((1, 4), 4), ((0, 2, 3), 6), ((0, 1, 2, 3), 0)]
 )
 def test_runs_when_the_machine_was_slower_are_left_out(
     slow: tuple[int, ...], left_out: int
 ) -> None:
-    """It then slows modules down by 30 to 60 %, not all alike."""
-    rng = random.Random(0)
-    sides: tuple[Runs, Runs] = [], []
-    for pair in range(7):
-        for side in (0, 1):
-            is_slow = pair in slow and side == pair % 2
-            factors = {n: 1.3 + 0.3 * (n % 2) for n in range(12)} if is_slow else {}
-            if side:
-                factors[6] = factors.get(6, 1.0) * 1.1
-            began = 2 * pair + (side ^ (pair % 2)) + 1
-            sides[side].append(run(rng, factors, drift=0.01, noise=0.005, began=began))
-    found = compare(*sides)
+    found = compare(*on_a_shared_machine(7, {(pair, pair % 2) for pair in slow}))
     assert found.left_out == left_out
     assert len(found.olds) == len(found.news) == 7 - left_out // 2
     assert ("Net.6" in names(found)) is (len(slow) < 4)
     assert names(found) <= {"Net.6"}
     text = f"; without {left_out} runs when the machine was slower"
     assert (text in " ".join(found.report().split())) is (left_out > 0)
+
+
+def test_times_are_those_of_the_runs_that_count() -> None:
+    """Also if most others were slow."""
+    slow = {(pair, side) for pair in range(8) for side in (0, 1)}
+    found = compare(*on_a_shared_machine(12, slow))
+    assert found.left_out == 16
+    [change] = [c for c in found.slower if c.phase == "forward"]
+    assert change.old_ns == pytest.approx(0.9 * SIZES[6], rel=0.03)
+    assert change.new_ns == pytest.approx(1.1 * 0.9 * SIZES[6], rel=0.03)
 
 
 def test_of_two_modules_none_is_the_measure_of_the_other() -> None:

@@ -250,13 +250,16 @@ def compare(
     before, now = (
         {key for run in side for key in run} for side in _sides(runs, len(olds))
     )
-    speeds = _speeds({key: times[key] for key in alike}, len(olds))
+    speeds = _speeds({key: times[key] for key in alike})
     kept = _of_one_speed(speeds or [1.0] * len(runs), len(olds), bool(pairs))
     speeds = [*compress(speeds, kept)]
     times = {key: [*compress(found, kept)] for key, found in times.items()}
     keeps = _sides(kept, len(olds))
     olds, news = [*compress(olds, keeps[0])], [*compress(news, keeps[1])]
     count = len(olds)
+    if speeds:  # in times of the old runs that count: their rows stay as measured
+        usual = median(speeds[:count])
+        speeds = [speed / usual for speed in speeds]
     machine = _machine(speeds, count, bool(pairs), threshold)
     if machine.cause == "program":
         now_slower = 1 + machine.change
@@ -283,10 +286,10 @@ def _sides(values: Sequence[T], olds: int) -> tuple[Sequence[T], Sequence[T]]:
     return values[:olds], values[olds:]
 
 
-def _speeds(times: Mapping[RowPhase, Sequence[CallTimes]], olds: int) -> list[float]:
-    """How long rows take in each run, in times of the old runs: the median of the rows
-    with time of their own, none of which contains another. Nothing if these are so few
-    that one of them could be it."""
+def _speeds(times: Mapping[RowPhase, Sequence[CallTimes]]) -> list[float]:
+    """How long rows take in each run, in times of their median run: the median of the
+    rows with time of their own, none of which contains another. Nothing if these are so
+    few that one of them could be it."""
     own = {
         key: sum(each.total_ns for each in found)
         for key, found in times.items()
@@ -297,12 +300,10 @@ def _speeds(times: Mapping[RowPhase, Sequence[CallTimes]], olds: int) -> list[fl
         if len({name for name, _ in keys}) >= _ENOUGH_NAMES:
             rows = [[each.ns for each in times[key]] for key in keys]
             usual = [median(row) for row in rows]
-            speeds = [
+            return [
                 median(ns / one for ns, one in zip(run, usual, strict=True))
                 for run in zip(*rows, strict=True)
             ]
-            before = median(speeds[:olds])
-            return [speed / before for speed in speeds]
     return []
 
 
