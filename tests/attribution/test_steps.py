@@ -17,7 +17,7 @@ from tests.fake_clock import MS, burn
 from tests.helpers import in_thread
 from tests.planted import Work
 from tests.thorough import THOROUGH
-from torchprof_hooks import profile, profile_function
+from torchprof_hooks import profile, profile_function, region
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.names import AFTER_BACKWARD_NAME, AFTER_LAST_NAME
 
@@ -147,12 +147,11 @@ def test_evaluations_take_no_part_in_steps(
 
 @ALL
 @pytest.mark.parametrize("trained_first", [False, True])
-def test_the_start_up_is_apart_from_evaluation_calls(
+def test_the_start_up_is_no_part_of_evaluation_calls(
     follow: Follow, trained_first: bool
 ) -> None:
     work = Trained(1, 2)
-    start_up = 3000 * (not trained_first)
-    with follow(20 + trained_first, evaluations=30, evaluation=start_up + 30) as seen:
+    with follow(20 + trained_first, evaluations=30, evaluation=30) as seen:
         burn(3000)
         work.train_steps(int(trained_first))
         evaluate(work, 10)
@@ -161,6 +160,40 @@ def test_the_start_up_is_apart_from_evaluation_calls(
     times = seen.found.step_times
     assert times.evaluation_mean_ns == 1 * MS
     assert times.first_evaluations == (not trained_first)
+
+
+class Loss(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        burn(1)
+        return x.sum()
+
+
+@ALL
+def test_an_evaluation_is_as_long_as_its_calls(follow: Follow) -> None:
+    """Not as what is saved, or loaded, before it."""
+    work, loss = Trained(4, 6), Loss()
+    with follow(20, later=[(19, 11)], evaluations=6, evaluation=6 * (4 + 1)):
+        for _ in range(2):
+            work.train_steps(10)
+            burn(500)
+            for _ in range(3):
+                burn(20)
+                evaluate(work, 1)
+                evaluate(loss, 1)
+
+
+@ALL
+def test_a_region_without_calls_of_models_is_no_evaluation(follow: Follow) -> None:
+    work = Trained(4, 6)
+    with follow(20, later=[(19, 13)], evaluations=4, evaluation=4 * 4):
+        for number in range(20):
+            with region("batch"), region("augmentation"):
+                burn(2)
+            work.train_steps(1)
+            if number in {9, 19}:
+                evaluate(work, 1)
+                with torch.no_grad(), region("validation"):
+                    evaluate(work, 1)
 
 
 class Generator(nn.Linear):

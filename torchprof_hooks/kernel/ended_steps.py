@@ -10,6 +10,7 @@ from typing import Final
 from torchprof_hooks.kernel.step_counter import StepCounter
 from torchprof_hooks.kernel.torch_names.modules import any_optimizer_made
 from torchprof_hooks.kernel.tracker import Tracker
+from torchprof_hooks.kernel.tree import Site
 from torchprof_hooks.profiles.step_times import LEAST_STEPS
 
 #: After so many backward passes without any optimizer's step, none is expected.
@@ -47,39 +48,53 @@ class StepClock:
 
 
 class CallsWithoutGraph:
-    """Calls from outside that make no graph, before the first one of a step that does.
-    They are evaluations, unless there were such calls in the step before, and there are
-    not `MANY` times as many now: then they are a part of the step.
+    """Calls from outside that make no graph, before the first one of a step that does:
+    what may be evaluations. One is a call, with those of other modules after it that
+    have no parameters (of a loss, a sampler). They are evaluations, unless there were
+    some in the step before, and there are not `MANY` times as many now: then they are a
+    part of the step.
 
     has_graph: whether the step has a call that makes a graph: no more calls come here.
     end_ns: when the last one ended.
+    waiting_ns: how long those took that are not counted yet.
     """
 
     def __init__(self) -> None:
         self.has_graph = False
-        self.end_ns = 0
+        self.end_ns = self.waiting_ns = 0
+        self._called: set[Site] = set()  # in the last evaluation
         self._count = self._apart = 0  # in this step; those that are evaluations
         self._usual = 0  # in the step before
 
     @property
     def waiting(self) -> int:
-        """How many are not counted as evaluations."""
+        """How many evaluations are not counted as such."""
         return self._count - self._apart
 
-    def add(self, end_ns: int) -> bool:
-        """One has ended. Returns whether those that wait are evaluations."""
-        self._count += 1
+    def add(self, site: Site, duration_ns: int, end_ns: int) -> bool:
+        """One has ended at `site`. Returns whether those that wait are evaluations."""
+        if site in self._called or not self._called or site.has_parameters():
+            self._called.clear()
+            self._count += 1
+        self._called.add(site)
+        self.waiting_ns += duration_ns
         self.end_ns = end_ns
         return self._count > MANY * self._usual
 
     def count(self) -> None:
         """Those that wait are counted as evaluations now."""
-        self._apart = self._count
+        self._apart, self.waiting_ns = self._count, 0
 
     def step_ended(self, has_gone_on: bool) -> None:
         """The step is over. has_gone_on: it seemed to be so once before."""
         if self._count or not has_gone_on:
             self._usual, self._count, self._apart = self._count, 0, 0
+        self.waiting_ns = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """The next call begins an evaluation."""
+        self._called.clear()
 
 
 class PassesAsSteps:
@@ -152,6 +167,7 @@ class EndedSteps:
         self.count_ended()
         self._count_after_passes()
         self.tracker, self.counter = tracker, counter
+        self.calls.forget()
         if tracker is not None:
             self.passes.entered_ns = self._entered_ns = tracker.entered_ns
             self._waited_ns = self._waited_by_end_ns = tracker.waited_ns
@@ -181,8 +197,7 @@ class EndedSteps:
         for steps, end_ns in enumerate(ends_ns, self.counted):
             found.count(end_ns - began_ns, is_first=not steps)
             began_ns = end_ns
-        if self.calls.waiting > 0:
-            found.evaluation(self.calls.end_ns - began_ns, self.calls.waiting)
+        found.evaluation(self.calls.waiting_ns, self.calls.waiting)
         found.after_last_ns = self._after_last_ns(found)
         return found
 
@@ -242,25 +257,20 @@ class EndedSteps:
             self.counter.after_backward_ns += self.passes.after_ns
             self.passes.after_ns = 0
 
-    def called_without_graph(self, end_ns: int) -> bool:
+    def called_without_graph(self, site: Site, duration_ns: int, end_ns: int) -> bool:
         """A call has ended that made no graph, in a step that has none. Returns whether
-        it was an evaluation."""
-        if not self.calls.add(end_ns):
+        it was of an evaluation."""
+        if not self.calls.add(site, duration_ns, end_ns):
             return False  # a part of the step, if one comes
-        is_first = not self.all
+        calls = self.calls.waiting
+        self._evaluations += calls
+        is_first = self.all == 1
         self.count_ended()
-        self._count_calls(is_first)
+        self.counter.evaluation(self.calls.waiting_ns, calls, is_first=is_first)
+        self.calls.count()
+        self._began_ns = end_ns
+        if self.tracker is not None:  # what they have waited is in no step
+            self._waited_ns = self.tracker.waited_ns
         if is_first and not any_optimizer_made():
             self._on_first()
         return True
-
-    def _count_calls(self, is_first: bool = False) -> None:
-        """Those that wait for a step are evaluations."""
-        if calls := self.calls.waiting:
-            duration_ns = self.calls.end_ns - self._began_ns
-            self.counter.evaluation(duration_ns, calls, is_first=is_first)
-            self._evaluations += calls
-            self.calls.count()
-            self._began_ns = self.calls.end_ns
-            if self.tracker is not None:  # what they have waited is in no step
-                self._waited_ns = self.tracker.waited_ns

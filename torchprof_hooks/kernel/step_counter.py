@@ -170,11 +170,14 @@ class StepCounter:
     def evaluation(
         self, duration_ns: int, calls: int = 1, *, is_first: bool = False
     ) -> None:
-        """Count evaluation calls that took `duration_ns` together. The call with which
-        a run begins is kept apart only if it is counted alone."""
+        """Count evaluation calls that took `duration_ns` together.
+
+        calls: 0 goes on with the last one.
+        is_first: whether it is that with which a run begins.
+        """
         self.evaluations += calls
         self.evaluation_ns += duration_ns
-        if is_first and calls == 1:
+        if is_first:
             self.first_evaluations += calls
             self.first_evaluation_ns += duration_ns
 

@@ -8,8 +8,9 @@
 3. Once `Profiler.step` has been called, steps end there and nowhere else.
 
 A call from outside that makes no graph, before one of the same step that does, is an
-evaluation. But if there were such calls in the step before, and there are not `MANY`
-times as many now, they are a part of the step: a teacher's before its student's.
+evaluation, with calls of modules without parameters after it, such as a loss. But if
+there were some in the step before, and there are not `MANY` times as many now, they are
+a part of the step: a teacher's before its student's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 
 from torchprof_hooks.kernel.ended_steps import EndedSteps
+from torchprof_hooks.kernel.module_names import ProfiledFunction
 from torchprof_hooks.kernel.reading import Step
 from torchprof_hooks.kernel.step_counter import StepCounter
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
@@ -147,7 +149,7 @@ class StepDetector:
 
     def _forward_ended(self, tracker: Tracker, site: Site, end_ns: int) -> None:
         ended = self._ended
-        left_out_ns = ended.clock.left_out_ns
+        left_out_ns, duration_ns = ended.clock.left_out_ns, end_ns - site.start_ns
         end_ns -= left_out_ns
         if self._has_ended_in_call:
             self._call_is_over(end_ns)
@@ -158,9 +160,9 @@ class StepDetector:
         if torch.is_grad_enabled() and next_sequence_number() != site.low:
             # Custom Functions make nodes without gradients.
             ended.calls.has_graph = True
-        elif ended.calls.has_graph or self.is_told:
+        elif ended.calls.has_graph or self.is_told or _calls_no_model(site):
             return
-        elif ended.called_without_graph(end_ns):
+        elif ended.called_without_graph(site, duration_ns, end_ns):
             self._boundaries.reach(end_ns)
 
     def pass_ended(self, inside_call: bool, now_ns: int) -> None:
@@ -193,3 +195,8 @@ class StepDetector:
         self._has_ended_in_call = self._ended.calls.has_graph = False
         if not self._stepped or len(self._stepped) >= self._usual:
             self._boundaries.reach(end_ns)
+
+
+def _calls_no_model(site: Site) -> bool:
+    is_block = isinstance(site.living_module(), ProfiledFunction)
+    return is_block and not site.has_parameters()

@@ -3,6 +3,7 @@ of them a call is booked."""
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -112,6 +113,15 @@ class Site(Node):
     def living_module(self) -> torch.nn.Module | None:
         """The module whose calls are calls at this site, unless it is gone."""
         return None if self.module is None else self.module()
+
+    def has_parameters(self) -> bool:
+        """Whether the module that is called here has parameters; or, of a block, one
+        that was called inside of it."""
+        module = self.living_module()
+        if isinstance(module, ProfiledFunction):
+            inner = itertools.chain.from_iterable(self.children_by_name.values())
+            return any(site.has_parameters() for site in inner)
+        return module is not None and next(module.parameters(), None) is not None
 
     if not TYPE_CHECKING:
 

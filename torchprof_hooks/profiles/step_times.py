@@ -43,10 +43,12 @@ class StepTimes(NamedTuple):
     has stepped in it. As long as none of torch's optimizers has stepped, each backward
     pass that runs in no other one is a step. Once `Profiler.step` was called, steps end
     there and nowhere else. An evaluation call is an outermost call that makes no graph,
-    before the step's first one that does: validation, inference. If the step before had
-    such calls too, and there are not more than four times as many, they are a part of
-    the step, such as a teacher's. Time between two steps or evaluations counts for the
-    later one, so that the durations add up.
+    before the step's first one that does: validation, inference; with such calls after
+    it of modules without parameters, as of a loss. If the step before had some too, and
+    there are not more than four times as many, they are a part of the step, such as a
+    teacher's.
+    A step has the time since the step or the evaluation call before it; an evaluation
+    call is as long as its calls, on the host.
 
     Counts and sums are exact, also after merging. Quantiles are exact to 1.1 %, since
     steps whose durations differ by less share a bucket. Memory depends on the number of
@@ -58,7 +60,7 @@ class StepTimes(NamedTuple):
     own: the measured training steps, with the first ones, by how long they took without
         communication with other processes and waiting for them; () if none did either.
     first_evaluations, first_evaluation_ns: the evaluation calls with which runs began,
-        before any training step: their time includes the start-up.
+        before any training step.
     """
 
     first_steps: int = 0

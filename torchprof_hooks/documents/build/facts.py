@@ -108,16 +108,15 @@ def _step_durations(profile: ProfileData) -> str:
 
 
 def _evaluation_durations(view: View) -> str:
-    """The durations of evaluation calls, to go behind their number. The call with which
-    a run begins includes the start-up, and is printed separately."""
+    """The durations of evaluation calls, to go behind their number. The one with which
+    a run begins does much for the first time, and is printed separately."""
     times, by_model = view.profile.step_times, ", ".join(_calls_of_models(view))
     if by_model and not view.start_up:
         return f": {by_model}"
     mean = by_model or best_time(times.evaluation_mean_ns)
-    if not times.first_evaluations:
+    mean += " on the host" * bool(view.device)
+    if not (times.first_evaluations and times.later_evaluations):
         return f" of {mean}"
-    if not times.later_evaluations:
-        return f" of {mean} with the start-up"
     return f": first {best_time(times.first_evaluation_mean_ns)}, then {mean}"
 
 
@@ -127,8 +126,9 @@ def _calls_of_models(view: View) -> Iterator[str]:
     times = view.profile.step_times
     models = [node for node in view.tree.children if node.kind == "module"]
     calls = times.later_evaluations if view.start_up else times.evaluations
-    is_all = not times.steps and sum(model.calls for model in models) == calls
-    for model in models if is_all and len(models) > 1 else ():
+    counts = [model.calls for model in models]
+    is_all = len(models) > 1 and max(counts) <= calls <= sum(counts)
+    for model in models if is_all and not times.steps else ():
         mean = best_time(model.cumulative_ns / max(model.calls, 1))
         yield f"{model.calls} {model.name} of {mean}"
 
