@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.fake_clock import MS
 from tests.planted import Work, check
 from torchprof_hooks import Profile, add_hook, profile
 from torchprof_hooks.link_hooks import TimerHook
@@ -392,6 +393,21 @@ def test_a_model_whose_forward_is_called_directly_gives_its_modules_their_names(
         "Direct#2.up": 1,
         "Direct#2.inner.0": 1,
     }
+
+
+def test_what_is_called_by_itself_is_in_no_call_of_its_model() -> None:
+    """A model without its loss, an encoder alone, what DDP wraps."""
+    loss = nn.Sequential(model := nn.Sequential(layer := Work(4, 6)))
+    with profile() as prof:
+        for module in (loss, loss, model, layer):
+            module(torch.ones(2, 8)).sum().backward()
+    names = ("Sequential", "Sequential.0", "Sequential.0.0")
+    rows = {row.name: row for row in prof.profile.rows()}
+    assert [rows[name].calls for name in names] == [2, 3, 4]
+    times = [rows[name].cumulative_ns for name in names]
+    assert times == [2 * 10 * MS, 3 * 10 * MS, 4 * 10 * MS]
+    assert all(prof.profile.modules[name].place for name in names)
+    assert prof.report().startswith("torchprof_hooks: Sequential, 40.00ms")
 
 
 def test_a_hook_on_one_module_names_it_alike_however_its_model_runs() -> None:

@@ -81,13 +81,13 @@ class ModuleNames:
             number = self._number(original, cls)
             prefix = cls if number == 1 else f"{cls}#{number}"
         self._name_all(root, prefix)
-        self._add_place(root, prefix)
         return prefix
 
-    def _add_place(self, root: torch.nn.Module, name: str) -> None:
+    def called_from_outside(self, module: torch.nn.Module, name: str) -> None:
+        """`module` is called in no other module's call: maybe for the first time."""
         if not self.infos[name].place:
-            if isinstance(root, ProfiledFunction):
-                place = f"made at {root.place}"
+            if isinstance(module, ProfiledFunction):
+                place = f"made at {module.place}"
             else:
                 place = f"called first at {place_of_caller()}"
             self.infos[name] = replace(self.infos[name], place=place)

@@ -171,7 +171,7 @@ class CallTree:
         self.names = names
         self.sites = sites
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        # By name of a module: where it was first called, and the profiled function
+        # By name of a module: the path of its first call, and the profiled function
         # around.
         self._paths: dict[str, tuple[str, ...]] = {}
         self._around: dict[str, tuple[str, ...]] = {}
@@ -214,6 +214,8 @@ class CallTree:
             if living is None or living is module:
                 site.adopt(module)
                 return site
+        if phase == "forward" != caller.phase:
+            self.names.called_from_outside(module, name)
         site = self.new_site(caller, self._path(caller, name, phase), phase, module)
         namesakes.append(site)
         return site
@@ -245,7 +247,7 @@ class CallTree:
         if caller.phase == phase:
             path = (*caller.path, name)
         elif phase == "forward":
-            path = (*around, *self._paths.get(name, (name,)))
+            path = (*around, name)
         else:  # recomputed from within a backward pass: the path of its first call
             path = (*self._around.get(name, ()), *self._paths.get(name, (name,)))
         self._paths.setdefault(name, path[len(around) :])

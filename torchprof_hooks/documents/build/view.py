@@ -115,7 +115,13 @@ class View:
             return self.profile.program.message
         infos = self.shown.modules
         names = dict.fromkeys(path[0] for path, _ in self.shown.cells)
-        modules = [name for name in names if infos[name].kind == "module"]
+        # A part of a model that the program also calls by itself is not named here.
+        modules = [
+            name
+            for name in names
+            if infos[name].kind == "module"
+            and ((root := name.partition(".")[0]) == name or root not in names)
+        ]
         # The same whatever the order in which profiles were merged.
         modules.sort(key=lambda name: (infos[name].order, name))
         more = ", ..." if len(modules) > _NAMES else ""
