@@ -97,6 +97,29 @@ def of_all(profile: Profile, phase: Phase) -> int:
     return sum(flops(profile, phase).values())
 
 
+@pytest.mark.parametrize("fake_first", [False, True])
+def test_the_gradients_of_a_layer_are_those_that_each_call_asks_for(
+    fake_first: bool,
+) -> None:
+    """A discriminator gets data, which need no gradient, and what a generator made; a
+    layer is frozen for a while."""
+    layer, one = nn.Linear(3, 4), 2 * 5 * 3 * 4
+    calls = [x(5, 3), const(5, 3)] if fake_first else [const(5, 3), x(5, 3)]
+
+    def step() -> None:
+        for inputs in calls:
+            layer(inputs).sum().backward()
+        layer.requires_grad_(False)
+        layer(x(5, 3)).sum().backward()
+        layer.requires_grad_(True)
+
+    profile = profiled(step, times=3)
+    assert flops(profile, "forward", "module") == {"Linear": 3 * 3 * one}
+    assert flops(profile, "backward", "module") == {"Linear": 3 * (1 + 2 + 1) * one}
+    calls_of = {row.name: row.calls for row in profile.rows("call")}
+    assert calls_of["Linear: linear(5x3, 4x3, 4)"] == 9
+
+
 SDPA = F.scaled_dot_product_attention
 
 

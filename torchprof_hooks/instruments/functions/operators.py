@@ -57,7 +57,8 @@ class Function(NamedTuple):
     """An operator that is called from a site.
 
     runs: see `ModuleInfo.implementation`.
-    by_inputs: the sites of its calls, by the shapes and types of their inputs.
+    by_inputs: the sites of its calls, by the shapes and types of their inputs, and
+        which of these need gradients.
     """
 
     name: str
@@ -72,9 +73,10 @@ class OperatorCalls(Observer):
     the ``addmm`` that it calls. Custom autograd Functions, which have the names of
     their classes, call functions in turn. Steps of optimizers are not divided.
 
-    A function call has a site for each combination of input shapes and types, inside
-    that of its caller, and owns the nodes that it makes; a node without a known
-    function counts as a function of its own, named after the node.
+    A function call has a site for each combination of shapes and types of its inputs,
+    and of those that need gradients, inside that of its caller. It owns the nodes that
+    it makes; a node without a known function counts as a function of its own, named
+    after the node.
     """
 
     def follow(self, reading: Reading) -> None:
@@ -123,7 +125,8 @@ class OperatorCalls(Observer):
         known = function.by_inputs
         kinds = [*tensors_among(inputs)]
         shapes: Any = tuple(kind.shape for kind in kinds)
-        key: object = shapes, *(kind.c_type for kind in kinds)
+        # Which gradients are computed depends on which inputs need one.
+        key: object = shapes, *((kind.c_type, kind.needs_grad) for kind in kinds)
         if function.name == SMALL_NAME:
             key = shapes = None
         elif key not in known and len(known) >= SHAPES_KEPT:
