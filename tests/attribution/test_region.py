@@ -126,6 +126,28 @@ def test_a_region_goes_on_after_a_call_in_it_was_interrupted() -> None:
     assert cells[("(outside modules)",), "outside"].self_ns == 8 * MS
 
 
+def test_a_region_has_its_own_name_in_all_modules() -> None:
+    """Not that of the module in which it began first."""
+
+    class Masked(nn.Module):
+        def __init__(self, ms: float) -> None:
+            super().__init__()
+            self.ms = ms
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with region("mask"):
+                burn(self.ms)
+            return x
+
+    with profile() as prof:
+        nn.Sequential(Masked(1), Masked(10))(X)
+    cells = {path: each.self_ns for (path, _), each in prof.profile.cells.items()}
+    model = "Sequential"
+    assert cells[model, f"{model}.0", "mask"] == 1 * MS
+    assert cells[model, f"{model}.1", "mask"] == 10 * MS
+    assert "mask" in {row.name for row in prof.profile.rows()}
+
+
 def test_hooks_are_told_of_regions_without_the_keywords_of_others() -> None:
     told = []
 
@@ -142,7 +164,7 @@ def test_hooks_are_told_of_regions_without_the_keywords_of_others() -> None:
 
     with Hook():
         Net()(x=X)
-    assert [path for path, _ in told] == ["Net", "Net.<part>"]
+    assert [path for path, _ in told] == ["Net", "part"]
     assert [list(kwargs) for _, kwargs in told] == [["x"], []]
 
 

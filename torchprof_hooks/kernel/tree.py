@@ -232,9 +232,13 @@ class CallTree:
                     return name
             self._unregistered.add(kind)  # do not search the model for each such call
         enclosing = caller.enclosing
-        holds_none = isinstance(enclosing.living_module(), ProfiledFunction)
         is_called = enclosing.module is not None and enclosing.phase in CALLED_PHASES
-        if is_called and not holds_none:
+        # A block has its own name wherever it is, and so has what is called in one.
+        of_block = any(
+            isinstance(each, ProfiledFunction)
+            for each in (enclosing.living_module(), module)
+        )
+        if is_called and not of_block:
             return self.names.add_unregistered(module, enclosing.name)
         if self.names.number_roots:
             running = forward_around(module)
