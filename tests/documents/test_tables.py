@@ -10,9 +10,18 @@ import pytest
 
 from tests.build import ms, profile_of, with_fields, with_unmeasured
 from tests.documents.found import table_in, values
-from tests.documents.runs import COUNTED, KB, LEAKING, RUN, TRAINED, counted, grows
+from tests.documents.runs import (
+    COUNTED,
+    KB,
+    LEAKING,
+    MB,
+    RUN,
+    TRAINED,
+    counted,
+    grows,
+)
 from torchprof_hooks.documents.build.blocks import Asked, document
-from torchprof_hooks.documents.build.memory import owners_of
+from torchprof_hooks.documents.build.memory import owners_of, peak_answer
 from torchprof_hooks.documents.build.module_table import folded_modules
 from torchprof_hooks.documents.build.tables import call_sites
 from torchprof_hooks.documents.build.view import view_of
@@ -20,6 +29,7 @@ from torchprof_hooks.documents.document import Table
 from torchprof_hooks.profile_type import Profile
 from torchprof_hooks.profiles.cells import CellKey
 from torchprof_hooks.profiles.data import ProfileData
+from torchprof_hooks.profiles.memory import HeldMemory, MemorySummary
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.names import FUSED_CLASS, SortBy
 from torchprof_hooks.profiles.totals import Totals
@@ -112,9 +122,44 @@ def test_memory_that_a_second_call_of_layers_has() -> None:
     )
     assert [owner.label for owner in owners_of(found, kept)] == [
         "Net.*: 2 Linear",
-        "Net.*: ReLU in Net#2",
-        "Net.*: Tanh in Net#2",
+        "Net.0 in Net#2",
+        "Net.1 in Net#2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ({"0": 8, "2": 8}, "2 x 8.00MB in Net.*: Linear"),
+        ({"0": 8, "2": 1}, "9.00MB in Net.*: 2 Linear, of which 8.00MB in Net.0"),
+        ({"0": 2, "1": 8, "2": 2}, ""),  # most is in the only one of another class
+        ({"0": 8, "1": 8}, ""),
+        ({"blocks.0.fc": 8, "blocks.1": 8}, "2 x 8.00MB in Net.blocks.*: Block"),
+    ],
+)
+def test_layers_that_have_most_of_a_kind(sizes: dict[str, int], text: str) -> None:
+    classes = {"0": "Linear", "1": "ReLU", "2": "Linear"}
+    classes |= dict.fromkeys(("blocks.0", "blocks.1"), "Block")
+    at_peak = [
+        HeldMemory(("Net", f"Net.{name}"), "forward", "activation", size * MB)
+        for name, size in sizes.items()
+    ]
+    memory = MemorySummary("cpu", 20 * MB, ("Net",), at_peak=(*at_peak,))
+    infos = {f"Net.{name}": ModuleInfo(kind) for name, kind in classes.items()}
+    profile = replace(LEAKING, memory=memory, modules={"Net": ModuleInfo("N"), **infos})
+    answer = peak_answer(profile, "")
+    assert answer is not None
+    total = f"activations {sum(sizes.values())}.00MB"
+    assert f"{total} ({text})" * bool(text) in answer.evidence
+    assert ("most in " in answer.evidence) == (not text)
+
+
+def test_the_only_layer_of_its_kind_has_its_own_name() -> None:
+    """The others of its class are not at the peak, or there are none."""
+    held = [HeldMemory(("Net", "Net.1.l"), "forward", "activation", MB)]
+    infos = {n: ModuleInfo("N") for n in ("Net", "Net.1", "Net.1.l")}
+    [owner] = owners_of(replace(LEAKING, modules=infos), held)
+    assert owner.label == "Net.1.l"
 
 
 # All of it

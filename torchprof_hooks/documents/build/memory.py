@@ -4,7 +4,7 @@ grows."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -22,11 +22,9 @@ from torchprof_hooks.documents.words import KIND_TITLES, kind_name, plural
 from torchprof_hooks.profiles.cells import call_site
 from torchprof_hooks.profiles.data import ProfileData
 from torchprof_hooks.profiles.kinds import (
-    LayerKind,
     grouped,
     kinds_of_names,
     layer_around,
-    without_numbers,
 )
 from torchprof_hooks.profiles.memory import (
     GrowingMemory,
@@ -60,9 +58,9 @@ H = TypeVar("H", bound=HeldMemory)
 class Owner(Generic[H]):
     """A module, with other layers of its kind; or what is no module.
 
-    label: ``blocks.*.norm: 4 Norm``. A single layer has the name of its kind, too: it
-        may be another one in the next step. ``blocks.*: 4 Block in Net#2``: if all is
-        of another outermost call than of the model that they are named after.
+    label: ``Net.blocks.*.norm: 4 Norm``; of a single layer, its own name.
+        ``Net.blocks.*: 4 Block in Net#2``: if all is of another outermost call than of
+        the model that they are named after.
     held: its memory.
     kinds: the bytes by kind: what it has, or what is added in a step.
     """
@@ -93,15 +91,9 @@ def owners_of(profile: ProfileData, every: Iterable[H]) -> list[Owner[H]]:
             )
         names = {name for name, _ in alike}
         calls = {_by_another(profile, *each) for each in alike}
-        label = _label(layers, names) + (calls.pop() if len(calls) == 1 else "")
+        label = layers.label(names) + (calls.pop() if len(calls) == 1 else "")
         found.append(Owner(label, [held for _, held in alike], kinds))
     return sorted(found, key=lambda owner: (-owner.total, owner.label))
-
-
-def _label(layers: LayerKind, names: Collection[str]) -> str:
-    if len(names) == 1 and names != {layers.name} and layers.class_name:
-        return f"{layers.name}: {layers.class_name}"
-    return layers.label(names) if len(names) > 1 else layers.name
 
 
 def _by_another(profile: ProfileData, name: str, one: HeldMemory) -> str:
@@ -214,18 +206,28 @@ def peak_answer(profile: ProfileData, next_step: str) -> Answer | None:
 
 
 def _layers_text(profile: ProfileData, memory: MemorySummary, kind: MemoryKind) -> str:
-    """``4 x 8.03MB in blocks.*``, if most memory of a kind is in such layers; or ""."""
-    total, layers = 0, dict[str, Counter[str]]()
+    """``4 x 8.03MB in Net.blocks.*: Block``, if most memory of a kind is in layers that
+    are alike; if these do not all have as much, which of them has most; or ""."""
+    total, sizes = 0, Counter[str]()
     for held in memory.at_peak:
         if held.kind == kind:
             total += held.bytes
             if layer := layer_around(module_of(profile, held)):
-                alike = layers.setdefault(without_numbers(layer), Counter())
-                alike[layer] += held.bytes
-    for name, alike in layers.items():
-        if len(alike) > 1 and alike.total() >= _MUCH * total:
-            each = best_byte_format(alike.total() // len(alike))
-            return f"{len(alike)} x {each} in {name.partition('.')[2]}"
+                sizes[layer] += held.bytes
+    groups = grouped(sizes, kinds_of_names(profile.modules))
+    for layers, names in groups.items():
+        whole = sum(sizes[name] for name in names)
+        if len(names) == 1 or whole < _MUCH * total:
+            continue
+        texts = {best_byte_format(sizes[name]) for name in names}
+        if len(texts) == 1:
+            where = ": ".join(filter(None, layers))
+            return f"{len(names)} x {texts.pop()} in {where}"
+        most = max(names, key=sizes.__getitem__)
+        return (
+            f"{best_byte_format(whole)} in {layers.label(names)}, of which "
+            f"{best_byte_format(sizes[most])} in {most}"
+        )
     return ""
 
 
