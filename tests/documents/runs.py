@@ -171,6 +171,7 @@ HOLDING = profile_of(
         ("Net", "forward"): ms(4),
         **{(" > ".join(path), "forward"): ms(5) for path in _BLOCKS},
         **{(" > ".join((*path, "linear(8x4)")), "forward"): ms(5) for path in _BLOCKS},
+        **{(" > ".join(path), "backward"): ms(0) for path in _BLOCKS},
         ("(optimizer) SGD", "optimizer"): ms(6),
     },
     {"Net": "Net", "Net.blocks.0": "Block", "Net.blocks.1": "Block"},

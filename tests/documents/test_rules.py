@@ -204,7 +204,11 @@ def checkpointed(share: float, saved: float) -> Profile:
     lower = Checkpointing(("Net.0",), round((1 - saved) * 1000 * MB), 1)
     step = MemoryStep(1000 * MB, checkpointing=(lower,))
     memory = MemorySummary("cpu", 100 * MB, ("Net",), at_peak=at_peak, step=step)
-    return a_run({("Net > Net.0", "forward"): ms(10, 10)}, memory=memory)
+    cells: Cells = {
+        ("Net > Net.0", "forward"): ms(10, 10),
+        ("Net > Net.0", "backward"): ms(0, 10),
+    }
+    return a_run(cells, memory=memory)
 
 
 GROWING: Final = (GrowingMemory(("Net",), "forward", "activation", MB, MB, 3),)

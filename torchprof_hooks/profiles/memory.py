@@ -177,7 +177,8 @@ class Checkpointing:
 
     modules: their names; more than one are layers of a kind.
     peak_bytes: the most that the step would then have in use.
-    calls: how many calls of them would run again in a step.
+    calls: how many calls of them would run again in what was recorded, which may be
+        one of several batches of a step.
     """
 
     modules: tuple[str, ...]

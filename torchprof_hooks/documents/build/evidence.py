@@ -398,13 +398,13 @@ def checkpointing(view: View) -> Iterator[Found]:
     best_rate = max(one.saved_bytes / one.extra_ns for one in worth)
     best = next(w for w in worth if w.saved_bytes / w.extra_ns >= best_rate * _NEARLY)
     saved = best.saved_bytes / memory.step.peak_bytes
-    step_ns = profile.step_times.mean_ns
+    longer = f", for {percent(best.extra_share)} more time" * bool(best.extra_share)
     texts = {
         "share": percent(kept),
         "name": best.label,
         "peak": best_byte_format(best.peak_bytes),
         "saved": percent(saved),
-        "longer": f", for {percent(best.extra_ns, step_ns)} more time" * bool(step_ns),
+        "longer": longer,
     }
     yield Found({"share": kept, "saved": saved}, texts)
 

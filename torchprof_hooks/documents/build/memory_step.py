@@ -23,6 +23,7 @@ from torchprof_hooks.profiles.memory import (
 )
 from torchprof_hooks.profiles.modules import ModuleInfo
 from torchprof_hooks.profiles.phases import PHASE_TITLES
+from torchprof_hooks.profiles.rows import Row
 
 #: Where memory is: names from the outside in.
 _Path = tuple[str, ...]
@@ -134,38 +135,35 @@ class Saving(NamedTuple):
 
     label: the module, or the layers: ``Net.blocks.*: 12 Block``.
     peak_bytes, saved_bytes: of one step; saved: of its peak.
-    extra_ns: how much longer a step would take: as long as these modules' forward.
+    extra_ns: how much longer a step would take: as long as the forward of these
+        modules, as often as their backward ran.
+    extra_share: the same, as a share of a step; 0.0 if no step's time is known.
     """
 
     label: str
     peak_bytes: int
     saved_bytes: int
     extra_ns: float
+    extra_share: float
 
 
 def savings(profile: ProfileData, step: MemoryStep) -> list[Saving]:
     """What checkpointing would save in a step, most first: of what saves as much, only
     what takes the least time."""
-    forward = {
-        row.name: (row.class_name, row.phases["forward"])
-        for row in profile.rows("module")
-        if row.kind == "module"
-    }
-    found: list[Saving] = []
+    rows = {row.name: row for row in profile.rows("module") if row.kind == "module"}
+    times, found = profile.step_times, list[Saving]()
     for each in step.checkpointing:
-        rows = [forward[name] for name in each.modules if name in forward]
-        calls = sum(totals.calls for _, totals in rows)
-        if not calls:
-            continue
-        total_ns = sum(totals.cumulative_ns for _, totals in rows)
-        found.append(
-            Saving(
-                _saving_label(each, {class_name for class_name, _ in rows}),
-                each.peak_bytes,
-                step.peak_bytes - each.peak_bytes,
-                total_ns / calls * each.calls,
+        called = [rows[name] for name in each.modules if name in rows]
+        if again_ns := sum(map(_again_ns, called)):
+            found.append(
+                Saving(
+                    _saving_label(each, {row.class_name for row in called}),
+                    each.peak_bytes,
+                    step.peak_bytes - each.peak_bytes,
+                    again_ns / max(profile.steps, 1),
+                    again_ns / times.steps_ns if times.steps_ns else 0.0,
+                )
             )
-        )
     found.sort(key=lambda one: (one.peak_bytes, one.extra_ns))
     least_ns, kept = float("inf"), []
     for one in found:
@@ -173,6 +171,13 @@ def savings(profile: ProfileData, step: MemoryStep) -> list[Saving]:
             least_ns = one.extra_ns
             kept.append(one)
     return kept
+
+
+def _again_ns(row: Row) -> float:
+    """How long the forward calls took of which backward has run. Of all calls, as steps
+    differ from the recorded one: that may be one of several batches in a step."""
+    forward, backward = row.phases["forward"], row.phases["backward"]
+    return forward.cumulative_ns * backward.calls / max(forward.calls, 1)
 
 
 def _saving_label(each: Checkpointing, class_names: set[str]) -> str:
@@ -189,7 +194,6 @@ def savings_table(view: View) -> Iterator[Table]:
     if not found:
         return
     peak_bytes = found[0].peak_bytes + found[0].saved_bytes
-    steps_ns = shown.step_times.mean_ns
     columns = [
         Column("peak", "bytes", [one.peak_bytes for one in found], "peak_bytes"),
         Column("saved", "bytes", [one.saved_bytes for one in found], "saved_bytes"),
@@ -201,8 +205,8 @@ def savings_table(view: View) -> Iterator[Table]:
         ),
         Column("longer", "ns", [one.extra_ns for one in found], "extra_ns"),
     ]
-    if steps_ns > 0:
-        shares = [one.extra_ns / steps_ns for one in found]
+    shares = [one.extra_share for one in found]
+    if any(shares):
         columns.append(Column("% of step", "share", shares, "extra_share", 1))
     rates = [one.saved_bytes * 1e9 / max(one.extra_ns, 1.0) for one in found]
     columns.append(Column("saved per second", "bytes", rates, "saved_per_s", 2))
