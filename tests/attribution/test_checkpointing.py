@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 from tests.attribution.checkpointed_models import (
     MODELS,
+    Residual,
     Trained,
     chain,
     mlp_block,
@@ -57,6 +60,38 @@ def test_a_result_that_only_the_module_itself_keeps_is_told_as_kept() -> None:
 
     [*_, found] = predictions(up)
     assert found.measured < found.predicted < 1.1 * found.measured
+
+
+class Attention(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(size, 3 * size), nn.Linear(size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.qkv(x).chunk(3, -1)
+        out: torch.Tensor = self.out((query @ key.mT).softmax(-1) @ value)
+        return out
+
+
+def test_forward_drops_what_it_keeps_before_it_ends() -> None:
+    """As gradients are accumulated, most is in use in forward: in attention, whose
+    variables are there until it returns, but not what is only kept for backward."""
+    size, count = 64, 2
+
+    def block() -> nn.Module:
+        norms = nn.LayerNorm(size), nn.LayerNorm(size)
+        mlp = nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size)
+        inner = Residual(norms[0], Attention(size)), Residual(norms[1], *mlp)
+        return nn.Sequential(*inner)
+
+    def made() -> Trained:
+        inputs = partial(torch.randn, 64, 64, size)
+        layers = numbered(count)
+        return Trained(chain(block, count), inputs, layers, torch.optim.SGD, batches=2)
+
+    [*_, found] = predictions(made)
+    assert len(found.layers) == count
+    assert found.predicted == pytest.approx(found.measured, rel=0.01)
 
 
 def test_reentrant_checkpoints_keep_a_little_more() -> None:

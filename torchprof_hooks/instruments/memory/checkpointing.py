@@ -1,5 +1,6 @@
 """What checkpointing modules would save: the peak of a step, if what their forward
-keeps were dropped at its end, and computed again when their backward begins.
+keeps were dropped when it has no more use for that, and computed again when their
+backward begins.
 
 The step that was recorded is played again with that changed, block by block. (The peak
 less what the modules keep is far off: the peak moves, and computing again takes the
@@ -30,7 +31,8 @@ class _Call(NamedTuple):
     """A forward call that is checkpointed. Places are those of events.
 
     kept_bytes: what it keeps for backward, but for what it returns.
-    returns, needed: where it ends, and where its backward begins.
+    dropped: where that would be given back instead, and its bytes, block by block.
+    needed: where its backward begins.
     over: where all that it keeps has been given back.
     rise: the most that it takes, above what is in use when it begins.
     inputs: from where on blocks are kept longer, as computing again needs them; and
@@ -38,7 +40,7 @@ class _Call(NamedTuple):
     """
 
     kept_bytes: int
-    returns: int
+    dropped: tuple[Array, Array]
     needed: int
     over: int
     rise: int
@@ -76,7 +78,7 @@ def _peak_with(level: Array, calls: Sequence[_Call]) -> int:
     """The peak of a step in which these calls are checkpointed."""
     changes = np.zeros(len(level) + 1, dtype=np.int64)
     for call in calls:
-        changes[call.returns] -= call.kept_bytes
+        np.subtract.at(changes, *call.dropped)
         changes[call.needed] += call.kept_bytes
         for given_back, size in call.inputs:
             changes[given_back] += size
@@ -91,6 +93,7 @@ class _CallFinder:
 
     def __init__(self, events: MemoryEvents) -> None:
         self._events = events
+        self._unused = _unused(events)
         # The places of the events of each site, and of what is below a module.
         codes = events.events["code"]
         order = np.argsort(codes, kind="stable")
@@ -148,6 +151,8 @@ class _CallFinder:
         is_kept = (blocks.ended[own] > needed) & (blocks.kind[own] == _ACTIVATION)
         outputs = self._noted(What.OUTPUT, returns + 1)
         is_kept &= ~np.isin(blocks.serial[own], outputs)
+        sizes = blocks.bytes[own][is_kept]
+        unused = self._unused[own][is_kept]
         over = int(blocks.ended[own][is_kept].max(initial=needed))
         over = min(over, len(self._events.level) - 1)
         given_back = []
@@ -160,8 +165,8 @@ class _CallFinder:
                 given_back.append((ended, int(blocks.bytes[place])))
         level = self._events.level[begins : returns + 1]
         return _Call(
-            int(blocks.bytes[own][is_kept].sum()),
-            returns,
+            int(sizes.sum()),
+            (np.minimum(unused, returns), sizes),
             needed,
             over,
             int(level.max() - level[0]),
@@ -174,6 +179,29 @@ class _CallFinder:
         while end < len(events) and events["what"][end] == what:
             end += 1
         return [*{*map(int, events["serial"][begin:end])}]
+
+
+def _unused(events: MemoryEvents) -> Array:
+    """Where forward has no use for each block any more, as far as calls tell: the end
+    of the one that took it, of the one that it was returned to, or of the last one that
+    it was given to there."""
+    user, returned_to, ends = dict[int, int](), dict[int, int](), dict[int, int]()
+    running = [-1]  # calls, by where they begin
+    what, serials = events.events["what"].tolist(), events.events["serial"].tolist()
+    for place, serial in enumerate(serials):
+        if what[place] == What.CALLED:
+            running.append(place)
+        elif what[place] == What.RETURNED and len(running) > 1:
+            ends[running.pop()] = place
+        elif what[place] == What.TOOK:
+            user[serial] = running[-1]
+        elif what[place] == What.OUTPUT:
+            user[serial] = returned_to[serial] = running[-1]
+        elif what[place] == What.INPUT and returned_to.get(serial) in running[-2:-1]:
+            user[serial] = running[-1]
+    never = len(serials)
+    every = (ends.get(user[serial], never) for serial in events.blocks.serial.tolist())
+    return np.fromiter(every, np.int64)
 
 
 def _sorted(parts: list[Array]) -> Array:
