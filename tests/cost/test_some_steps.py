@@ -132,6 +132,22 @@ def test_how_much_longer_measured_steps_took() -> None:
     assert prof.profile.measured.longer == pytest.approx((0.3 / 5, 0.6 / 5, 0.9 / 5))
 
 
+@pytest.mark.parametrize("pause_at", [0, 1, 4])
+def test_a_pause_now_and_then_does_not_hide_or_feign_that_they_took_longer(
+    pause_at: int,
+) -> None:
+    """Saving, say, in a step of each measured block, or of each other one."""
+    work = Work(2, 3)
+    with profile(steps=3, every=8) as prof:
+        optimizer = sgd(work)
+        for step in range(32):
+            work.forward_ms = 2 + (step % 8 < 3)
+            work(torch.ones(2)).sum().backward()
+            burn(500 if step % 8 == pause_at else 0)
+            optimizer.step()
+    assert prof.profile.measured.longer == pytest.approx((1 / 5,) * 3)
+
+
 @pytest.mark.usefixtures("no_optimizer")
 def test_without_optimizers_passes_are_steps() -> None:
     work = Work(2, 3)

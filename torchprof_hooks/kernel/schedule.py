@@ -4,7 +4,7 @@ each kind took."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from math import inf
 from time import perf_counter_ns
@@ -29,8 +29,9 @@ class Blocks:
 
     steps, every: so many steps are measured, of each `every`; None: all, or once.
     kind: of the steps now. usual: the same, but for a trace.
-    longer: for blocks of measured steps, by how much longer their steps took than those
-        of the counted block before them.
+    longer: for blocks of measured steps, by how much longer their median step took than
+        that of the counted block before them: what is rare, such as saving, is no cost
+        of measuring, in whichever block it is.
     """
 
     def __init__(self, steps: int | None, every: int | None) -> None:
@@ -40,8 +41,7 @@ class Blocks:
         self._ends_at = self._length()  # after so many steps of the thread
         self._trace_began = 0
         self.longer: deque[float] = deque(maxlen=BLOCKS_KEPT)
-        self._counted_ns = 0.0  # on average a step of the last block that was counted
-        self._before = self._before_ns = 0  # steps before the block, in its counter
+        self._counted_ns = 0.0  # the median step of the last block that was counted
 
     def next_kind(self, steps: int) -> Kind:
         """Of the step that comes after so many ones of the thread."""
@@ -60,24 +60,29 @@ class Blocks:
         if kind is Kind.TRACED:
             self._trace_began = steps
         elif kind is not self.usual:
-            self._compare(counters[self.usual])
+            self._compare(counters[self.usual].latest_ns)
             self.usual = kind
             self._ends_at = steps + self._length()
-            self._before = counters[kind].steps
-            self._before_ns = counters[kind].steps_ns
+            counters[kind].latest_ns.clear()
 
     def _length(self) -> float:
         length = self._lengths[self.usual]
         return inf if length is None else length
 
-    def _compare(self, ended: StepCounter) -> None:
-        """A block has ended, whose steps are the last ones in this counter."""
-        steps = ended.steps - self._before
-        mean_ns = (ended.steps_ns - self._before_ns) / steps if steps else 0.0
+    def _compare(self, latest_ns: Iterable[int]) -> None:
+        """A block has ended, whose last steps took so long."""
+        median_ns = _median(latest_ns)
         if self.usual is Kind.COUNTED:
-            self._counted_ns = mean_ns
-        elif self._counted_ns and mean_ns:
-            self.longer.append(mean_ns / self._counted_ns - 1)
+            self._counted_ns = median_ns
+        elif self._counted_ns and median_ns:
+            self.longer.append(median_ns / self._counted_ns - 1)
+
+
+def _median(values: Iterable[int]) -> float:
+    """0.0 of none. Not that of `statistics`, whose import takes long."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[~middle]) / 2 if ordered else 0.0
 
 
 class WallTime:

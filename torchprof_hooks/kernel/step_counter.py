@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # needed when all is over
 #: The most stretches of steps, and numbers of each: steps, total, longest.
 _STRETCHES: Final = 512
 _NUMBERS: Final = 3
+#: Of so many of the last steps, each one's duration is kept.
+_LATEST: Final = 128
 
 
 class FirstReading(NamedTuple):
@@ -81,6 +83,7 @@ class StepCounter:
         average, as so much may come between two of them, too; and if there are too few
         to know.
     steps, steps_ns: of all training steps.
+    latest_ns: of each of the last steps but the first; who reads them may clear them.
     slow_ns: a step that takes longer may be a slow one, as far as is known now.
     """
 
@@ -92,6 +95,7 @@ class StepCounter:
         self.first_evaluations = self.first_evaluation_ns = 0
         self._later = _Buckets()
         self._own: _Buckets | None = None  # without waiting; None: none has waited
+        self.latest_ns: deque[int] = deque(maxlen=_LATEST)
         self.slow_ns = 0.0
         self._look_at = 1 + LEAST_STEPS  # steps: to find it then
         self._over_time = array("q", bytes(8 * _NUMBERS * _STRETCHES))
@@ -107,6 +111,7 @@ class StepCounter:
             self.first_ns += duration_ns
             return
         self._later.add(duration_ns, steps)
+        self.latest_ns.append(duration_ns // steps)
         over_time, at = self._over_time, self._at
         over_time[at] += steps
         over_time[at + 1] += duration_ns
@@ -187,6 +192,7 @@ class StepCounter:
         vars(found).update(vars(self))
         found._later, found._over_time = self._later.copy(), self._over_time[:]
         found._own = self._own and self._own.copy()
+        found.latest_ns = self.latest_ns.copy()
         return found
 
     def times(self) -> StepTimes:

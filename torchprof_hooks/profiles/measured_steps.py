@@ -12,9 +12,9 @@ BLOCKS_KEPT: Final = 512
 class MeasuredSteps(NamedTuple):
     """How much longer measured steps took than others, and which steps are left out.
 
-    longer: for blocks of measured steps, by how much longer their steps took than those
-        of the unmeasured block before them: 0.03 for 3 % longer. At most the last 512.
-        Empty where all steps were measured.
+    longer: for blocks of measured steps, by how much longer their median step took than
+        that of the unmeasured block before them: 0.03 for 3 % longer. At most the last
+        512. Empty where all steps were measured.
     traced, traced_ns: how many steps were traced, and how long they took. No row
         contains that time.
     """
