@@ -274,6 +274,8 @@ def test_a_rule_is_silent_just_below_a_limit(rule: Rule, limit: str) -> None:
 
 # What limits do not say
 
+LESS_OFTEN: Final = "step less often, on larger batches."
+
 
 @pytest.mark.parametrize(
     "changes",
@@ -288,6 +290,27 @@ def test_a_rule_is_silent_just_below_a_limit(rule: Rule, limit: str) -> None:
 )
 def test_optimizers_that_cannot_be_faster(changes: dict[str, Any]) -> None:
     assert "fused optimizers" not in rules_of(fused(0.5, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"can_fuse": True}, "Adam(..., fused=True) updates all tensors together."),
+        (
+            {"can_foreach": True},
+            "Adam(..., foreach=True) updates all tensors together.",
+        ),
+        ({"can_foreach": True, "is_foreach": True}, LESS_OFTEN),
+        ({"can_foreach": True, "can_fuse": True, "is_fused": True}, LESS_OFTEN),
+        ({}, LESS_OFTEN),
+    ],
+    ids=str,
+)
+def test_nothing_is_said_of_forms_that_an_optimizer_has_not_or_uses(
+    changes: dict[str, bool], remedy: str
+) -> None:
+    run = fused(0.5, **{"device": "mps", "can_fuse": False, **changes})
+    assert [tip.remedy for tip in find_tips(view_of(run))] == [remedy]
 
 
 READS: Final[Cells] = {

@@ -82,7 +82,9 @@ FULL = profile_of(
         "train.py",
         99,
         CompilationSummary(graph_breaks=(GraphBreak("f", "x.py:1", "print", 2),)),
-        ProgramFacts((OptimizerFacts("SGD", 3, True, False, "cpu"),), True),
+        ProgramFacts(
+            (OptimizerFacts("SGD", 3, True, False, "cpu", 2, True, True),), True
+        ),
     ),
     provenance=(
         Provenance(1, 4, 1, "host", 77, coordinates=(Coordinate("dp", 1, 2),)),

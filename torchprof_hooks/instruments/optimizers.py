@@ -69,14 +69,20 @@ def read_optimizer(optimizer: Any) -> OptimizerFacts:
     groups = getattr(optimizer, "param_groups", [])
     parameters = [each for group in groups for each in group.get("params", ())]
     devices = {device_type_of(each) for each in parameters}
+    device = devices.pop() if len(devices) == 1 else ""
     options = inspect.signature(type(optimizer).__init__).parameters
     is_differentiable = any(group.get("differentiable") for group in groups)
+    can_foreach = "foreach" in options and not is_differentiable
+    by_default = can_foreach and device not in ("", "cpu")
+    asked = [group.get("foreach") for group in groups]
     return OptimizerFacts(
         type(optimizer).__name__,
         len(parameters),
         "fused" in options and not is_differentiable,
         any(group.get("fused") for group in groups),
-        devices.pop() if len(devices) == 1 else "",
+        device,
+        can_foreach=can_foreach,
+        is_foreach=any(by_default if each is None else each for each in asked),
     )
 
 

@@ -14,6 +14,8 @@ class OptimizerFacts(NamedTuple):
     device: kind of the device that all parameters are on ("cpu", "cuda"); "" if they
         are on several.
     optimizers: how many there are.
+    can_foreach, is_foreach: whether they have a form that updates all tensors together
+        and is not fused, and whether they use it, as is the default but on CPUs.
     """
 
     name: str
@@ -22,3 +24,5 @@ class OptimizerFacts(NamedTuple):
     is_fused: bool
     device: str = ""
     optimizers: int = 1
+    can_foreach: bool = False
+    is_foreach: bool = False

@@ -108,7 +108,20 @@ def leads(view: View, kind: BottleneckKind) -> Iterator[Found]:
         share = {"share": found.own_ns / view.whole_ns}
         texts = {"share": str(view.share(found.own_ns))}
         texts["name"] = next(iter(found.parts_ns), "")
-        yield Found(share, texts, "compiled" if view.is_compiled else "")
+        case = "compiled" if view.is_compiled else ""
+        if kind == "optimizer":
+            case = _unused_form(view, texts["name"])
+        yield Found(share, texts, case)
+
+
+def _unused_form(view: View, name: str) -> str:
+    """The better form that optimizers of this class have, and do not use; "" if there
+    is none, or nothing is known of them."""
+    facts = [each for each in view.program.facts.optimizers if each.name == name]
+    if any(each.can_fuse and not each.is_fused for each in facts):
+        return "fused= is off"
+    used = (each.is_fused or each.is_foreach for each in facts if each.can_foreach)
+    return "" if all(used) else "foreach= is off"
 
 
 def unfused_optimizers(view: View) -> Iterator[Found]:

@@ -262,8 +262,12 @@ RULES: Final[Sequence[Rule]] = (
     _lead(
         "optimizer",
         "Steps of optimizers take {share}, the most in {name}",
-        "fused=True, where its class has that, or else foreach=True updates all "
-        "tensors together. If it is on, step less often, on larger batches.",
+        "step less often, on larger batches.",
+        {
+            "fused= is off": "{name}(..., fused=True) updates all tensors together.",
+            "foreach= is off": "{name}(..., foreach=True) updates all tensors "
+            "together.",
+        },
     ),
     Rule(
         "recomputing",
