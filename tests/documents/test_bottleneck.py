@@ -124,10 +124,19 @@ def _without_outside(profile: Profile) -> Any:
 OUTSIDE = a_run({("(outside modules)", "outside"): ms(60, 0)}, program=Program("x.py"))
 
 
-def test_imports_of_a_program_are_no_bottleneck() -> None:
-    assert first(OUTSIDE)["answer"] == "Net.*"
-    start_up = a_run({}, part="start-up")
-    assert first(after(start_up, OUTSIDE))["answer"] == "outside modules"
+GARBAGE = a_run(
+    {("(garbage collection)", "garbage"): ms(60, 3)}, program=Program("x.py")
+)
+
+
+@pytest.mark.parametrize(
+    ("run", "answer"),
+    [(OUTSIDE, "outside modules"), (GARBAGE, "garbage collection")],
+)
+def test_imports_of_a_program_are_no_bottleneck(run: Profile, answer: str) -> None:
+    assert first(run)["answer"] == "Net.*"
+    assert not find_tips(view_of(run))
+    assert first(after(a_run({}, part="start-up"), run))["answer"] == answer
 
 
 def test_what_comes_after_a_single_step_is_no_loop() -> None:

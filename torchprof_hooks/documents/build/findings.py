@@ -226,6 +226,8 @@ LEADS: Final[Mapping[BottleneckKind, Lead]] = {
     "outside": Lead(PHASE_TITLES["outside"], 0.2),
     "host": Lead("the host", 0.2),
 }
+#: These are mostly of imports, where the start-up is not known apart.
+_OF_IMPORTS: Final = ("outside", "garbage")
 #: The most parts of a bottleneck that are named, and their least share.
 _NAMED: Final = 2
 _LEAST_NAMED: Final = 0.01
@@ -265,12 +267,13 @@ def bottleneck_of(
 
     rows: those of the profile, by module.
     hot: the hottest layers.
-    is_loop: whether time outside modules is that of a loop (see `View.is_loop`).
+    is_loop: whether time outside modules, and of garbage collection, is that of a loop
+        (see `View.is_loop`).
     """
     others: dict[BottleneckKind, list[Row]] = {}
     for row in rows:
         kind = _kind_of(row)
-        if kind is not None and (kind != "outside" or is_loop):
+        if kind is not None and (is_loop or kind not in _OF_IMPORTS):
             others.setdefault(kind, []).append(row)
     found = [
         _together(kind, alike, profile, shares.device) for kind, alike in others.items()
