@@ -79,6 +79,17 @@ def test_what_is_no_module_leads_if_it_takes_most(profile: Profile) -> None:
     assert found["share"] == found["numbers"]["self_ns"] / profile.wall_ns
 
 
+def test_backward_of_functions_that_were_not_measured_is_said_once() -> None:
+    """That of losses."""
+    run = a_run(
+        {
+            ("(outside modules)", "outside"): ms(30, 0),
+            ("(backward outside modules)", "backward"): ms(20, 10),
+        }
+    )
+    assert first(run)["evidence"] == "with 20.0 % in backward, 10 steps, 5.00ms each"
+
+
 @pytest.mark.parametrize(
     ("cells", "layer_ms"),
     [

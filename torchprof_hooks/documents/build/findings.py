@@ -316,7 +316,7 @@ def _together(
     backward_ns = 0
     if kind == "outside":
         backward_ns = parts[BACKWARD_NAME.strip("()")]
-        parts = functions_outside(profile, device) or Counter(backward=backward_ns)
+        parts = functions_outside(profile, device)
         calls = profile.steps
     phase = _longest_phase(rows, device)
     named = dict(parts.most_common())
