@@ -194,8 +194,9 @@ class ProfileReports(Reportable):
         each phase, ``mfu``, ``hfu`` (shares, see `Profile.utilisation`) and
         ``items_per_second``, ``memory/peak_mb``, ``module/NAME/forward_ms``,
         ``backward_ms``, ``recompute_ms``. Times of phases and modules are mean own
-        times per step; if there was no step, of all that was measured. What was not
-        measured has no name here; a phase that took no time is 0.
+        times per step, with evaluation calls between steps; if there was no step, of
+        all that was measured. What was not measured has no name here; a phase that took
+        no time is 0.
 
         Args:
             top: how many modules to include: those with the most own time. Layers of

@@ -90,6 +90,18 @@ def test_backward_of_functions_that_were_not_measured_is_said_once() -> None:
     assert first(run)["evidence"] == "with 20.0 % in backward, 10 steps, 5.00ms each"
 
 
+def test_evaluation_calls_are_in_no_step() -> None:
+    """So what is outside of modules is not that of steps alone."""
+    run = LEADING["the program"]
+    assert first(run)["evidence"] == "10 steps, 3.00ms each"
+    [part] = run.parts
+    times = part.step_times._replace(evaluations=2, evaluation_ns=20 * MS)
+    evaluated = replace(run, parts=(replace(part, step_times=times),))
+    assert first(evaluated)["evidence"] == "30.00ms in all"
+    tables = [str(page_document(each)) for each in (run, evaluated)]
+    assert ["per step, with evaluation" in text for text in tables] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("cells", "layer_ms"),
     [

@@ -144,7 +144,12 @@ def test_times_before_and_now_differ_by_the_change() -> None:
     )
 
 
-def test_what_is_inside_of_another_row_is_not_added_twice() -> None:
+@pytest.mark.parametrize(
+    ("evaluations", "of_what"), [(0, "a step"), (3, "a step with evaluation")]
+)
+def test_what_is_inside_of_another_row_is_not_added_twice(
+    evaluations: int, of_what: str
+) -> None:
     def run(inner_ms: float) -> list[Profile]:
         names = {"Net": "Net", "Net.fc": "FC", **dict.fromkeys(SAME, "Linear")}
         outer = "(backward outside modules)"
@@ -155,11 +160,11 @@ def test_what_is_inside_of_another_row_is_not_added_twice() -> None:
             (outer, "backward"): replace(steady(inner_ms + 2), self_ns=30 * MS),
         }
         buckets = [Bucket(n, 1, round((20 + inner_ms) * MS) + n) for n in range(30)]
-        times = StepTimes(later=tuple(buckets))
+        times = StepTimes(later=tuple(buckets), evaluations=evaluations)
         return [profile_of(cells, names, steps=30, step_times=times)] * 2
 
     slower = block(comparison_document(compare(run(4), run(8))), Answers).answers[1]
-    assert slower.answer == "perhaps 3 of 7 rows, +4.00ms a step"
+    assert slower.answer == f"perhaps 3 of 7 rows, +4.00ms {of_what}"
     assert slower.numbers["row"] == "Net.fc"
 
 

@@ -183,8 +183,15 @@ class ComparisonData:
         """How many steps of the new runs were compared."""
         return sum(each.new_calls for each in self.changes if each.name == STEP)
 
+    @cached_property
+    def has_evaluations(self) -> bool:
+        """Whether there are evaluation calls in between the steps."""
+        every = map(compared_part, (*self.olds, *self.news))
+        return any(part.step_times.evaluations for part in every)
+
     def in_step_ns(self, change: Change) -> float:
-        """What the change makes of a step; of a call, if there were no steps."""
+        """What the change makes of a step, with evaluation calls before it; of a call,
+        if there were no steps."""
         calls = change.new_calls / (self.steps or change.new_calls)
         return change.difference_ns * calls
 

@@ -196,7 +196,8 @@ def phases(view: View) -> Table:
         columns.append(Column("start-up", "ns", early, "start_up_ns", 0, True))
     if steps:
         each = [ns / steps for ns in own]
-        columns.append(Column("per step", "ns", each, "step_ns", is_detail=True))
+        too = ", with evaluation" * bool(view.shown.step_times.evaluations)
+        columns.append(Column(f"per step{too}", "ns", each, "step_ns", is_detail=True))
     return Table(
         "phases",
         "",

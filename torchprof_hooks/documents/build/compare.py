@@ -221,6 +221,8 @@ def _legend(comparison: ComparisonData) -> str:
     kinds = "; *: the mean of all layers of a kind" if comparison.layers else ""
     means = any(change.is_mean for change in comparison.changes)
     inside = "; in compiled code, of either, the mean of a step" if means else ""
+    between = comparison.steps and comparison.has_evaluations
+    in_step = "; in a step: with the evaluation calls before it" * bool(between)
     few = (
         " and as far apart as the runs of both sides differ"
         if 1 < comparison.runs < ENOUGH_RUNS
@@ -228,8 +230,8 @@ def _legend(comparison: ComparisonData) -> str:
     )
     return (
         "old, new: the shortest call of a run, with inner calls, the median of runs"
-        f"{inside}{speed}{kinds}; slower: each new run took longer than each old one, "
-        f"the median by more than {100 * comparison.threshold:g} %{few}"
+        f"{inside}{in_step}{speed}{kinds}; slower: each new run took longer than each "
+        f"old one, the median by more than {100 * comparison.threshold:g} %{few}"
     )
 
 

@@ -68,6 +68,7 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
             found = [each for each in _rows(comparison) if each.verdict]
             rows_ns = _sum_ns(comparison, found)
             rows = f"; rows that changed: {_signed(rows_ns / change.old_ns)}"
+            rows *= bool(rows_ns) and not comparison.has_evaluations
             evidence = (
                 f"{best_time(change.old_ns)} before, {best_time(change.new_ns)} now, "
                 f"{_signed(change.relative_change)}"
@@ -77,7 +78,7 @@ def _step(comparison: ComparisonData) -> Iterator[Answer]:
             else:
                 is_little = abs(change.relative_change) <= comparison.threshold
                 answer = "no difference found" if is_little else "cannot tell"
-                evidence += f", {_why_not(comparison, change)}{rows * bool(rows_ns)}"
+                evidence += f", {_why_not(comparison, change)}{rows}"
             numbers = _numbers(change)
             yield Answer("step", "A step", answer, evidence=evidence, numbers=numbers)
 
@@ -134,11 +135,14 @@ def _answer(comparison: ComparisonData, name: Literal["slower", "faster"]) -> An
         return Answer(name, name.title(), f"none of {of}")
     most = _innermost(comparison, ranked(comparison, found))
     where = f"{most.name}, {most.phase}" if most.phase else most.name
-    unit = "step" if comparison.steps else "call"
-    by = f"by {best_time(abs(comparison.in_step_ns(most)))} a {unit}"
+    unit = "call"
+    if comparison.steps:
+        unit = "step" + " with evaluation" * comparison.has_evaluations
     in_all_ns = _sum_ns(comparison, found)
     sign = "-" if in_all_ns < 0 else "+"
-    in_all = f", {sign}{best_time(abs(in_all_ns))} a step" if in_all_ns else ""
+    in_all = f", {sign}{best_time(abs(in_all_ns))} a {unit}" if in_all_ns else ""
+    of_what = "step" if in_all else unit  # said once
+    by = f"by {best_time(abs(comparison.in_step_ns(most)))} a {of_what}"
     perhaps = "perhaps " if comparison.is_guess else ""
     return Answer(
         name,

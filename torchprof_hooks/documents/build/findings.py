@@ -240,7 +240,8 @@ class Bottleneck(NamedTuple):
     phase: in which phase it is, or most of it.
     parts_ns: names of what it consists of -> their times, the longest first; of layers,
         see `Hottest` instead.
-    calls: how many calls these are; outside modules, steps; 0 if there are none.
+    calls: how many calls these are; outside modules, steps, if there are no evaluation
+        calls, which are in no step; 0 if there are none.
     waits: of the kind "host": how the device waits, in words.
     backward_ns: outside modules, how much of the time is backward of losses and the
         like, which the phase of that name does not have.
@@ -317,7 +318,7 @@ def _together(
     if kind == "outside":
         backward_ns = parts[BACKWARD_NAME.strip("()")]
         parts = functions_outside(profile, device)
-        calls = profile.steps
+        calls = 0 if profile.step_times.evaluations else profile.steps
     phase = _longest_phase(rows, device)
     named = dict(parts.most_common())
     return Bottleneck(kind, whole_ns, phase, named, calls, backward_ns=backward_ns)
@@ -400,3 +401,5 @@ def _evidence(found: Bottleneck, whole_ns: int) -> Iterator[str]:
     if found.calls:
         calls = plural(found.calls, *PHASES[PHASE_OF_KIND[found.kind]].calls)
         yield f"{calls}, {best_time(found.own_ns / found.calls)} each"
+    elif not found.waits:
+        yield f"{best_time(found.own_ns)} in all"
