@@ -90,6 +90,7 @@ add(PROFILER.print_report, "sort_by", (3, ["calls"]), ("", "name", "Calls"))
 # Profiles
 add(profile_of().rows, "by", NO_CHOICE, ("layer", "Module"))
 add(profile_of().tree, "functions", NO_FLAG)
+add(profile_of().scalars, "since", (3, {}))
 add(profile_of().merge, "other", (None, 3, {}))
 add(profile_of().save, "path", (None, 3, b"x"), ("a\0b",))
 add(Profile.load, "path", (None, 3, b"x"), ("a\0b",))
@@ -156,6 +157,14 @@ def test_what_is_wrong_is_said_by_name(
     assert shown in text, text
     assert re.search(r"must be|must not be", text), text
     assert " of type" not in text  # Python's own
+
+
+@pytest.mark.parametrize(
+    "given", [nn.Linear(1, 1), lambda: None], ids=["a model", "without brackets"]
+)
+def test_profile_says_what_to_write(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"@profile\(\) above .* `with profile\(\):`"):
+        profile(given)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 
@@ -163,7 +163,7 @@ class Profiler(ProfileReports):
 
 
 def profile(
-    *,
+    *_unnamed: NoReturn,
     functions: bool = False,
     memory: bool | str | torch.device = False,
     kernels: bool = False,
@@ -217,7 +217,7 @@ def profile(
             `every` is given without `steps` or not above it, `flush_secs` or
             `peak_flops` is not above 0, `items_per_step` is negative, `peak_flops` is
             given without `functions`, or `save` cannot be written.
-        TypeError: a parameter has the wrong type.
+        TypeError: a parameter has the wrong type, or no name.
 
     Example:
         >>> with torchprof_hooks.profile() as prof:
@@ -225,6 +225,12 @@ def profile(
         ...         train_step(batch)
         >>> prof.print_report()  # for the output see `Profiler.report`
     """
+    if _unnamed:  # what Python would say is no help to who forgot the brackets
+        raise TypeError(
+            "profile() takes no function and no model: write @profile() above a "
+            "function, with the brackets, or `with profile():` around the calls of a "
+            "model; options are given by name"
+        )
     check_flag("functions", functions)
     check_flag("kernels", kernels)
     if not isinstance(memory, (bool, str, torch.device)):

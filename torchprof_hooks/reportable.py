@@ -206,7 +206,8 @@ class ProfileReports(Reportable):
                 (but the peak of memory, utilisation and items are of the whole run).
 
         Raises:
-            TypeError, ValueError: `top` is not a whole number, 0 or more.
+            TypeError, ValueError: `top` is not a whole number, 0 or more, or `since` is
+                no profile.
 
         Example:
             >>> for name, value in prof.scalars(top=3).items():
@@ -217,5 +218,7 @@ class ProfileReports(Reportable):
 
             if since is None:
                 return scalars(profile, top, None)
+            if not isinstance(since, ProfileReports):
+                raise TypeError(f"since must be an earlier profile, not {since!r}")
             with since._shown() as before:
                 return scalars(profile, top, before)

@@ -117,6 +117,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert raised.value.filename == str(folder)
 
 
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError) as raised:
+        PROFILE.save(tmp_path)
+    assert str(raised.value) == f"[Errno 21] Is a directory: '{tmp_path}'"
+
+
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")

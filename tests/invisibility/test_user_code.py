@@ -265,7 +265,7 @@ async def coroutine() -> None: ...
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (nn.Linear, "function must be a plain function"),
+        (nn.Linear, "function must be a plain function .*for a class .*`@profiled`"),
         (None, "function must be a plain function"),
         ("step", "function must be a plain function"),
         (generator, "inside of them"),

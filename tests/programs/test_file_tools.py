@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.build import FUNCTIONS, STEP, profile_of, timed
 from tests.compared_runs import in_turns
+from tests.running import profiled
 from torchprof_hooks import Profile
 from torchprof_hooks.documents.build.exit_report import ExitLayout
 from torchprof_hooks.documents.report import Layout, page, program_text, report
@@ -195,6 +196,19 @@ def test_a_damaged_file_is_one_line(command: str, tool: Tool) -> None:
     STEP.save("a.json")
     Path("bad").write_bytes(b"\xff\xfe\x00")
     assert "bad is not a whole JSON file" in tool.complains(f"{command} bad")
+
+
+@pytest.mark.parametrize("options", ["", "--memory "])
+def test_a_profile_is_no_program(options: str, tool: Tool) -> None:
+    profile_of(steps=3).save("profile.json")
+    line = tool.complains(f"{options}profile.json")
+    assert line.endswith("python -m torchprof_hooks show profile.json")
+
+
+def test_a_program_may_be_called_as_profiles_are(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text("print('trained')")
+    assert profiled(str(path)).out == "trained\n"
 
 
 def test_a_program_is_no_profile(tool: Tool) -> None:

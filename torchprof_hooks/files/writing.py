@@ -33,6 +33,8 @@ def replaced_file(path: str | Path) -> Iterator[TextIO]:
         with _opened(path, os.O_APPEND) as file:
             yield file
         return
+    if there is not None and stat.S_ISDIR(there.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     target = Path(os.path.realpath(path))
     if there is not None and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

@@ -176,7 +176,10 @@ def check_plain_function(name: str, value: object) -> None:
     )
     is_plain = callable(value) and not isinstance(value, type)
     if not is_plain or any(is_kind(value) for is_kind in kinds):
-        wanted = "a plain function (for others, use `with profile():` inside of them)"
+        wanted = (
+            "a plain function (for others, use `with profile():` inside of them; for "
+            "a class of modules, `@profiled`)"
+        )
         raise _wrong(TypeError, name, wanted, value)
 
 

@@ -40,6 +40,12 @@ def _launch(options: Namespace, program: list[str]) -> int:
     from torchprof_hooks.program.handover import print_warning
     from torchprof_hooks.program.launch import launch
 
+    if _is_profile(program[0]):
+        print_warning(
+            f"torchprof_hooks: {program[0]} is a profile, and no program: python -m "
+            f"torchprof_hooks show {program[0]}"
+        )
+        return 2
     given = {name: value for name, value in vars(options).items() if value is not None}
     try:
         flags = settle(make_flags(given, option), option)
@@ -47,6 +53,19 @@ def _launch(options: Namespace, program: list[str]) -> int:
         print_warning(f"torchprof_hooks: {error}")
         return 2
     return launch(program, as_texts(flags))
+
+
+def _is_profile(path: str) -> bool:
+    """Whether a file is one of ours, which Python would take for a program."""
+    if not path.endswith(".json"):
+        return False
+    from torchprof_hooks.files.profile_file import provenance_of
+
+    try:
+        provenance_of(path)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _build(clears: bool) -> int:

@@ -142,11 +142,12 @@ def _run(
         _wait(process, came)
     report.unlink(missing_ok=True)
     if process.returncode or not file.is_file():
-        ended = f"ended with exit code {process.returncode}"
+        ended = "left no profile (one that never imports torch has none)"
+        if process.returncode:
+            ended = f"ended with exit code {process.returncode}"
         text = printed.read_text("utf-8", "replace")
         raise RunFailedError(
-            f"the {side} program {ended if process.returncode else 'left no profile'}: "
-            f"{shlex.join(program)}",
+            f"the {side} program {ended}: {shlex.join(program)}",
             "\n".join(text.splitlines()[-_LINES:]),
         )
     printed.unlink()
