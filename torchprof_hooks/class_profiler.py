@@ -86,7 +86,7 @@ def profiled(
 
     A `Profiler` (``cls.__profiler__``) measures each thread from its first call of an
     instance on. Of modules, only instances of the class and of its subclasses count,
-    all under the name of the class, and the modules inside of them. The report comes
+    those of each class under its name, and the modules inside of them. The report comes
     when the interpreter ends, also after an exception. A process that
     ``multiprocessing`` has started prints one only if it calls an instance. If a
     class is decorated again, the last options count.

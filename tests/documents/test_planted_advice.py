@@ -417,7 +417,7 @@ def tip_of(rule: str, found: Profile) -> str:
 
 def test_where_a_slow_backward_is() -> None:
     slow = {
-        "the torch.autograd.Function DoesInBackward": backward(Custom(20)),
+        "Function DoesInBackward, which has most of it": backward(Custom(20)),
         "sparse=True": backward(LooksUp(), embedding_dense_backward=20),
         "BackwardHookFunction": backward(Hooked(20)),
         "functions=True": train(Work(1, 20)),

@@ -38,7 +38,7 @@ class Settings(NamedTuple):
     kernels: whether a step is traced.
     steps, every: so many steps are measured, of each `every`; None: all, or once.
     of_class: modules count in calls of instances of this class only, and these under
-        the name of the class; None: all modules count.
+        the names of their classes; None: all modules count.
     """
 
     functions: bool = False

@@ -307,10 +307,11 @@ RULES: Final[Sequence[Rule]] = (
         remedies={
             "functions not measured": "profile(functions=True) tells in which "
             "function.",
-            "custom": "most of it is in the torch.autograd.Function {function}.",
+            "custom": "look at the backward of the torch.autograd.Function "
+            "{function}, which has most of it.",
             "embedding": "most of it is in {function}, whose gradient is as large as "
             "its table: with sparse=True (SGD, Adagrad, SparseAdam), it is not.",
-            "no function": "no function has half of it.",
+            "no function": "look at its functions, of which none has half of it.",
         },
     ),
     Rule(
