@@ -177,7 +177,8 @@ def _skews(ranks: RanksData, by: Grouping, most: int) -> Table:
     ]
     return Table(
         "rows",
-        "Where ranks differ: own time in a step; skew: the worst above the median",
+        "Where ranks differ: own time in a step; median: of all but the worst; "
+        "skew: the worst above it",
         by,
         [row.name for row in rows],
         columns,
