@@ -529,6 +529,21 @@ def test_steps_that_nothing_else_shows(follow: Follow) -> None:
             seen.prof.step()
 
 
+def test_what_comes_after_the_last_pass_if_no_optimizer_steps() -> None:
+    """Though one was made, in an earlier cell, say."""
+    work = Trained(forward_ms=1, backward_ms=2)
+    with profile() as prof:
+        for _ in range(20):
+            loss = work(torch.ones(2)).sum()
+            burn(7)
+            loss.backward()
+            burn(3)
+        burn(50)
+    rows = {row.name: row.self_ns for row in prof.profile.rows()}
+    assert rows[AFTER_BACKWARD_NAME] == 19 * 3 * MS
+    assert rows[AFTER_LAST_NAME] == 53 * MS
+
+
 @pytest.mark.parametrize("last_ms", [0, 4, 200])
 @pytest.mark.parametrize("in_backward", [False, True])
 def test_what_comes_after_the_last_step(last_ms: int, in_backward: bool) -> None:

@@ -206,8 +206,11 @@ class EndedSteps:
         is_known = counter.steps >= LEAST_STEPS  # what is usual
         if self.tracker is None or self.clock.is_running or not is_known:
             return 0
-        others_ns = self.tracker.entered_ns - self._entered_ns
-        after_ns = self.clock.stopped_ns - self._between_ns - others_ns
+        between_ns, entered_ns = self._between_ns, self._entered_ns
+        if self.passes.ends_ns:  # no optimizer has stepped: these were steps
+            between_ns, entered_ns = self.passes.ends_ns[-1], self.passes.entered_ns
+        others_ns = self.tracker.entered_ns - entered_ns
+        after_ns = self.clock.stopped_ns - between_ns - others_ns
         later_ns = counter.steps_ns - counter.first_ns  # the first step is no usual one
         later_steps = counter.steps - counter.first_steps
         return after_ns if after_ns * later_steps > later_ns else 0
