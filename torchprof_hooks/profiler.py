@@ -135,9 +135,9 @@ class Profiler(ProfileReports):
     @property
     def profile(self) -> Profile:
         """Everything measured so far, also while the profiler is measuring."""
-        from torchprof_hooks.profile_type import Profile
-
         with self._aside():
+            from torchprof_hooks.profile_type import Profile
+
             found = Profile.of(self._threads.profile)
             has_ended = not self._threads.is_entered()
             signed = self._saving.signed(found, has_ended=has_ended)

@@ -6,6 +6,7 @@ Only what anybody can ask of `profile()` is looked at: this holds however it mea
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -112,6 +113,22 @@ def test_reading_in_the_middle(options: Any, place: str) -> None:
         do_there(work)
     assert found(seen[0]) == meanwhile
     assert found(prof.profile) == in_the_end
+
+
+def test_what_is_imported_for_reading_is_overhead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = builtins.__import__
+
+    def slow(name: str, *args: Any) -> Any:
+        burn(50 * name.endswith("profile_type"))
+        return real(name, *args)
+
+    with profile() as prof:
+        burn(1)
+        monkeypatch.setattr(builtins, "__import__", slow)
+        seen = prof.profile
+    assert found(prof.profile)["(outside modules)", "outside"] == no_calls(1)
 
 
 @each_option
