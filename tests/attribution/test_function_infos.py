@@ -152,3 +152,10 @@ def test_the_place_of_the_first_call_outside_of_modules() -> None:
         place = f"called first at test_function_infos.py:{first + line}"
         assert infos[name].place == place
     assert infos["relu(2x3)"].place == ""  # the module's own code calls it
+
+
+def test_a_cell_of_ipython_is_a_place_of_the_program() -> None:
+    cell = compile("net(x)\n", "<ipython-input-3-1f2e3d4c5b6a>", "exec")
+    x = torch.ones(2, 3)
+    infos = profiled(lambda: exec(cell, {"net": nn.Sigmoid(), "x": x})).modules
+    assert infos["Sigmoid"].place == "called first at <ipython-input-3-1f2e3d4c5b6a>:1"

@@ -337,7 +337,7 @@ def place_of_caller() -> str:
     "train.py:42"; "" if there is none."""
     for frame in frames_from(sys._getframe(1)):
         file = frame.f_code.co_filename
-        if not file.startswith((*_FOLDERS, "<")):
+        if not file.startswith((*_FOLDERS, "<")) or file.startswith(_CELL):
             return f"{os.path.basename(file)}:{frame.f_lineno}"
     return ""
 
@@ -349,6 +349,8 @@ def _kind(frame: FrameType) -> tuple[str, str]:
 
 _PACKAGE: Final = __name__.partition(".")[0]
 
+#: IPython calls its cells so: ``<ipython-input-3-1f2e3d4c5b6a>``.
+_CELL: Final = "<ipython-input-"
 #: The folders of torch and of this package.
 _FOLDERS: Final = tuple(
     os.path.dirname(str(vars(sys.modules[name])["__file__"])) + os.sep
