@@ -147,15 +147,15 @@ AIMS: Final = (
         1.5,
     ),
     Aim(
-        "a report of 10^6 calls takes at most 1.5 times as long as one of 100",
+        "a report of 10^6 calls takes at most 1.5 times as long as one of 1000",
         "scaling",
-        growth("report_by_calls", "1000000", "100", "print_report_ms"),
+        growth("report_by_calls", "1000000", "1000", "print_report_ms"),
         1.5,
     ),
     Aim(
         "... and its file at most 1.5 times as many bytes",
         "scaling",
-        growth("report_by_calls", "1000000", "100", "file_bytes"),
+        growth("report_by_calls", "1000000", "1000", "file_bytes"),
         1.5,
     ),
     Aim(
