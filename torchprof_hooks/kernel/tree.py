@@ -171,10 +171,7 @@ class CallTree:
         self.names = names
         self.sites = sites
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        # By name of a module: the path of its first call, and the profiled function
-        # around.
-        self._paths: dict[str, tuple[str, ...]] = {}
-        self._around: dict[str, tuple[str, ...]] = {}
+        self._paths: dict[str, tuple[str, ...]] = {}  # of first calls, by names
 
     def new_site(
         self,
@@ -247,15 +244,13 @@ class CallTree:
         return self.names.get(module) or self.names.add_root(module)
 
     def _path(self, caller: Site, name: str, phase: Phase) -> tuple[str, ...]:
-        around = profiled_path(caller)
         if caller.phase == phase:
             path = (*caller.path, name)
         elif phase == "forward":
-            path = (*around, name)
+            path = (*profiled_path(caller), name)
         else:  # recomputed from within a backward pass: the path of its first call
-            path = (*self._around.get(name, ()), *self._paths.get(name, (name,)))
-        self._paths.setdefault(name, path[len(around) :])
-        self._around.setdefault(name, around)
+            path = self._paths.get(name, (name,))
+        self._paths.setdefault(name, path)
         return path
 
     def forget(self, module: torch.nn.Module) -> None:
