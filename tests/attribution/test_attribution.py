@@ -410,6 +410,20 @@ def test_what_is_called_by_itself_is_in_no_call_of_its_model() -> None:
     assert prof.report().startswith("torchprof_hooks: Sequential, 40.00ms")
 
 
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_what_is_recomputed_is_where_its_forward_is(use_reentrant: bool) -> None:
+    """Blocks that the program checkpoints itself, after an evaluation of the model."""
+    model = nn.Sequential(Work(4, 6))
+    x = torch.ones(2, 8, requires_grad=True)
+    with profile() as prof:
+        with torch.no_grad():
+            model(x)
+        for _ in range(2):
+            checkpoint(model[0], x, use_reentrant=use_reentrant).sum().backward()
+    row = {row.name: row for row in prof.profile.rows()}["Sequential"]
+    assert row.cumulative_ns == 4 * MS  # the evaluation
+
+
 def test_a_hook_on_one_module_names_it_alike_however_its_model_runs() -> None:
     model = Direct()
     add_hook(model.up, timer := TimerHook())

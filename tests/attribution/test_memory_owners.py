@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.attribution.simulated_memory import ledger_of
 from tests.build import profile_of
 from tests.cores import NATIVE_CORE
-from torchprof_hooks import Profile, profile
+from torchprof_hooks import Profile, profile, region
 from torchprof_hooks.hooks.results import is_out_of_memory, print_failure
 from torchprof_hooks.kernel.torch_names.tensors import storages_of
 from torchprof_hooks.profiles.memory import MemorySummary
@@ -200,6 +200,18 @@ def test_a_model_from_before_is_there_at_the_peak() -> None:
     # Nothing runs backward: what forward has in use is freed as it ends.
     kinds = memory.bytes_by_kind()
     assert kinds.keys() == {"parameter", "buffer", "temporary"}
+
+
+def test_a_model_that_only_regions_call_is_there_as_well() -> None:
+    model = nn.Linear(64, 64)
+
+    def run() -> None:
+        with region("train"), region("batch"):
+            model(torch.ones(2, 64))
+
+    memory = measured(run)
+    found = sum(each.bytes for each in memory.at_peak if each.kind == "parameter")
+    assert found == bytes_of(*model.parameters())
 
 
 def test_what_forward_keeps_for_backward_are_activations() -> None:

@@ -148,6 +148,30 @@ def test_a_region_has_its_own_name_in_all_modules() -> None:
     assert "mask" in {row.name for row in prof.profile.rows()}
 
 
+def test_functions_of_instances_share_a_row() -> None:
+    class Block(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(3, 3)
+            self.attend = profile_function(super().forward, "attend")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.attend(x)
+
+    with profile() as prof:
+        nn.Sequential(Block(), Block(), Block())(X)
+    calls = {row.name: row.calls for row in prof.profile.rows()}
+    assert calls["attend"] == 3
+    assert "attend#2" not in calls
+
+
+def test_names_of_regions_may_have_dots() -> None:
+    with profile() as prof:
+        for name in ("load", "load.decode"):
+            with region(name):
+                burn(1)
+    assert prof.report().startswith("torchprof_hooks: load, load.decode, 2.00ms")
+
+
 def test_hooks_are_told_of_regions_without_the_keywords_of_others() -> None:
     told = []
 

@@ -172,14 +172,42 @@ class Loss(nn.Module):
 def test_an_evaluation_is_as_long_as_its_calls(follow: Follow) -> None:
     """Not as what is saved, or loaded, before it."""
     work, loss = Trained(4, 6), Loss()
-    with follow(20, later=[(19, 11)], evaluations=6, evaluation=6 * (4 + 1)):
+    with follow(20, later=[(19, 11)], evaluations=6, evaluation=6 * (4 + 2)):
         for _ in range(2):
             work.train_steps(10)
             burn(500)
             for _ in range(3):
                 burn(20)
                 evaluate(work, 1)
-                evaluate(loss, 1)
+                evaluate(loss, 2)
+
+
+class Own(nn.Module):
+    """Has a method of its own with the name of one of torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def parameters(self, recurse: bool = True) -> Any:
+        raise NotImplementedError
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("make", [Own, nn.ReLU, lambda: nn.Linear(2, 2)])
+def test_evaluations_of(follow: Follow, make: Callable[[], nn.Module]) -> None:
+    """A model of any kind, by itself or in a region, in which it may be made."""
+    model = make()
+    with follow(0, evaluations=15):
+        evaluate(model, 5)
+        for _ in range(5):
+            with region("kept"):
+                evaluate(model, 1)
+        for _ in range(5):
+            with region("made"):
+                evaluate(make(), 1)
 
 
 @ALL

@@ -164,7 +164,7 @@ def test_what_is_inside_of_another_row_is_not_added_twice(
         return [profile_of(cells, names, steps=30, step_times=times)] * 2
 
     slower = block(comparison_document(compare(run(4), run(8))), Answers).answers[1]
-    assert slower.answer == f"perhaps 3 of 7 rows, +4.00ms {of_what}"
+    assert slower.answer == f"perhaps 2 of 7 rows, +4.00ms {of_what}"
     assert slower.numbers["row"] == "Net.fc"
 
 

@@ -55,14 +55,13 @@ class CallsWithoutGraph:
     part of the step.
 
     has_graph: whether the step has a call that makes a graph: no more calls come here.
-    end_ns: when the last one ended.
     waiting_ns: how long those took that are not counted yet.
     """
 
     def __init__(self) -> None:
         self.has_graph = False
-        self.end_ns = self.waiting_ns = 0
-        self._called: set[Site] = set()  # in the last evaluation
+        self.waiting_ns = 0
+        self._first: Site | None = None  # call of the last evaluation
         self._count = self._apart = 0  # in this step; those that are evaluations
         self._usual = 0  # in the step before
 
@@ -71,14 +70,13 @@ class CallsWithoutGraph:
         """How many evaluations are not counted as such."""
         return self._count - self._apart
 
-    def add(self, site: Site, duration_ns: int, end_ns: int) -> bool:
+    def add(self, site: Site, duration_ns: int) -> bool:
         """One has ended at `site`. Returns whether those that wait are evaluations."""
-        if site in self._called or not self._called or site.has_parameters():
-            self._called.clear()
+        first = self._first
+        if first is None or site is first or site.is_model():
+            self._first = site
             self._count += 1
-        self._called.add(site)
         self.waiting_ns += duration_ns
-        self.end_ns = end_ns
         return self._count > MANY * self._usual
 
     def count(self) -> None:
@@ -94,7 +92,7 @@ class CallsWithoutGraph:
 
     def forget(self) -> None:
         """The next call begins an evaluation."""
-        self._called.clear()
+        self._first = None
 
 
 class PassesAsSteps:
@@ -207,8 +205,9 @@ class EndedSteps:
         if self.tracker is None or self.clock.is_running or not is_known:
             return 0
         between_ns, entered_ns = self._between_ns, self._entered_ns
-        if self.passes.ends_ns:  # no optimizer has stepped: these were steps
-            between_ns, entered_ns = self.passes.ends_ns[-1], self.passes.entered_ns
+        last_ns = self.passes.ends_ns[-1] if self.passes.ends_ns else 0
+        if last_ns > between_ns:  # no optimizer has stepped: these were steps
+            between_ns, entered_ns = last_ns, self.passes.entered_ns
         others_ns = self.tracker.entered_ns - entered_ns
         after_ns = self.clock.stopped_ns - between_ns - others_ns
         later_ns = counter.steps_ns - counter.first_ns  # the first step is no usual one
@@ -263,7 +262,7 @@ class EndedSteps:
     def called_without_graph(self, site: Site, duration_ns: int, end_ns: int) -> bool:
         """A call has ended that made no graph, in a step that has none. Returns whether
         it was of an evaluation."""
-        if not self.calls.add(site, duration_ns, end_ns):
+        if not self.calls.add(site, duration_ns):
             return False  # a part of the step, if one comes
         calls = self.calls.waiting
         self._evaluations += calls
@@ -271,9 +270,10 @@ class EndedSteps:
         self.count_ended()
         self.counter.evaluation(self.calls.waiting_ns, calls, is_first=is_first)
         self.calls.count()
-        self._began_ns = end_ns
+        if not self.passes.ends_ns:  # else the step has begun, most likely
+            self._began_ns = end_ns
         if self.tracker is not None:  # what they have waited is in no step
             self._waited_ns = self.tracker.waited_ns
-        if is_first and not any_optimizer_made():
+        if calls and is_first and not any_optimizer_made():
             self._on_first()
         return True

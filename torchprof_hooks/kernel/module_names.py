@@ -81,6 +81,7 @@ class ModuleNames:
             number = self._number(original, cls)
             prefix = cls if number == 1 else f"{cls}#{number}"
         self._name_all(root, prefix)
+        self.called_from_outside(root, prefix)
         return prefix
 
     def called_from_outside(self, module: torch.nn.Module, name: str) -> None:
@@ -102,8 +103,11 @@ class ModuleNames:
         return self.get(module)
 
     def add_unregistered(self, module: torch.nn.Module, caller_name: str) -> str:
-        """Name a module that is inside no other, after its caller and its class."""
-        name = f"{caller_name}.<{class_name(module)}>"
+        """Name a module that is inside no other, after its caller and its class; or a
+        block, or a function, which has its own name wherever it is."""
+        name = class_name(module)
+        if not isinstance(module, ProfiledFunction):
+            name = f"{caller_name}.<{name}>"
         self._add(module, name)
         return name
 

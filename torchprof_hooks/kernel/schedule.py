@@ -41,7 +41,7 @@ class Blocks:
         self._ends_at = self._length()  # after so many steps of the thread
         self._trace_began = 0
         self.longer: deque[float] = deque(maxlen=BLOCKS_KEPT)
-        self._counted_ns = 0.0  # the median step of the last block that was counted
+        self._counted_ns = 0  # the median step of the last block that was counted
 
     def next_kind(self, steps: int) -> Kind:
         """Of the step that comes after so many ones of the thread."""
@@ -78,11 +78,11 @@ class Blocks:
             self.longer.append(median_ns / self._counted_ns - 1)
 
 
-def _median(values: Iterable[int]) -> float:
-    """0.0 of none. Not that of `statistics`, whose import takes long."""
+def _median(values: Iterable[int]) -> int:
+    """The shorter of the two in the middle, so that of two steps, one that is rare does
+    not count; 0 of none. That of `statistics` takes long to import."""
     ordered = sorted(values)
-    middle = len(ordered) // 2
-    return (ordered[middle] + ordered[~middle]) / 2 if ordered else 0.0
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0
 
 
 class WallTime:

@@ -192,7 +192,6 @@ class StepCounter:
         vars(found).update(vars(self))
         found._later, found._over_time = self._later.copy(), self._over_time[:]
         found._own = self._own and self._own.copy()
-        found.latest_ns = self.latest_ns.copy()
         return found
 
     def times(self) -> StepTimes:

@@ -8,7 +8,7 @@
 3. Once `Profiler.step` has been called, steps end there and nowhere else.
 
 A call from outside that makes no graph, before one of the same step that does, is an
-evaluation, with calls of modules without parameters after it, such as a loss. But if
+evaluation, with those after it of modules without parameters, such as a loss. But if
 there were some in the step before, and there are not `MANY` times as many now, they are
 a part of the step: a teacher's before its student's.
 """
@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from torchprof_hooks.kernel.ended_steps import EndedSteps
-from torchprof_hooks.kernel.module_names import ProfiledFunction
 from torchprof_hooks.kernel.reading import Step
 from torchprof_hooks.kernel.step_counter import StepCounter
 from torchprof_hooks.kernel.torch_names.autograd import next_sequence_number
@@ -160,7 +159,7 @@ class StepDetector:
         if torch.is_grad_enabled() and next_sequence_number() != site.low:
             # Custom Functions make nodes without gradients.
             ended.calls.has_graph = True
-        elif ended.calls.has_graph or self.is_told or _calls_no_model(site):
+        elif ended.calls.has_graph or self.is_told or _is_no_call(site):
             return
         elif ended.called_without_graph(site, duration_ns, end_ns):
             self._boundaries.reach(end_ns)
@@ -197,6 +196,6 @@ class StepDetector:
             self._boundaries.reach(end_ns)
 
 
-def _calls_no_model(site: Site) -> bool:
-    is_block = isinstance(site.living_module(), ProfiledFunction)
-    return is_block and not site.has_parameters()
+def _is_no_call(site: Site) -> bool:
+    """Whether it is a block in which no module is called: one that makes batches."""
+    return site.is_block() and not site.is_model()

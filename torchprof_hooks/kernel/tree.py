@@ -12,7 +12,11 @@ import torch
 
 from torchprof_hooks.kernel.core import Node
 from torchprof_hooks.kernel.module_names import ModuleNames, ProfiledFunction
-from torchprof_hooks.kernel.torch_names.modules import class_name, forward_around
+from torchprof_hooks.kernel.torch_names.modules import (
+    class_name,
+    forward_around,
+    has_parameters,
+)
 from torchprof_hooks.profiles.names import (
     CALLED_PHASES,
     ENGINE_NAME,
@@ -56,6 +60,7 @@ class Site(Node):
         def count_work(self, is_mixed: bool, /) -> None: ...
 
     __slots__ = (
+        "_is_model",
         "_make_path",
         "backward",
         "children_by_name",
@@ -94,6 +99,7 @@ class Site(Node):
         self.caller = self if caller is None else caller  # the outermost calls itself
         self.key = NO_MODULE
         self.module: weakref.ref[torch.nn.Module] | None = None
+        self._is_model: bool | None = None  # None: not known yet
         if module is not None:
             self.adopt(module)
         self.is_counted = True  # whether what is done here counts as calls
@@ -114,14 +120,24 @@ class Site(Node):
         """The module whose calls are calls at this site, unless it is gone."""
         return None if self.module is None else self.module()
 
-    def has_parameters(self) -> bool:
-        """Whether the module that is called here has parameters; or, of a block, one
-        that was called inside of it."""
-        module = self.living_module()
-        if isinstance(module, ProfiledFunction):
-            inner = itertools.chain.from_iterable(self.children_by_name.values())
-            return any(site.has_parameters() for site in inner)
-        return module is not None and next(module.parameters(), None) is not None
+    def is_model(self) -> bool:
+        """Whether the module that is called here has parameters; or, of a block,
+        whether modules, or compiled code, were called inside of it."""
+        if not self._is_model:
+            module = self.living_module()
+            if isinstance(module, ProfiledFunction):
+                inner = itertools.chain.from_iterable(self.children_by_name.values())
+                self._is_model = self.is_region or any(
+                    site.module is not None and (not site.is_block() or site.is_model())
+                    for site in inner
+                )
+            elif self._is_model is None:  # asked once: it goes through the module
+                self._is_model = module is not None and has_parameters(module)
+        return bool(self._is_model)
+
+    def is_block(self) -> bool:
+        """Whether what is called here is a block, or a function, of the program."""
+        return isinstance(self.living_module(), ProfiledFunction)
 
     if not TYPE_CHECKING:
 
@@ -171,7 +187,7 @@ class CallTree:
         self.names = names
         self.sites = sites
         self._unregistered: set[tuple[int, str]] = set()  # code of the caller, class
-        self._paths: dict[str, tuple[str, ...]] = {}  # of first calls, by names
+        self._paths: dict[str, tuple[str, ...]] = {}  # of the newest sites, by names
 
     def new_site(
         self,
@@ -230,12 +246,7 @@ class CallTree:
             self._unregistered.add(kind)  # do not search the model for each such call
         enclosing = caller.enclosing
         is_called = enclosing.module is not None and enclosing.phase in CALLED_PHASES
-        # A block has its own name wherever it is, and so has what is called in one.
-        of_block = any(
-            isinstance(each, ProfiledFunction)
-            for each in (enclosing.living_module(), module)
-        )
-        if is_called and not of_block:
+        if is_called and not enclosing.is_block():
             return self.names.add_unregistered(module, enclosing.name)
         if self.names.number_roots:
             running = forward_around(module)
@@ -248,9 +259,9 @@ class CallTree:
             path = (*caller.path, name)
         elif phase == "forward":
             path = (*profiled_path(caller), name)
-        else:  # recomputed from within a backward pass: the path of its first call
-            path = self._paths.get(name, (name,))
-        self._paths.setdefault(name, path)
+        else:  # recomputed from within a backward pass: where forward is, most likely
+            return self._paths.get(name, (name,))
+        self._paths[name] = path
         return path
 
     def forget(self, module: torch.nn.Module) -> None:

@@ -24,7 +24,9 @@ _RELATED: Final = 0.5
 #: Kinds of rows that tell whether they are.
 _CALLED: Final[tuple[Kind, ...]] = ("module", "function")
 #: Kinds of rows of which the shortest call counts. Others wait, mostly for nothing.
-_SHORTEST: Final[tuple[Kind, ...]] = (*_CALLED, "optimizer", "backward")
+_SHORTEST: Final[tuple[Kind, ...]] = (*_CALLED, "optimizer")
+#: Kinds of rows whose time in a step counts: what is called there is of others, too.
+_IN_STEP: Final[tuple[Kind, ...]] = ("outside", "backward")
 #: What to compare by instead, where rows of both have other names.
 _INSTEAD: Final[Mapping[Grouping, str]] = {
     "module": ". If modules were renamed, compare by class",
@@ -80,12 +82,12 @@ def _times_of(row: Row, steps: int) -> Iterator[tuple[RowPhase, CallTimes]]:
     for phase, totals in row.phases.items():
         inside_ns = totals.cumulative_ns
         own_ns, total_ns = totals.self_ns, totals.duration_ns or inside_ns
-        if totals.calls:
+        if totals.calls and row.kind not in _IN_STEP:
             ns = totals.min_ns if row.kind in _SHORTEST else totals.mean_ns
             is_own = 2 * own_ns >= total_ns
             times = CallTimes(ns, totals.calls, total_ns, is_own, inside_ns, steps)
             yield (row.name, phase), times
-        elif row.kind == "outside" and steps:
+        elif row.kind in _IN_STEP and steps:
             times = CallTimes(own_ns / steps, steps, own_ns, True, own_ns, steps)
             yield (row.name, phase), times
 

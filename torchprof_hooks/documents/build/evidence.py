@@ -116,8 +116,10 @@ def leads(view: View, kind: BottleneckKind) -> Iterator[Found]:
 
 def _unused_form(view: View, name: str) -> str:
     """The better form that optimizers of this class have, and do not use; "" if there
-    is none, or nothing is known of them."""
+    is none."""
     facts = [each for each in view.program.facts.optimizers if each.name == name]
+    if not facts:
+        return "not known"
     if any(each.can_fuse and not each.is_fused for each in facts):
         return "fused= is off"
     used = (each.is_fused or each.is_foreach for each in facts if each.can_foreach)

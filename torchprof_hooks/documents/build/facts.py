@@ -126,9 +126,8 @@ def _calls_of_models(view: View) -> Iterator[str]:
     times = view.profile.step_times
     models = [node for node in view.tree.children if node.kind == "module"]
     calls = times.later_evaluations if view.start_up else times.evaluations
-    counts = [model.calls for model in models]
-    is_all = len(models) > 1 and max(counts) <= calls <= sum(counts)
-    for model in models if is_all and not times.steps else ():
+    is_all = not times.steps and sum(model.calls for model in models) == calls
+    for model in models if is_all and len(models) > 1 else ():
         mean = best_time(model.cumulative_ns / max(model.calls, 1))
         yield f"{model.calls} {model.name} of {mean}"
 

@@ -267,6 +267,8 @@ RULES: Final[Sequence[Rule]] = (
             "fused= is off": "{name}(..., fused=True) updates all tensors together.",
             "foreach= is off": "{name}(..., foreach=True) updates all tensors "
             "together.",
+            "not known": "fused=True or foreach=True, if its class has them, updates "
+            "all tensors together; else step less often, on larger batches.",
         },
     ),
     Rule(

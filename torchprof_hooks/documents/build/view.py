@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -115,12 +115,11 @@ class View:
             return self.profile.program.message
         infos = self.shown.modules
         names = dict.fromkeys(path[0] for path, _ in self.shown.cells)
-        # A part of a model that the program also calls by itself is not named here.
         modules = [
             name
             for name in names
             if infos[name].kind == "module"
-            and ((root := name.partition(".")[0]) == name or root not in names)
+            and not _is_part(name, infos[name].class_name, names)
         ]
         # The same whatever the order in which profiles were merged.
         modules.sort(key=lambda name: (infos[name].order, name))
@@ -282,6 +281,13 @@ def view_of(profile: ProfileData, hints: Hints = IN_PYTHON) -> View:
     if len(measured.parts) > 1 and _has_steps(loop) and not loop.is_empty:
         return View(measured, loop, profile.start_up, unmeasured, hints)
     return View(measured, measured, None, unmeasured, hints)
+
+
+def _is_part(name: str, class_name: str, names: Collection[str]) -> bool:
+    """Whether it is a part of a model, which the program also calls by itself. A region
+    has its class's name, with dots or without."""
+    root = name.partition(".")[0]
+    return root != name != class_name and root in names
 
 
 def _has_steps(loop: ProfileData) -> bool:

@@ -57,13 +57,13 @@ class Function(NamedTuple):
     """An operator that is called from a site.
 
     runs: see `ModuleInfo.implementation`.
-    by_inputs: the sites of its calls, by the shapes and types of their inputs, and
-        which of these need gradients.
+    by_inputs: the sites of its calls, by the shapes and types of their inputs, and then
+        by which of these need gradients.
     """
 
     name: str
     runs: str
-    by_inputs: dict[object, Site]
+    by_inputs: dict[object, dict[tuple[bool, ...], Site]]
 
 
 class OperatorCalls(Observer):
@@ -125,15 +125,19 @@ class OperatorCalls(Observer):
         known = function.by_inputs
         kinds = [*tensors_among(inputs)]
         shapes: Any = tuple(kind.shape for kind in kinds)
-        # Which gradients are computed depends on which inputs need one.
-        key: object = shapes, *((kind.c_type, kind.needs_grad) for kind in kinds)
+        key: object = shapes, *(kind.c_type for kind in kinds)
         if function.name == SMALL_NAME:
             key = shapes = None
         elif key not in known and len(known) >= SHAPES_KEPT:
             key = shapes = OTHER_SHAPES
-        site = known.get(key)
+        # Which gradients are computed depends on which inputs need one; of calls whose
+        # shapes are not kept apart, each is counted.
+        is_mixed = shapes is None or shapes == OTHER_SHAPES
+        needed = () if is_mixed else tuple(kind.needs_grad for kind in kinds)
+        sites = known.setdefault(key, {})
+        site = sites.get(needed)
         if site is None:
-            site = known[key] = self._site(caller, function, shapes, inputs)
+            site = sites[needed] = self._site(caller, function, shapes, inputs)
         return site
 
     def count_work(

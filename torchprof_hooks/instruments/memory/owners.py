@@ -122,7 +122,7 @@ class MemoryOwners(Observer):
     # What blocks turn out to be
 
     def new_call(self, site: Site, module: torch.nn.Module) -> None:
-        if site.is_entry:
+        if site.is_entry or site.caller.is_block():
             self._known.module_met(module, site.path)
 
     def optimizer_begins(self, optimizer: Any) -> None:

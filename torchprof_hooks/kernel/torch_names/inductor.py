@@ -31,6 +31,7 @@ NOTICED_IN: Final = (
 #: Keys of what is known of a node of a graph: the modules whose calls have made it, or
 #: those of the forward node whose gradient it computes.
 _STACK, _STACK_OF_FORWARD = "nn_module_stack", "fwd_nn_module_stack"
+_GRAPH: Final = "torch._inductor.graph"
 #: Which a node has, unless a pass of Inductor's has made it.
 _KNOWN: Final = frozenset(("seq_nr", "from_node", _STACK, _STACK_OF_FORWARD))
 
@@ -52,7 +53,7 @@ def _takes(function: Any, names: tuple[str, ...]) -> bool:
 
 def wrapper_maker() -> Place:
     """The method of a graph that writes its wrapper, and returns that as a module."""
-    module, name = sys.modules.get("torch._inductor.graph"), "compile_to_module"
+    module, name = sys.modules.get(_GRAPH), "compile_to_module"
     place = Place(getattr(module, "GraphLowering", None), name)
     return place if _takes(place.read(), ("self",)) else Place(None, name)
 
@@ -60,7 +61,7 @@ def wrapper_maker() -> Place:
 def load_inductor() -> None:
     """Import what is looked for here: when Inductor is about to be called, at the
     earliest, as that takes seconds."""
-    for name in (*NOTICED_IN, "torch._inductor.graph"):
+    for name in (*NOTICED_IN, _GRAPH):
         with suppress(Exception):  # it meets the same
             import_module(name)
 
@@ -112,7 +113,9 @@ def missing() -> str:
     """What this torch lacks, once Inductor is loaded; "" if that is nothing."""
     if not is_inductor_loaded():
         return ""
-    places = [*map(kernel_notice, NOTICED_IN), wrapper_maker(), inductor_entry()]
+    places = [*map(kernel_notice, NOTICED_IN), inductor_entry()]
+    if _GRAPH in sys.modules:  # other backends load parts of Inductor without it
+        places.append(wrapper_maker())
     return next((each.name for each in places if each.read() is None), "")
 
 

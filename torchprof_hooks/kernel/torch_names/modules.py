@@ -3,6 +3,7 @@ is, and where torch keeps hooks on one module, and on all optimizers."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -295,6 +296,12 @@ def _holds(holder: Any, module: torch.nn.Module) -> bool:
     modules = torch.nn.Module.modules
     is_module = issubclass(type(holder), torch.nn.Module)
     return is_module and any(inner is module for inner in modules(holder))
+
+
+def has_parameters(module: torch.nn.Module) -> bool:
+    """Whether there are any in `module`. No code of its own runs."""
+    every = (one._parameters.values() for one in torch.nn.Module.modules(module))
+    return any(each is not None for each in itertools.chain.from_iterable(every))
 
 
 def error_of_call() -> BaseException | None:
