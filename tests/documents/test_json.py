@@ -184,7 +184,8 @@ def test_the_recipe_of_the_documentation(tmp_path: Path) -> None:
         str(SAMPLES / "char_lm.json"), "attention", "mlp"
     )
     assert most == "mlp"
-    assert 0.3 < shares["attention"] < shares["mlp"] < 0.6
+    assert 0.3 < shares["attention"] < shares["mlp"]
+    assert shares["mlp"] == pytest.approx(0.506, abs=0.001)
     sides = [str(tmp_path / side) for side in ("old", "new")]
     for side, runs in zip(sides, in_turns(0, 5, {7: 1.5}), strict=True):
         Path(side).mkdir()

@@ -124,14 +124,14 @@ class Site(Node):
         """Whether the module that is called here has parameters; or, of a block,
         whether modules, or compiled code, were called inside of it."""
         if not self._is_model:
-            module = self.living_module()
-            if isinstance(module, ProfiledFunction):
+            if self.is_block():
                 inner = itertools.chain.from_iterable(self.children_by_name.values())
                 self._is_model = self.is_region or any(
                     site.module is not None and (not site.is_block() or site.is_model())
                     for site in inner
                 )
             elif self._is_model is None:  # asked once: it goes through the module
+                module = self.living_module()
                 self._is_model = module is not None and has_parameters(module)
         return bool(self._is_model)
 
@@ -170,7 +170,7 @@ def profiled_path(site: Site) -> tuple[str, ...]:
     """Path of the innermost profiled function around `site`: all that is called in the
     function belongs to it. () if there is none."""
     while site.caller is not site:
-        if isinstance(site.living_module(), ProfiledFunction):
+        if site.is_block():
             return site.path
         site = site.caller
     return ()

@@ -45,8 +45,8 @@ class StepTimes(NamedTuple):
     there and nowhere else. An evaluation call is an outermost call that makes no graph,
     before the step's first one that does: validation, inference; with such calls after
     it of modules without parameters, as of a loss. A block, or a function, is one if
-    modules are called in it. If the step before had some too, and there are
-    not more than four times as many, they are a part of the step, such as a teacher's.
+    modules are called in it. If the step before had some too, and there are not more
+    than four times as many, they are a part of the step, such as a teacher's.
     A step has the time since the step or the evaluation call before it; an evaluation
     call is as long as its calls, on the host.
 
